@@ -60,7 +60,7 @@ def escape(data: bytes) -> str:
 
 
 def label(symbol: str) -> str:
-    """How a symbol is written in a figure: escaped as in prompts, but a space is visible. ``</s>`` stays as it is."""
+    """A symbol as figures show it: escaped as in prompts, but a space is visible. ``</s>`` stays as it is."""
     return "\u2423" if symbol == SYMBOLS[ord(" ")] else escape(decode([symbol])) or symbol
 
 

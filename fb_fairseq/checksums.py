@@ -36,7 +36,7 @@ def checksum_of(path: str) -> str:
 
 def dictionary_checksums(dictionaries: Mapping[str, Any]) -> dict[str, str]:
     """The checksums of fairseq's dictionaries, by name: of the symbols in their order. (How often each one occurs
-    differs between data.) What has no symbols is left out."""
+    differs between data.) Dictionaries without symbols are left out."""
     found = {str(name): one.symbols for name, one in dictionaries.items() if hasattr(one, "symbols")}
     text = {name: "\n".join(symbols).encode("utf-8", "surrogatepass") for name, symbols in found.items()}
     return {name: f"{zlib.crc32(symbols):08x}" for name, symbols in text.items()}

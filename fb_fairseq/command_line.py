@@ -10,6 +10,9 @@ from typing import Any
 
 from fb_fairseq.errors import STATUS, UserError, debugging, explain, flag, single_line
 
+INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
+LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
+
 
 def option(
     default: Any, help: str, choices: Collection[str] | None = None, former: Mapping[str, str] | None = None
@@ -29,10 +32,6 @@ def option(
     if former is not None:
         metadata["former"] = former
     return dataclasses.field(default=default, metadata=metadata)
-
-
-INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
-LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
 
 
 def add_overwrite(parser: argparse.ArgumentParser) -> None:

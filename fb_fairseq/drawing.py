@@ -128,7 +128,7 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     grid.set_height_ratios(heights)
     figure.set_size_inches(width, sum(heights) + above[0] + (0.3 if title else 0))
     if title:
-        figure.suptitle(plain(title))
+        figure.suptitle(without_math(title))
     return figure
 
 
@@ -161,7 +161,7 @@ def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> l
 
 
 def _legend_columns(labels: list[str], width: float) -> int:
-    """How many columns of a legend fit into a panel or figure of this width; the axis takes some of it."""
+    """The number of a legend's columns in a panel or figure of this width, of which the axis takes some."""
     return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
 
 
@@ -320,7 +320,7 @@ def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[fl
     return means, [down, up]
 
 
-def plain(text: str) -> str:
+def without_math(text: str) -> str:
     """The text for matplotlib, which otherwise reads $…$ as mathematics."""
     return text.replace("$", r"\$")
 

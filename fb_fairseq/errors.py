@@ -31,7 +31,7 @@ HOW_TO_INSTALL = {
     "torch_xla": "see https://github.com/pytorch/xla",
 }
 
-# What PyTorch says of tensors that do not fit into the CPU's memory.
+# PyTorch's messages about tensors that do not fit into the CPU's memory.
 TOO_LARGE = re.compile(
     r"tried to allocate (\d+) bytes|Storage size calculation overflowed|integer multiplication overflow"
 )

@@ -25,6 +25,7 @@ CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
 LOCK, LOCK_TEXT = ".lock", "process "  # a lock file's name, and how it begins
 BEGINNING = 512  # bytes of a file that tell which command has written it
+_locks: dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
 
 
 def check_regular(path: str, or_pipe: bool = False) -> None:
@@ -142,9 +143,6 @@ def _name_full_disk(error: BaseException, path: str) -> None:
     number = no_space(error)
     if number:
         raise OSError(number, os.strerror(number), path) from None
-
-
-_locks: dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
 
 
 def lock_folder(option: str, path: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fb_fairseq.errors import UserError
 
-MAX_LENGTH = 10_000  # of the text, and of what a multiplication makes of a list
+MAX_LENGTH = 10_000  # characters of a text, and items of a list that is multiplied
 SHOWN = 60  # characters of the text in an error
 NUMBERS = (int, float)
 SEQUENCES = (list, tuple)

@@ -29,7 +29,6 @@ SUBFOLDERS = (
 )
 BASE = {
     "byte_codec",
-    "checkpoint_contents",
     "checksums",
     "command_line",
     "drawing",
@@ -44,19 +43,17 @@ MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "hardware": {"errors"},
-    "checkpoint_contents": {"errors"},
     "checksums": {"errors", "files"},
     "byte_codec": {"errors"},
     "drawing": {"errors", "files"},
     "literals": {"errors"},
     "command_line": {"errors"},
-    "tensor_files": {"checkpoint_contents", "errors", "files"},
+    "tensor_files": {"errors", "files"},
     "ops": set(),
     "modules": {"command_line", "errors", "ops"},
     "streams": BASE | MATHEMATICS,
     "streams.fairseq": BASE | MATHEMATICS | {"streams"},
     "patches": {
-        "checkpoint_contents",
         "checksums",
         "command_line",
         "errors",
@@ -251,7 +248,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import torch, fb_fairseq, fb_fairseq.ops, fb_fairseq.modules, fb_fairseq.papers.benchmark.command
 import fb_fairseq.papers.table5.command
-import fb_fairseq.streams.memory_files, fb_fairseq.streams.resume
+import fb_fairseq.streams.checkpoints
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 options = TransformerOptions(decoder_layers=1, decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)
 for stack in (FeedbackTransformer, RelativeTransformer, AllAttention):

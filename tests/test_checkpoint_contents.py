@@ -6,16 +6,16 @@ import copy
 import pytest
 import torch
 
-from fb_fairseq.checkpoint_contents import (
+from fb_fairseq.errors import UserError
+from fb_fairseq.tensor_files import (
     check_checkpoint,
     check_complete,
     check_like,
+    check_nesting,
     check_optimizer,
     check_parameters,
-    check_plain,
     using,
 )
-from fb_fairseq.errors import UserError
 from tests.damage import ODD_VALUES, expanding, with_value, within_itself
 
 GOOD = {
@@ -42,7 +42,7 @@ GOOD = {
 
 
 def check(content):
-    check_plain("x.pt", content)
+    check_nesting("x.pt", content)
     check_checkpoint("x.pt", content)
     check_complete("x.pt", content)
 
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named(keys, odd):
 @pytest.mark.parametrize("make", [within_itself, expanding])
 def test_lists_that_are_too_large(make):
     with pytest.raises(UserError, match="its content has more than 10,000,000 values, or is nested within"):
-        check_plain("x.pt", {"a": [make()]})
+        check_nesting("x.pt", {"a": [make()]})
 
 
 def test_a_model_much_larger_than_its_parameters_is_not_built():

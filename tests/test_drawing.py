@@ -10,9 +10,8 @@ import pytest
 
 from fb_fairseq import drawing
 from fb_fairseq.commands.plot import panels
-from fb_fairseq.commands.plot.attention import Attention, AttentionMap
-from fb_fairseq.commands.plot.context import ContextLosses, PositionCounts
-from fb_fairseq.commands.plot.logs import NamedCurves
+from fb_fairseq.commands.plot.files import NamedCurves
+from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLosses, PositionCounts
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.experiments.figures import (

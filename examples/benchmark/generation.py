@@ -31,7 +31,7 @@ from fb_fairseq.commands.export.command import export
 from fb_fairseq.commands.generate import load, sample
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary

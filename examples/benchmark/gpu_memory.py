@@ -116,7 +116,7 @@ def peak_bytes(
 
 def options_of(preset: str, **changes) -> TransformerOptions:
     """The layers of a preset, with a projection per layer as in the recipes."""
-    from fb_fairseq.models.presets import TRANSFORMERS
+    from fb_fairseq.models.architectures import TRANSFORMERS
 
     known = TransformerOptions.__dataclass_fields__
     values = {name: value for name, value in TRANSFORMERS[preset].items() if name in known}

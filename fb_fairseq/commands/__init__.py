@@ -13,17 +13,28 @@ that commands which need torch alone also run without fairseq.
     plot/                   figures from logs and checkpoints
     explore/                a page in the browser that shows what a model does with a text
     env.py                  versions, devices, threads, and which step loop runs
-    fairseq_commands.py     fairseq's commands with the plugin loaded
 
-The other commands are in ``papers``.
+The other commands are in ``papers``. fairseq's commands run with the plugin loaded, from any folder, however the
+package is installed: ``python -m fb_fairseq train …`` is ``fairseq-train --user-dir … …``.
 """
 
 import difflib
 import importlib
+import os
 import sys
 from typing import NamedTuple
 
+import fb_fairseq
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
+
+# fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
+FAIRSEQ_COMMANDS = {
+    **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
+    "fairseq-generate": "generate",
+}
+USER_DIR, HYDRA_USER_DIR = "--user-dir", "common.user_dir="
+NAME = fb_fairseq.__name__
+PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
 
 
 class Command(NamedTuple):
@@ -63,12 +74,6 @@ COMMANDS = {
     "recipe": Command("fb_fairseq.papers.runner.command", "run an experiment from its data to its figures"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
     "rl": Command("fb_fairseq.papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
-}
-
-# fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
-FAIRSEQ_COMMANDS = {
-    **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
-    "fairseq-generate": "generate",
 }
 
 
@@ -143,14 +148,36 @@ def run(argv: list[str]) -> int | None:
 
 
 def run_fairseq(name: str, argv: list[str]) -> int | None:
-    """Run one of fairseq's commands; see ``main``."""
-    try:
-        from fb_fairseq.commands import fairseq_commands
+    """Run one of fairseq's commands as the main program: its usage, log and error messages have its own name.
 
-        command = fairseq_commands.command(name, argv)
+    ``name``: of the command, such as ``eval-lm``."""
+    try:
+        module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
+        for ours in ("tasks", "models"):  # after the command's module, which the patches look for
+            importlib.import_module(f"{NAME}.{ours}")
     except ImportError as error:
         return without_package(name, error)
-    return command()
+    sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir if name == "hydra-train" else with_user_dir)(argv)]
+    return module.cli_main()
+
+
+def with_user_dir(argv: list[str]) -> list[str]:
+    """The arguments with this package as ``--user-dir``, which processes that fairseq starts need. Another one stays;
+    this package's name stands for its path."""
+    if not any(word == USER_DIR or word.startswith(f"{USER_DIR}=") for word in argv):
+        return [USER_DIR, PACKAGE, *argv]
+    argv = [f"{USER_DIR}={PACKAGE}" if word == f"{USER_DIR}={NAME}" else word for word in argv]
+    return [PACKAGE if (before, word) == (USER_DIR, NAME) else word for before, word in zip(["", *argv], argv)]
+
+
+def with_hydra_user_dir(argv: list[str]) -> list[str]:
+    """The overrides of ``fairseq-hydra-train`` with this package as ``common.user_dir``, as ``with_user_dir``."""
+    ours = f"{HYDRA_USER_DIR}{PACKAGE}"
+    if any(word.startswith(HYDRA_USER_DIR) for word in argv):
+        return [ours if word == f"{HYDRA_USER_DIR}{NAME}" else word for word in argv]
+    overrides = [place for place, word in enumerate(argv) if "=" in word and not word.startswith("-")]
+    place = overrides[0] if overrides else len(argv)
+    return [*argv[:place], ours, *argv[place:]]
 
 
 def without_package(name: str, error: ImportError) -> int:

@@ -13,6 +13,8 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.tensor_files import NEW_TRAINING
 
+LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
+
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
@@ -28,9 +30,6 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 
 
 @dataclass

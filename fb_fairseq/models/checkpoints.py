@@ -18,6 +18,15 @@ from fb_fairseq.tensor_files import load_checkpoint
 
 LAYER_WEIGHTS = "decoder.memory.layer_weights"
 SIDES = ("encoder", "decoder")
+OPTION = flag("init_from_transformer")
+# Copies that fairseq 0.12.2's encoder layers keep for PyTorch's fused path, and buffers.
+NO_PARAMETERS = re.compile(rf".*\.version$|.*\._float_tensor$|{FUSED_COPY}")
+FUSED_PROJECTION = re.compile(r"(.*_attn\.)in_proj_(weight|bias)$")
+NUMBERED_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$")
+NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
 
 
 def parse_layers(option: str, text: str) -> list[int]:
@@ -86,17 +95,6 @@ def _keep(state_dict: dict[str, Tensor], side: str, kept: list[int]) -> None:
             state_dict[".".join(parts)] = value
     if side == "decoder" and LAYER_WEIGHTS in state_dict:
         state_dict[LAYER_WEIGHTS] = FeedbackMemory.keep_layers(state_dict[LAYER_WEIGHTS], kept)
-
-
-OPTION = flag("init_from_transformer")
-# Copies that fairseq 0.12.2's encoder layers keep for PyTorch's fused path, and buffers.
-NO_PARAMETERS = re.compile(rf".*\.version$|.*\._float_tensor$|{FUSED_COPY}")
-FUSED_PROJECTION = re.compile(r"(.*_attn\.)in_proj_(weight|bias)$")
-NUMBERED_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$")
-NORMS = {
-    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
-    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
-}
 
 
 class VanillaCheckpoint(NamedTuple):

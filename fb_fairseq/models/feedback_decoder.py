@@ -1,4 +1,5 @@
-"""``--arch feedback_decoder``: fairseq's Transformer encoder, and a decoder with feedback memory.
+"""``--arch feedback_decoder``: fairseq's Transformer encoder, and a decoder with feedback memory. ``--arch
+multilingual_feedback_decoder``: the same for several pairs of languages.
 
 Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names."""
 
@@ -11,6 +12,7 @@ import torch.nn as nn
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.logging import metrics
 from fairseq.models import register_model, register_model_architecture
+from fairseq.models.multilingual_transformer import MultilingualTransformerModel, base_multilingual_architecture
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.models.transformer.transformer_legacy import (
     base_architecture,
@@ -21,10 +23,12 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.checkpoints import SIDES, kept_layers, prune
 from fb_fairseq.models.feedback_decoder_config import (
+    LAYERS_TO_KEEP,
     UNSUPPORTED,
+    FeedbackConfig,
     FeedbackDecoderConfig,
     decoder_options,
     resolves_yaml,
@@ -38,7 +42,7 @@ from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
-from fb_fairseq.streams.resume import InitialisedModel
+from fb_fairseq.streams.checkpoints import InitialisedModel
 
 Architecture = Callable[[Any], None]
 
@@ -139,7 +143,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
             arguments = (x_TBD, empty_KCBD, options, dropouts, encoder)
             if return_all_hiddens or (self.training and options.alignment_layer is not None):
-                y_TBD, _, aligned_BTC, states = self.stack.run_plain_loop(*arguments)
+                y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(*arguments)
             else:
                 y_TBD, _, aligned_BTC = self.stack.run_loop(*arguments)
                 if self.training:
@@ -311,9 +315,6 @@ def feedback_decoder(args):
     base_architecture(args)
 
 
-# v3 Table 8. The learning rates of the table are in the recipes of examples/.
-
-
 @architecture("feedback_decoder_iwslt_de_en")
 def feedback_decoder_iwslt_de_en(args):
     """IWSLT'14 De-En."""
@@ -335,3 +336,55 @@ def feedback_decoder_cnn_dm(args):
     """CNN/DailyMail: the base Transformer's sizes."""
     args.dropout = getattr(args, "dropout", 0.3)
     feedback_decoder(args)
+
+
+@register_model("multilingual_feedback_decoder")
+class MultilingualFeedbackDecoderModel(MultilingualTransformerModel):
+    """fairseq's ``multilingual_transformer`` with feedback decoders, each with the options of ``feedback_decoder``.
+
+    For ``--task multilingual_translation``: an encoder for each source language and a decoder for each target language,
+    or shared ones.
+
+    They cannot start from a vanilla Transformer, nor keep some of a checkpoint's layers (fairseq's cannot either)."""
+
+    @staticmethod
+    def add_args(parser):
+        """Add the options of fairseq's ``multilingual_transformer``, and the feedback decoder's own."""
+        MultilingualTransformerModel.add_args(parser)
+        # Of the options that are there already, this adds none.
+        gen_parser_from_dataclass(parser, FeedbackConfig(), delete_default=True, with_prefix="")
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Build a model for the task's pairs of languages; in evaluation that is one."""
+        multilingual_feedback_decoder(args)
+        for name in LAYERS_TO_KEEP:
+            if getattr(args, name):
+                raise UserError(f"{flag(name)}: --arch multilingual_feedback_decoder does not support it; leave it out")
+        decoder_options(FeedbackConfig.from_namespace(args))
+        pairs = super().build_model(args, task).models  # fairseq's own class, whatever ``cls`` is
+        encoders = {pair: model.encoder for pair, model in pairs.items()}
+        return cls(encoders, {pair: model.decoder for pair, model in pairs.items()})
+
+    @classmethod
+    def _get_module_class(cls, is_encoder, args, lang_dict, embed_tokens, langs):
+        """A language's encoder or decoder. (A module, in spite of the name that fairseq gives this.)"""
+        if is_encoder:
+            return super()._get_module_class(is_encoder, args, lang_dict, embed_tokens, langs)
+        cfg = FeedbackConfig.from_namespace(args)
+        return FeedbackDecoder(cfg, lang_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None):
+        """Load a checkpoint's parameters, of the pairs of languages that this model has."""
+        for pair, model in self.models.items():
+            for side, language in zip(("encoder", "decoder"), pair.split("-")):
+                dictionary = getattr(model, side).dictionary
+                check_dictionary(state_dict, f"models.{pair}.{side}", dictionary, f"dict.{language}.txt")
+        return super().load_state_dict(state_dict, strict, model_cfg)
+
+
+@register_model_architecture("multilingual_feedback_decoder", "multilingual_feedback_decoder")
+def multilingual_feedback_decoder(args):
+    """fairseq's base sizes; one projection of the memory for all layers of a decoder."""
+    set_defaults(args)
+    base_multilingual_architecture(args)

@@ -16,11 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.checkpoints import parse_layers
-from fb_fairseq.models.feedback_transformer_lm import FEEDBACK_OPTIONS
 from fb_fairseq.models.initialisation import InitialisationOptions
 from fb_fairseq.models.language_model import AttentionLMConfig
 from fb_fairseq.models.layers import described, make_options, with_options
-from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))
 DECODING_OPTIONS = ("memory_storage",)
@@ -57,14 +56,14 @@ def set_defaults(args: Namespace) -> None:
     defaults = FeedbackDecoderConfig()
     for name in (*FEEDBACK_OPTIONS, *DECODING_OPTIONS, *INITIALISATION_OPTIONS):
         if getattr(args, name, None) is None:
-            setattr(args, name, plain(getattr(defaults, name)))
+            setattr(args, name, without_enums(getattr(defaults, name)))
     for name in LAYERS_TO_KEEP:
         kept = getattr(args, name, None)
         if isinstance(kept, (list, tuple)):
             setattr(args, name, ",".join(map(str, kept)))
 
 
-def plain(value: Any) -> Any:
+def without_enums(value: Any) -> Any:
     """The value itself, or an enumeration's text."""
     return str(value) if isinstance(value, Enum) else value
 
@@ -107,7 +106,7 @@ def flat_options(cfg: DictConfig) -> dict[str, Any]:
             raise UserError(f"model.{path}: also given as model.{name}; leave one of them out")
         if name in LAYERS_TO_KEEP and isinstance(value, str):
             value = parse_layers(flag(name), value)
-        found[name] = plain(typed(schema, name, path, value))
+        found[name] = without_enums(typed(schema, name, path, value))
     return found
 
 

@@ -19,7 +19,6 @@ import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
@@ -32,6 +31,7 @@ from fb_fairseq.models.checkpoints import (
     read_checkpoint,
     update_names,
 )
+from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class InitialisationOptions:
 
 
 class Plan(NamedTuple):
-    """Where each parameter of the new model comes from."""
+    """The origin of each of the new model's parameters."""
 
     loaded: dict[str, Tensor]  # values from the file, by the names in the new model
     derived: dict[str, Tensor]  # values computed from those in the file, by the names in the new model
@@ -78,7 +78,7 @@ def initialise_if_asked(model, cfg) -> None:
 
     The option is cleared so that a saved configuration does not name the file: evaluation and generation never need it.
     Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem
-    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load``
+    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.checkpoints.after_load``
     refuses to train if no checkpoint was loaded.
 
     ``model``: an ``InitialisedModel``. ``cfg``: the model's configuration, with ``InitialisationOptions``."""
@@ -124,7 +124,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     report(path, plan)
 
 
-# What must agree before parameters are compared.
+# Checks before parameters are compared.
 
 
 def check_kind(source: VanillaCheckpoint, model) -> None:
@@ -282,7 +282,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], mod
     return {EMBEDDINGS: found[EMBEDDINGS] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}
 
 
-# What must hold before parameters are copied.
+# Checks before parameters are copied.
 
 
 def check_fit(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:

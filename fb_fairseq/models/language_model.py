@@ -38,7 +38,7 @@ from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.optim import clamp_master_copies
 from fb_fairseq.patches.models import require_lm_loss
-from fb_fairseq.streams.resume import InitialisedModel
+from fb_fairseq.streams.checkpoints import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
 
 
@@ -68,8 +68,8 @@ class AttentionLMConfig(LanguageModelConfig):
     )
     memory_storage: ChoiceEnum(list(STORAGES)) = option(
         "keys-values",
-        "what decoding stores for each step: keys and values, or only the vectors that they are projected from (less "
-        "memory, more time)",
+        "what decoding stores for each step: keys and values (a KV cache), or only the vectors that they are projected "
+        "from (less memory, more time)",
     )
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")  # noqa: UP045
 
@@ -185,7 +185,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         return features if self.adaptive_softmax is not None else self.output_projection(features)
 
     def max_positions(self) -> int:
-        """How long a sample may be: of any length, except with learned absolute positions."""
+        """The longest sample: of any length, except with learned absolute positions."""
         return self.embed_positions.max_positions if self.embed_positions is not None else int(1e9)
 
 

@@ -27,6 +27,8 @@ from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import Layer, Projection
 
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
+LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
+Output = tuple[Tensor, dict[str, Any]]
 
 
 def described(source: type, *names: str, **defaults: Any) -> Described:
@@ -122,11 +124,6 @@ def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dicti
             "give data prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict), or another "
             "--save-dir for a new model"
         )
-
-
-LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
-
-Output = tuple[Tensor, dict[str, Any]]
 
 
 class DecodesLogProbs:

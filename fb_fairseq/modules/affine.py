@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.cuda_graphs import log_once
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Called, has_modules, is_called
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, CalledModule, has_modules, is_module
 
 Weights = TypeVar("Weights")
 
@@ -32,24 +32,24 @@ _problems: "WeakKeyDictionary[nn.Module, dict[bool, str]]" = WeakKeyDictionary()
 
 
 class NotAffineError(Exception):
-    """Why a module cannot be replaced by a matrix."""
+    """Raised for a module that no matrix can replace; the message says why."""
 
 
-def affine(module: nn.Module) -> Affine | Called:
+def affine(module: nn.Module) -> Affine | CalledModule:
     """The weight and bias of an ``nn.Linear``, or what is to be called in its place."""
-    return Affine(module.weight, module.bias) if is_plain(module) else Called(module)
+    return Affine(module.weight, module.bias) if is_bare_linear(module) else CalledModule(module)
 
 
-def norm(module: nn.Module) -> Affine | Called:
+def norm(module: nn.Module) -> Affine | CalledModule:
     """The weight and bias of a layer norm, or what is to be called in its place."""
     if not type(module).__name__.endswith("LayerNorm") or has_hooks(module):  # (apex has one of its own)
-        return Called(module)
+        return CalledModule(module)
     if module.eps != LAYER_NORM_EPS:
         raise UserError(f"layer norms: one has epsilon {module.eps}; only {LAYER_NORM_EPS} is supported")
     return Affine(module.weight, module.bias)
 
 
-def is_plain(module: nn.Module) -> bool:
+def is_bare_linear(module: nn.Module) -> bool:
     """Whether a module does nothing but multiply by its ``weight`` and add its ``bias``."""
     replaced = "forward" in module.__dict__ and not hasattr(module, "_hf_hook")  # accelerate's only move tensors
     return (
@@ -62,7 +62,7 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody wants to know when a module is called."""
+    """Whether a module has hooks, which run only if it is called."""
     return any(getattr(module, kind, None) for kind in HOOKS)
 
 
@@ -81,7 +81,7 @@ def with_matrices(weights: Weights) -> Weights | None:
     if not has_modules(weights):
         return weights
     try:
-        return pytree.tree_map(lambda x: matrix(x.module) if is_called(x) else x, weights, is_leaf=is_called)
+        return pytree.tree_map(lambda x: matrix(x.module) if is_module(x) else x, weights, is_leaf=is_module)
     except NotAffineError as problem:
         log_once(f"step loops: {problem}; the reference loop runs, which is slow")
         return None

@@ -99,7 +99,7 @@ class AllAttention(RelativeTransformer):
 
     layer_class = AllAttentionLayer
 
-    def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
         o, weights = self.options, layer.weights(reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
@@ -108,7 +108,7 @@ class AllAttention(RelativeTransformer):
             **context,
             v_CBHE=values_CBHE,
             mask_BHTS=self.draw(o.attention_dropout, shape, x_TBD),
-            reach_TB=reach_TB,
+            age_TB=age_TB,
         )
         return self._sublayers(x_TBD, attend, weights)[0]
 
@@ -150,13 +150,13 @@ class AllAttention(RelativeTransformer):
         groups, vectors, _ = weights.persistent.key_UNE.shape
         return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
 
-    plain_layers = False  # they have persistent vectors
+    uses_feedback_step = False  # they have persistent vectors
 
     def largest_product(self, rows: int) -> int:
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
-    def plain_step(
+    def reference_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
         weights = self.step_weights(ring, x_BD.device)
@@ -188,7 +188,7 @@ class AllAttention(RelativeTransformer):
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
 
     def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention each persistent vector gets in a block, averaged over steps and streams. Returns weights
+        """The attention that each persistent vector gets in a block, averaged over steps and streams. Returns weights
         [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they are parts of
         one softmax over vectors and context, and sum to the vectors' share of it."""
         if not self.options.persistent_memory_size:
@@ -197,7 +197,7 @@ class AllAttention(RelativeTransformer):
         return torch.stack([seen.persistent_UN for seen in layers]), state
 
     def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention the persistent vectors take in a block, averaged over steps and streams. Returns shares
+        """The attention that all persistent vectors take in a block, averaged over steps and streams. Returns shares
         [L, H], and the state after the block."""
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":

@@ -46,7 +46,7 @@ class FeedbackTransformer(TransformerStack):
         )
 
     def run_block(
-        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+        self, x_TBD: Tensor, state: StreamState | None = None, age_TB: Tensor | None = None
     ) -> tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
@@ -57,9 +57,9 @@ class FeedbackTransformer(TransformerStack):
             self.draw_dropouts(x_TBD, self.options.attention_span),
         )
         if self._watched is None:
-            out_TBD, memory_KTBD, _ = self.run_loop(*arguments, reaches=reaches, reach_TB=reach_TB)
+            out_TBD, memory_KTBD, _ = self.run_loop(*arguments, reaches=reaches, age_TB=age_TB)
         else:
-            out_TBD, memory_KTBD, _, representations = self.run_plain_loop(*arguments, reach_TB=reach_TB)
+            out_TBD, memory_KTBD, _, representations = self.run_reference_loop(*arguments, age_TB=age_TB)
         y_TBD = self.finish(out_TBD)
         if self._watched is not None:
             self._watched.append([*representations[:-1], y_TBD])
@@ -74,7 +74,7 @@ class FeedbackTransformer(TransformerStack):
         dropouts: FeedbackDropouts,
         encoder: Sequence[EncoderContext] = (),
         reaches: list[int] | None = None,
-        reach_TB: Tensor | None = None,
+        age_TB: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Run the step loop of ``--step-loop`` over a block, without the final norm.
 
@@ -90,7 +90,7 @@ class FeedbackTransformer(TransformerStack):
         if matrices is None:
             loop = REFERENCE  # the only one that calls modules
         log_choice(loop)
-        arguments = x_TBD, memory_KCBD, matrices or weights, options, dropouts, active, encoder, reach_TB
+        arguments = x_TBD, memory_KCBD, matrices or weights, options, dropouts, active, encoder, age_TB
         if loop == PARALLEL:
             training = self.training and torch.is_grad_enabled()
             passes = self.options.parallel_passes if training else 0
@@ -103,20 +103,20 @@ class FeedbackTransformer(TransformerStack):
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
 
     @outside_compiler
-    def run_plain_loop(
+    def run_reference_loop(
         self,
         x_TBD: Tensor,
         memory_KCBD: Tensor,
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
         encoder: Sequence[EncoderContext] = (),
-        reach_TB: Tensor | None = None,
+        age_TB: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
         gradients or not at all. Returns outputs, memories and attention to the encoder as ``run_loop``; the embeddings
         and each layer's outputs, L + 1 times [T, B, D]. All are differentiable."""
         weights = self.loop_weights(x_TBD.device, self.reaches())
-        steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB)
+        steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, age_TB)
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
         aligned_BTC = stack_attention([step.aligned_BC for step in steps])
         memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)

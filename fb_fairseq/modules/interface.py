@@ -79,15 +79,15 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def run_block(
-        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+        self, x_TBD: Tensor, state: StreamState | None = None, age_TB: Tensor | None = None
     ) -> tuple[Tensor, StreamState]:
         """Run the layers over a block of embeddings.
 
         Args:
             x_TBD: T steps of B streams.
             state: what the streams carry in; None at their start.
-            reach_TB: how many steps back each stream may look at each step, where episodes end: 0 at the first step of
-                an episode, 1 at the next one, …; None: as far as its memory goes.
+            age_TB: at each step, the age of each stream's episode, beyond which it does not look back: 0 at the first
+                step of an episode, 1 at the next one, …; None: it looks as far as its memory goes.
 
         Returns:
             Features [T, B, D], after the final norm, and the state after the block."""
@@ -118,10 +118,10 @@ class Stack(nn.Module, ABC):
         """Clamp parameters that have bounds. To be called after each optimizer step."""
 
     def forward(
-        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+        self, x_TBD: Tensor, state: StreamState | None = None, age_TB: Tensor | None = None
     ) -> tuple[Tensor, StreamState]:
         """The same as ``run_block``."""
-        return self.run_block(x_TBD, state, reach_TB)
+        return self.run_block(x_TBD, state, age_TB)
 
     def draw(self, p: float, shape: Sequence[int], like: Tensor) -> Dropout | None:
         """A dropout mask of that shape, on the device of ``like``; None in evaluation, and where p is 0."""

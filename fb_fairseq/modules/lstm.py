@@ -39,17 +39,17 @@ class LSTM(Stack):
         self.lstm = nn.LSTM(width, width, layers, dropout=options.dropout if layers > 1 else 0.0)
 
     def run_block(
-        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+        self, x_TBD: Tensor, state: StreamState | None = None, age_TB: Tensor | None = None
     ) -> tuple[Tensor, StreamState]:
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
         after = None
         if memory_KCBD.shape[1]:
             after = tuple(part.contiguous() for part in memory_KCBD[:, 0].chunk(2))
-        if reach_TB is None:
+        if age_TB is None:
             y_TBD, after = self.lstm(x_TBD, after)
         else:
-            y_TBD, after = self._run_episodes(x_TBD, after, reach_TB == 0)
+            y_TBD, after = self._run_episodes(x_TBD, after, age_TB == 0)
         y_TBD = dropout(y_TBD, self.draw(self.options.output_dropout, y_TBD.shape, y_TBD))
         return y_TBD, StreamState(torch.cat(after)[:, None].detach().to(x_TBD.dtype))
 

@@ -12,7 +12,7 @@ from fb_fairseq.ops.layers import Projection, at_least_fp32
 
 
 class Composition:
-    """How a step's embedding and layer outputs are merged into the memories that later steps attend to.
+    """A way to merge a step's embedding and layer outputs into the memories that later steps attend to.
 
     Each memory is a sum of these L + 1 representations, with the weights that ``mix`` returns (v3 §3.3, Eq. 1).
 

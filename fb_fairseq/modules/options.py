@@ -10,6 +10,15 @@ from fb_fairseq.ops.feedback.loops import AUTO, CHOICES, OLD_NAMES
 from fb_fairseq.ops.layers import ACTIVATIONS
 
 STEP_LOOP_VARIABLE = "FB_FAIRSEQ_STEP_LOOP"
+# Of the options of stacks, those of a feedback memory.
+FEEDBACK_OPTIONS = (
+    "memory_composition",
+    "memory_projections",
+    "step_loop",
+    "step_loop_recompute",
+    "parallel_passes",
+    "parallel_tolerance",
+)
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
 

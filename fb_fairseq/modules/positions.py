@@ -12,6 +12,8 @@ from fb_fairseq.ops.layers import at_least_fp32
 
 LONGEST_WAVELENGTH = 10_000  # in units of 2π steps, as in the paper
 FIRST_POSITION = 2  # as in fairseq, where position 1 stands for padding
+# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
+TRAINING_MARGIN = 64
 
 
 class RelativePositions(nn.Module):
@@ -59,10 +61,6 @@ def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.
     return embedding.to(like_D.dtype)
 
 
-# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
-TRAINING_MARGIN = 64
-
-
 class AdaptiveSpan(nn.Module):
     """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
     beyond.
@@ -80,7 +78,7 @@ class AdaptiveSpan(nn.Module):
         return span_mask(at_least_fp32(self.z), self.span, self.ramp)[:, :reach]
 
     def lengths(self) -> Tensor:
-        """How many steps back each head reaches, ramp included: [H]."""
+        """The heads' spans in steps, ramp included: [H]."""
         return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)
 
     def clamp(self) -> None:
@@ -94,6 +92,6 @@ def adaptive_spans(module: nn.Module) -> list[AdaptiveSpan]:
 
 
 def reaches(spans: list[AdaptiveSpan]) -> list[int]:
-    """How many steps back each layer's longest head reaches, with one transfer from the device for all layers."""
+    """The span of each layer's longest head in steps, with one transfer from the device for all layers."""
     longest = torch.stack([span.lengths().max() for span in spans]).tolist()
     return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]

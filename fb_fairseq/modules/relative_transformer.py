@@ -30,7 +30,7 @@ class RelativeTransformer(TransformerStack):
         )
 
     def run_block(
-        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+        self, x_TBD: Tensor, state: StreamState | None = None, age_TB: Tensor | None = None
     ) -> tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
@@ -38,7 +38,7 @@ class RelativeTransformer(TransformerStack):
         for l, active in enumerate(self.active_layers()):
             inputs.append(x_TBD)
             if active:
-                arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l], reach_TB
+                arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l], age_TB
                 if self.options.checkpoint_activations and torch.is_grad_enabled():
                     x_TBD = checkpoint(self.run_layer, *arguments, use_reentrant=False)
                 else:
@@ -48,7 +48,7 @@ class RelativeTransformer(TransformerStack):
             self._watched.append([*inputs, y_TBD])
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
-    def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
         """Run a layer over a block [T, B, D]. ``carried_CBD``: the layer's inputs at the C steps before the block.
         ``reach``: how many steps back the layer attends."""
         o = self.options
@@ -64,7 +64,7 @@ class RelativeTransformer(TransformerStack):
             self.positions.weights().reaching(reach),
             self.draw(o.attention_dropout, (B, heads, T, reach), x_TBD),
             weights.span_mask_HS,
-            reach_TB=reach_TB,
+            age_TB=age_TB,
         )
         x_TBD = attention_residual(x_TBD, attended, weights, before, self.draw(o.dropout, (T, B, D), x_TBD))
         return feed_forward(

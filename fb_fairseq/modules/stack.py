@@ -22,6 +22,8 @@ from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, Feedb
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
 from fb_fairseq.ops.threads import is_tracing
 
+Holder = TypeVar("Holder", bound="StackHolder")
+
 
 class TransformerStack(Stack, StepModel):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
@@ -63,13 +65,13 @@ class TransformerStack(Stack, StepModel):
         return self._stepper
 
     def reaches(self) -> list[int]:
-        """How many steps back each layer attends: S, or its longest head's adaptive span. (A trace knows no spans.)"""
+        """The steps that each layer attends back to: S, or its longest head's adaptive span. (In a trace: S.)"""
         if not self.options.adaptive_span or is_tracing():
             return [self.options.attention_span] * len(self.layers)
         return reaches([layer.self_attn.adaptive_span for layer in self.layers])
 
     def carried_steps(self, reaches: list[int]) -> int:
-        """How many steps of memory are carried to the next block."""
+        """The number of steps whose memory is carried to the next block."""
         return min(self.options.attention_span, max(reaches) + (TRAINING_MARGIN if self.training else 0))
 
     def active_layers(self) -> list[bool]:
@@ -217,9 +219,6 @@ class TransformerStack(Stack, StepModel):
         if self.options.adaptive_span:
             for layer in self.layers:
                 layer.self_attn.adaptive_span.clamp()
-
-
-Holder = TypeVar("Holder", bound="StackHolder")
 
 
 class StackHolder(nn.Module):

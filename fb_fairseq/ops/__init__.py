@@ -1,7 +1,7 @@
 """The mathematics, as functions on tensors. Imports torch only.
 
     feedback/              the Feedback Transformer's step loop: the equations, and loops with their own backward pass
-    all_attention.py       the all-attention layer; its plain twin: all_attention_reference.py
+    all_attention.py       the all-attention layer; its reference: all_attention_reference.py
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
     cuda_graphs.py         CUDA graphs: capture, replay, which are kept, and where they are unavailable

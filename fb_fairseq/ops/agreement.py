@@ -27,37 +27,37 @@ class NotFinite(Exception):
 
 
 def disagreement(
-    run: Callable[[], Any], plain: Callable[[], Any], dtype: torch.dtype, exact: Callable[[], Any] | None = None
+    run: Callable[[], Any], reference: Callable[[], Any], dtype: torch.dtype, exact: Callable[[], Any] | None = None
 ) -> str | None:
-    """Why the results of ``run`` are not those of ``plain``; None: they are.
+    """The reason why the results of ``run`` are not those of ``reference``; None if they are.
 
     Args:
-        run, plain: return lists of groups of tensors.
+        run, reference: return lists of groups of tensors.
         dtype: of the matrix products.
         exact: the same in fp32, for types of half precision; None, or if it fails: the two are compared directly.
 
     Raises:
-        NotFinite: those of ``plain`` are not finite."""
+        NotFinite: those of ``reference`` are not finite."""
     try:
         found = cloned_groups(run())
     except Exception as error:  # whatever it is, torch's operations run
         return f"failed: {first_line(error)}"
-    expected = cloned_groups(plain())
+    expected = cloned_groups(reference())
     if not all(bool(x.isfinite().all()) for group in expected for x in group):
         raise NotFinite
-    reference = None
+    wide = None
     if exact is not None:
         try:
-            reference = cloned_groups(exact())
+            wide = cloned_groups(exact())
         except torch.cuda.OutOfMemoryError:  # results in fp32 take twice the memory
             pass
-    if reference is None:
+    if wide is None:
         tolerance = TOLERANCES[dtype]
         if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
             tolerance = TF32_TOLERANCE
         return too_far(distances(found, expected), tolerance)
-    tolerance = max(TOLERANCES[torch.float32], WORSE * max(distances(expected, reference)))
-    return too_far(distances(found, reference), tolerance)
+    tolerance = max(TOLERANCES[torch.float32], WORSE * max(distances(expected, wide)))
+    return too_far(distances(found, wide), tolerance)
 
 
 def cloned_groups(groups: Any) -> list[list[Tensor]]:
@@ -66,7 +66,7 @@ def cloned_groups(groups: Any) -> list[list[Tensor]]:
 
 
 def distances(found: list[list[Tensor]], expected: list[list[Tensor]]) -> list[float]:
-    """How far each group is from the expected one: the largest of its tensors' errors, relative to norms."""
+    """The distance of each group from the expected one: the largest of its tensors' errors, relative to norms."""
     errors = []
     for ours, theirs in zip(found, expected):
         norms = torch.stack([at_least_fp32(x).norm().float() for x in theirs])
@@ -84,7 +84,7 @@ def too_far(errors: list[float], tolerance: float) -> str | None:
 
 
 def in_fp32(tree: Any) -> Any:
-    """The same nested tuples, lists and dictionaries with floating-point tensors in fp32."""
+    """Nested tuples, lists and dictionaries with their floating-point tensors in fp32."""
     return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
 
 
@@ -115,8 +115,8 @@ class Checks:
             self.problems.setdefault(key, None)
         return problem is None
 
-    def graph(self, key: Hashable, who: str, own: Callable[[], Any], plain: Callable[[], Any]) -> Any:
-        """A new graph: by ``own`` of kernels, or where these are not used or do not compile, by ``plain``."""
+    def graph(self, key: Hashable, who: str, own: Callable[[], Any], reference: Callable[[], Any]) -> Any:
+        """A new graph: by ``own`` of kernels, or where these are not used or do not compile, by ``reference``."""
         if self.problems.get(key) is None:
             try:
                 return own()
@@ -124,7 +124,7 @@ class Checks:
                 raise
             except Exception as error:
                 self.refuse(key, who, f"failed: {first_line(error)}")
-        graph = plain()
+        graph = reference()
         graph.checked = True
         return graph
 

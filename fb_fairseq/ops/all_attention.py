@@ -8,7 +8,7 @@ Attention to persistent vectors, keys and values that do not depend on the input
 sqrt(E)) v_n`` with ``k_n = sqrt(E) k'_n`` and ``v_n = sqrt(N) v'_n``, where k' and v' are the parameters: so the scores
 are ``q · k'_n``. Each group of queries (one head, or all heads together) has N vectors of its own. The sum of the
 softmax is returned too: with it the result is combined with that of attention to the context, as one softmax over both
-(``combine``). The plain twin is all_attention_reference.py."""
+(``combine``). The reference is all_attention_reference.py."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

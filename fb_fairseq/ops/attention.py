@@ -21,7 +21,7 @@ from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
 # Stands for -∞ where a soft mask is zero, as a fraction of the lowest number: low enough to vanish beside any score in
 # a softmax, and still finite when a score is added to it.
 MASKED_FRACTION = 1 / 4
-LEAST_STEPS = 128  # of a long block whose queries are computed together
+LEAST_STEPS = 128  # steps of a long block whose queries are computed together, at least
 
 
 class Positions(NamedTuple):
@@ -172,7 +172,7 @@ def block_attention(
     mask_BHTS: Dropout | None = None,
     span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
-    reach_TB: Tensor | None = None,
+    age_TB: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of the queries of T steps at once: ``step_attention`` for each.
 
@@ -185,7 +185,7 @@ def block_attention(
         mask_BHTS: dropout of the weights; column S - d is that of distance d.
         span_mask_HS: soft mask, column d - 1 for distance d; None: all ones.
         return_lse: also return the logarithm of the softmax's sum.
-        reach_TB: how many steps back each stream may look at each step, where episodes end; None: S steps.
+        age_TB: the age of each stream's episode at each step, beyond which it does not look back; None: S steps.
 
     Returns:
         The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1]."""
@@ -199,13 +199,11 @@ def block_attention(
             own, last = slice(first, first + steps), max(0, C - T + min(T, first + steps))
             slots = slice(max(0, C - T + first - S + 1), last)
             mask = mask_BHTS and Dropout(mask_BHTS.keep[:, :, own], mask_BHTS.scale)
-            reach = None if reach_TB is None else reach_TB[own]
-            arguments = k_CBHE[slots], v_CBHE[slots], S, positions, mask, span_mask_HS, return_lse, reach
+            age = None if age_TB is None else age_TB[own]
+            arguments = k_CBHE[slots], v_CBHE[slots], S, positions, mask, span_mask_HS, return_lse, age
             pieces.append(block_attention(q_TBHE[own], *arguments))
         return tuple(map(torch.cat, zip(*pieces))) if return_lse else torch.cat(pieces)
-    weights_BHTC, lse_BHT1 = block_attention_weights(
-        q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, reach_TB
-    )
+    weights_BHTC, lse_BHT1 = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, age_TB)
     weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
     if mask_BHTS is not None:
         weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
@@ -223,12 +221,12 @@ def block_attention_weights(
     positions: Positions,
     span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
-    reach_TB: Tensor | None = None,
+    age_TB: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The weights a of ``block_attention``, [B, H, T, C] for C > 0 slots, before dropout; at least fp32.
 
     Args:
-        q_TBHE, k_CBHE, span, positions, span_mask_HS, reach_TB: see ``block_attention``.
+        q_TBHE, k_CBHE, span, positions, span_mask_HS, age_TB: see ``block_attention``.
         return_lse: compute the logarithm of the softmax's sum, even where the weights do not need it.
 
     Returns:
@@ -242,13 +240,13 @@ def block_attention_weights(
     scores_BHTC = at_least_fp32(scores_BHTC)
     if span_mask_HS is not None:
         mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)
-        if reach_TB is not None:
-            mask_HTC = mask_HTC * reached_slots(reach_TB, C)
+        if age_TB is not None:
+            mask_HTC = mask_HTC * slots_of_episode(age_TB, C)
         weights_BHTC, lse_BHT1 = span_softmax(scores_BHTC, mask_HTC)
     else:
         reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
-        if reach_TB is not None:
-            reached_TC = reached_TC & reached_slots(reach_TB, C)
+        if age_TB is not None:
+            reached_TC = reached_TC & slots_of_episode(age_TB, C)
         # Filled with a finite number, and with zero after the softmax: so rows that reach no slot become zero, and
         # their gradient is not NaN.
         scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
@@ -270,11 +268,11 @@ def attention_by_distance(
     return by_distance(weights_BHTC, span).flip(-1)
 
 
-def reached_slots(reach_TB: Tensor, slots: int) -> Tensor:
-    """Which slots of ``block_attention`` each step of a stream may look at: [B, 1, T, C]."""
-    T, device = len(reach_TB), reach_TB.device
+def slots_of_episode(age_TB: Tensor, slots: int) -> Tensor:
+    """The slots of ``block_attention`` that belong to a stream's episode at each step: [B, 1, T, C]."""
+    T, device = len(age_TB), age_TB.device
     distance_TC = slots - T + 1 + torch.arange(T, device=device)[:, None] - torch.arange(slots, device=device)
-    return (distance_TC <= reach_TB.t()[:, :, None])[:, None]
+    return (distance_TC <= age_TB.t()[:, :, None])[:, None]
 
 
 def by_slot(x_TS: Tensor, slots: int) -> Tensor:

@@ -157,7 +157,7 @@ def cloned(tree):
 
 
 class Limits(NamedTuple):
-    """When a graph is captured, and when it may go."""
+    """Limits on graphs: when one is captured, and when it may go."""
 
     capture_at: int  # something is captured when so many of a window have had its key. Rare keys are not worth it.
     graphs: int  # the most that are kept; each holds memory

@@ -30,7 +30,7 @@ class Affine(NamedTuple):
     bias: Tensor | None
 
 
-class Called(NamedTuple):
+class CalledModule(NamedTuple):
     """A module to call instead of multiplying by a matrix: an adapter, a quantised layer, one with hooks.
 
     Only ``linear`` and ``layer_norm`` know it. ``fb_fairseq.modules.affine.with_matrices`` comes before loops that read
@@ -39,14 +39,14 @@ class Called(NamedTuple):
     module: nn.Module
 
 
-def is_called(x: Any) -> bool:
-    """Whether it stands for a module."""
-    return isinstance(x, Called)
+def is_module(x: Any) -> bool:
+    """Whether a weight is a module to call."""
+    return isinstance(x, CalledModule)
 
 
 def has_modules(weights: Any) -> bool:
-    """Whether something is to be called among weights."""
-    return any(is_called(x) for x in pytree.tree_leaves(weights, is_leaf=is_called))
+    """Whether there is a module to call among weights."""
+    return any(is_module(x) for x in pytree.tree_leaves(weights, is_leaf=is_module))
 
 
 class CrossAttention(NamedTuple):
@@ -119,9 +119,9 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def linear(x: Tensor, affine: Affine | Called) -> Tensor:
+def linear(x: Tensor, affine: Affine | CalledModule) -> Tensor:
     """``x Wᵀ + b``."""
-    if isinstance(affine, Called):
+    if isinstance(affine, CalledModule):
         if x.numel():
             return affine.module(x)
         row = affine.module(x.new_zeros(1, x.shape[-1]))  # quantised layers look for the largest entry
@@ -129,9 +129,9 @@ def linear(x: Tensor, affine: Affine | Called) -> Tensor:
     return F.linear(x, affine.weight, affine.bias)
 
 
-def layer_norm(x: Tensor, affine: Affine | Called | None) -> Tensor:
+def layer_norm(x: Tensor, affine: Affine | CalledModule | None) -> Tensor:
     """Layer norm over the last dimension; ``x`` itself without a norm."""
-    if isinstance(affine, Called):
+    if isinstance(affine, CalledModule):
         return affine.module(x)
     return x if affine is None else F.layer_norm(x, x.shape[-1:], affine.weight, affine.bias, LAYER_NORM_EPS)
 

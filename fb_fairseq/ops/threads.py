@@ -1,15 +1,14 @@
-"""How many CPU threads the step loops use.
+"""CPU threads and buffers of the step loops.
 
 A step's operations are small. If several threads share them, the threads wait for each other thousands of times a
 second, and where another process keeps one of the cores busy, each wait takes a time slice of the operating system. So
 torch uses one thread inside the loops, unless a product is large. The C++ loop divides the streams among threads,
 which meet once per block. No rule depends on measured times, so that results can be reproduced.
 
-Buffers that are reused: the torch loop needs the same ones for each block.
-
-On a CPU, memory that is new from the operating system costs more time than many matrix products (a page fault for each
-4 KB), and large pieces that are freed go back to the operating system. So what a block has used is kept for the next
-one. On a GPU torch's allocator does that already, and buffers are plain tensors.
+The torch loop needs the same buffers for each block. On a CPU, memory that is new from the operating system costs more
+time than many matrix products (a page fault for each 4 KB), and large pieces that are freed go back to the operating
+system. So the buffers of a block are kept for the next one. On a GPU torch's allocator does that already, and buffers
+are ordinary tensors.
 
 Keeps the step loops out of ``torch.compile``, ``torch.jit.trace`` and ``torch.export``, which cannot follow their
 reused buffers and native calls."""
@@ -34,7 +33,7 @@ LARGE_PRODUCT = 1 << 27  # multiplications and additions
 LONG_RANGE = 16  # streams that make a range efficient, because they share what is read of the weights
 RANGES_PER_THREAD = 4
 
-# What is computed outside of the loops is worth several threads if its largest product takes some time slices.
+# Work outside of the loops is worth several threads if its largest product takes some time slices.
 LARGE_OUTSIDE_PRODUCT = 1 << 30
 
 logger = logging.getLogger(__name__)
@@ -43,6 +42,15 @@ _pool: ThreadPoolExecutor | None = None
 _width = 1
 _kept = 1  # threads that only the C++ loop uses, because torch has one
 _loop = threading.local()  # .threads: those outside of the loop that runs on this thread
+CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
+ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
+KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
+_free: list[Tensor] = []
+_largest = 0  # bytes of the largest block so far
+_lock = threading.Lock()
+# Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
+# thread that holds it. The next buffer collects the chunks that it leaves here, which needs no lock.
+_returned: deque[list[Tensor]] = deque()
 
 
 @contextmanager
@@ -136,17 +144,6 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
-
-
-CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
-ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
-KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
-_free: list[Tensor] = []
-_largest = 0  # bytes of the largest block so far
-_lock = threading.Lock()
-# Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
-# thread that holds it. What it then leaves here (which needs no lock), the next buffer collects.
-_returned: deque[list[Tensor]] = deque()
 
 
 class Buffers:

@@ -5,8 +5,7 @@ Where it does not say otherwise (``Affects``, ``Remove when``), both versions ne
 only the latter, and it can be removed when a supported version does without; none does yet. The modules import fairseq
 inside their functions, so that the warning filters are in place before fairseq's own modules are imported.
 
-    command_line.py    options: mistakes, values with which training would go wrong unnoticed, files; --help
-    error_lines.py     one line for a mistake
+    command_line.py    options: values that would make training go wrong unnoticed, files; --help; mistakes in one line
     data_files.py      damaged data, and data that do not fit the dictionary
     models.py          models in training and evaluation: hooks, criterions and dictionaries that fit
     checkpoints.py     checkpoints written completely or not at all, with the memory of streams; damaged ones
@@ -22,7 +21,6 @@ from fb_fairseq.patches import (
     checkpoints,
     command_line,
     data_files,
-    error_lines,
     fairseq_fixed,
     generation,
     models,
@@ -31,12 +29,12 @@ from fb_fairseq.patches import (
     stopping,
 )
 
-# Without one of these, what is right runs all the same: they find mistakes sooner and report them in one line, hide
-# warnings, save time, or keep what Ctrl-C would lose.
+# A right command runs without these, too: they find mistakes sooner and report them in one line, hide warnings, save
+# time, or keep the updates that Ctrl-C would lose.
 COMFORT = (
     runtime.patch_warning_filters,  # first: before fairseq's modules are imported
     fairseq_fixed.patch_root_logger,  # imports them
-    *(error_lines.patch_error_lines, error_lines.patch_empty_splits),
+    *(command_line.patch_error_lines, command_line.patch_empty_splits),
     runtime.patch_config_copies,  # before fairseq's models are imported, which copy most
     *(command_line.patch_hydra_values, data_files.patch_indexed_data, data_files.patch_dictionary_errors),
     *(generation.patch_search_values, models.patch_model_loading, checkpoints.patch_load_errors),

@@ -10,12 +10,23 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from fb_fairseq.checkpoint_contents import check_complete, check_optimizer, using
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.streams import resume
-from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint, save_file
+from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
+from fb_fairseq.tensor_files import (
+    DAMAGED,
+    check_complete,
+    check_optimizer,
+    is_intact,
+    load_checkpoint,
+    save_file,
+    using,
+)
+
+# Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
+# it, none of the files on the machine where it was trained is opened.
+STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
 
 
 def patch_checkpoint_copy() -> None:
@@ -60,7 +71,7 @@ def patch_stream_memory_saving() -> None:
 
 
 def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_loss):
-    resume.before_save(cfg, trainer, epoch_itr)
+    before_save(cfg, trainer, epoch_itr)
     return original(cfg, trainer, epoch_itr, val_loss)
 
 
@@ -91,9 +102,6 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
     return state
 
 
-# Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
-# it, none of the files on the machine where it was trained is opened.
-STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
 STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
 
 
@@ -125,29 +133,27 @@ def _damaged_checkpoint_message(path: str) -> str:
 
 
 def patch_resume_hooks() -> None:
-    """Call ``fb_fairseq.streams.resume.before_load`` and ``after_load`` around the loading of a checkpoint.
+    """Call ``fb_fairseq.streams.checkpoints.before_load`` and ``after_load`` around the loading of a checkpoint.
 
     A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
     only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task, model or iterator is given the file name.
-    Remove when: a supported fairseq has such hooks; none does yet."""
+    fairseq gives the file's name to no hook of a task, model or iterator."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "resume_hooks", _load_with_resume_hooks)
 
 
 def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
-    resume.before_load(self, filename)
+    before_load(self, filename)
     restored = original(self, filename, *args, **kwargs)
-    resume.after_load(self, filename, restored)
+    after_load(self, filename, restored)
     return restored
 
 
 def patch_load_errors() -> None:
     """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
 
-    Whatever goes wrong, fairseq only says "please ensure that the architectures match"."""
+    fairseq only says "please ensure that the architectures match", whatever goes wrong."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "load_errors", _load_with_clear_errors)

@@ -1,19 +1,32 @@
-"""Options of fairseq: mistakes in one line, values with which training would go wrong unnoticed, files and folders."""
+"""Options of fairseq: mistakes in one line, values with which training would go wrong unnoticed, files and folders; and
+any other mistake of a user's in one line."""
 
 import math
+import os
 import re
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import (
+    OUTPUT_CLOSED_STATUS,
+    STATUS,
+    UserError,
+    debugging,
+    explain,
+    flag,
+    forget_output,
+    names_an_option,
+)
 from fb_fairseq.files import atomic_folder, check_output_folder, lock_folder
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.wrapping import wrap_once
@@ -33,6 +46,29 @@ OFF = {"warmup_init_lr": -1}  # a default that turns the option off
 TOO_LARGE = 2**63  # for PyTorch's whole numbers
 BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 INVALID_CHOICE = re.compile(r"(argument \S+: invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
+# Patterns in ``KindOfError: its message``, and the line to print instead; {1} is the pattern's first group.
+REMEDIES = {
+    "not compiled with CUDA|Cannot re-initialize CUDA|CUDA driver init|No CUDA GPUs|no NVIDIA driver": (
+        "PyTorch finds no GPU that it can use; add --cpu, and leave out --profile"
+    ),
+    r"world size is (\d+) but have (\d+) available devices": (
+        "--distributed-world-size {1}: this machine has {2} GPUs for it; leave the option out, or start that many "
+        "processes with torchrun --nproc-per-node {1} (on CPUs too)"
+    ),
+    "FloatingPointError: gradients are Nan/Inf": (
+        "the gradients are NaN or infinite; try a lower --lr, --clip-norm 1 or more --warmup-updates"
+    ),
+    "Could not infer language pair": (
+        "no data of a pair of languages in the folder; give that of fairseq-preprocess, or --source-lang and "
+        "--target-lang"
+    ),
+    r"Dataset not found: (\S+) \((.+)\)": (
+        "{2}: the split {1} is missing; check the folder and --train-subset, --valid-subset or --gen-subset"
+    ),
+}
+HYDRA_COMMAND = "fairseq_cli.hydra_train"
+# In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
+FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.+)$", re.MULTILINE)
 
 
 def patch_command_line() -> None:
@@ -129,7 +165,7 @@ def _word_pieces(post_process: str | None) -> str | None:
 
 
 def patch_hydra_values() -> None:
-    """The same for numbers in the configuration of ``fairseq-hydra-train``, before training."""
+    """Check the numbers in the configuration of ``fairseq-hydra-train``, too, before training."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "__init__", "hydra_values", _init_trainer)
@@ -209,3 +245,72 @@ def _load_and_lock(original, cfg, trainer, **kwargs):
     if trainer.data_parallel_rank == 0 and not cfg.no_save:
         lock_folder("--save-dir", cfg.save_dir)
     return loaded
+
+
+def remedy(error: BaseException) -> str | None:
+    """The line for an error, or for the error whose handling has raised it. (After NaN gradients, fairseq repeats the
+    update to find their origin, and may fail in that.)"""
+    for pattern, line in REMEDIES.items():
+        found = re.search(pattern, f"{type(error).__name__}: {error}")
+        if found:
+            return line.format(found[0], *found.groups())
+    return None if error.__context__ is None else remedy(error.__context__)
+
+
+def patch_empty_splits() -> None:
+    """Name the split of which no sample is left, and the option that leaves them out. fairseq only says that the
+    dataset is empty."""
+    from fairseq.tasks import FairseqTask
+
+    wrap_once(FairseqTask, "filter_indices_by_size", "empty_splits", _filter)
+
+
+def _filter(original, self, indices, dataset, max_positions=None, *args, **kwargs):
+    kept = original(self, indices, dataset, max_positions, *args, **kwargs)
+    if len(indices) and not len(kept):
+        split = next((name for name, known in self.datasets.items() if known is dataset), "the split")
+        limits = max_positions if isinstance(max_positions, tuple) else (max_positions,)
+        names = ("source", "target") if len(limits) == 2 else ("target",)
+        found = zip(names, np.ravel(dataset.size(indices[0])), limits)
+        options = [f"--max-{name}-positions" for name, size, limit in found if size > (limit or size)]
+        raise UserError(
+            f"{split}: all {len(indices)} samples are longer than {max_positions} tokens, and left out; give more with "
+            f"{' and '.join(options)}, or --max-tokens"
+        )
+    return kept
+
+
+def patch_error_lines() -> None:
+    """Print one line and exit with status 2 on errors that the user can fix; ``FB_FAIRSEQ_DEBUG=1`` shows tracebacks.
+
+    Only in programs that run one of fairseq's commands. hydra would print its own traceback, which fails on Python
+    3.10, unless it is told to pass errors on."""
+    is_installed = isinstance(sys.excepthook, partial) and sys.excepthook.func is report
+    if not is_installed and any(name.startswith("fairseq_cli.") for name in sys.modules):
+        sys.excepthook = partial(report, sys.excepthook)
+    if HYDRA_COMMAND in sys.modules:
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+
+
+def report(original: Callable, kind, error, traceback) -> None:
+    """An ``excepthook``: one line for a user's mistake, the original hook's report for everything else."""
+    if isinstance(error, BrokenPipeError):
+        forget_output()
+        raise SystemExit(OUTPUT_CLOSED_STATUS)
+    line = one_line(error)
+    if line is None or debugging() or hasattr(sys, "ps1"):  # interactive
+        original(kind, error, traceback)
+        return
+    sys.stdout.flush()
+    # Not sys.stderr: torch.distributed wraps this hook, and keeps what it writes until the hook returns.
+    print(f"{os.path.basename(sys.argv[0])}: error: {line}", file=sys.__stderr__, flush=True)
+    sys.unraisablehook = lambda unraisable: None  # errors of objects that were half built say nothing more
+    raise SystemExit(STATUS)  # Python exits with this status
+
+
+def one_line(error: BaseException) -> str | None:
+    """The line of ``explain``, also for an error in a process that ``torch.multiprocessing`` has started; that of
+    ``remedy``; or fairseq's own message if it is one line that names an option. None: show the traceback."""
+    from_process = FROM_SPAWNED_PROCESS.findall(str(error))
+    line = explain(error) or (from_process[-1] if from_process else remedy(error))
+    return line or (str(error) if names_an_option(error) else None)

@@ -45,7 +45,7 @@ def _batch_all(
     batches = original(indices, num_tokens_fn, num_tokens_vec, **limits, **multiple)
     used = sum(map(len, batches))
     if used < len(indices):
-        # What is left is one batch within the limits: with a multiple of 1, it is returned as such.
+        # The rest is one batch within the limits: with a multiple of 1, it is returned as such.
         left_vec = None if num_tokens_vec is None else num_tokens_vec[used:]
         batches = [*batches, *original(indices[used:], num_tokens_fn, left_vec, **limits)]
         if not np.array_equal(np.concatenate(batches), indices):

@@ -14,10 +14,7 @@ def patch_ngram_blocking() -> None:
     """Make ``--no-repeat-ngram-size`` work without fairseq's CUDA extension.
 
     fairseq compares n-grams with the end of the token buffer, which is padding that has not been generated yet, and so
-    blocks nothing (facebookresearch/fairseq#5206). A size of 1 is not handled at all.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a release of fairseq fixes #5206; none does yet."""
+    blocks nothing (facebookresearch/fairseq#5206). A size of 1 is not handled at all."""
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
     wrap_once(NGramRepeatBlock, "_no_repeat_ngram", "ngram_blocking", _block_generated_ngrams)
@@ -101,11 +98,9 @@ def _add_to_bleu(original, self, ref, pred):
 def patch_line_scores() -> None:
     """Let fairseq-eval-lm count words in lines instead of blocks, where a task gives a sample ``lines``.
 
-    It counts a word twice that ends in the next block, and joins no pieces of words across blocks. (And it takes the
-    scores of the wrong steps after a padding symbol within a stream, which is refused.)
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task lies between scoring and counting.
-    Remove when: a supported fairseq has one; none does yet."""
+    It counts a word twice that ends in the next block, and joins no pieces of words across blocks. A task has no hook
+    between scoring and counting. (It also takes the scores of the wrong steps after a padding symbol within a stream,
+    which is refused.)"""
     from fairseq.sequence_scorer import SequenceScorer
 
     wrap_once(SequenceScorer, "generate", "line_scores", _score)

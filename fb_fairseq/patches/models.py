@@ -5,12 +5,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError, flag, single_line
 from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
+_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
+BEST = "checkpoint_best.pt"
+STREAMS = "streaming_lm"
 
 
 def patch_train_step() -> None:
@@ -33,10 +36,8 @@ def _train_step(original, self, sample, model, *args, **kwargs):
 def patch_optimizer_step() -> None:
     """Call a model's ``after_optimizer_step(optimizer)``, which brings adaptive spans back into their bounds.
 
-    Parameters that an update has moved out of their bounds would be validated, saved and trained further.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: only a task is told of an update.
-    Remove when: a supported fairseq has such a hook; none does yet."""
+    Parameters that an update has moved out of their bounds would be validated, saved and trained further. fairseq tells
+    only a task of an update."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "optimizer_step", "optimizer_step", _optimizer_step)
@@ -92,9 +93,6 @@ def _build_checked_criterion(original, cfg, task, *args, **kwargs):
     return original(cfg, task, *args, **kwargs)
 
 
-_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
-
-
 def patch_dictionary_check() -> None:
     """Refuse data of other dictionaries than those of the training, with as many symbols.
 
@@ -144,10 +142,6 @@ def _load_and_compare(original, filenames, *args, **kwargs):
     for name in filenames:
         check_dictionaries(f"--path {name}", _read.get(os.path.abspath(name)), task_dictionaries(task))
     return models, cfg, task
-
-
-BEST = "checkpoint_best.pt"
-STREAMS = "streaming_lm"
 
 
 def patch_model_loading() -> None:

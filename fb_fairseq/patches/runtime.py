@@ -25,6 +25,8 @@ MESSAGES = (
     r"\s*The strict flag in the compose API is deprecated",
     r".*nested tensors is in prototype stage.*",
 )
+# Environment variables that torchrun sets in each process.
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def patch_warning_filters() -> None:
@@ -35,10 +37,8 @@ def patch_warning_filters() -> None:
 
 
 def patch_config_copies() -> None:
-    """Do not copy the whole configuration with each of its parts (OmegaConf 2.0 does, 300 times).
-
-    OmegaConf 2.0 copies a node's parent along with it, and so all of the configuration, for each of the 300 options
-    that fairseq sets. OmegaConf gives the copy its new parent afterwards.
+    """Do not copy a node's parent along with it: OmegaConf 2.0 does, and so copies all of the configuration for each of
+    the 300 options that fairseq sets. It gives the copy its new parent afterwards.
 
     Affects: fairseq 0.12.2, which needs OmegaConf 2.0. (fairseq-fixed has a later one, which copies no parents.)
     Remove when: fairseq 0.12.2 is no longer supported."""
@@ -57,10 +57,8 @@ def _copy_without_parent(original, self, *args):
 
 
 def patch_numpy_long() -> None:
-    """Define ``np.compat.long``, which fairseq uses for ``--sample-break-mode eos`` and ``--num-batch-buckets``.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, both with numpy 2.
-    Remove when: a supported fairseq no longer uses it; both do."""
+    """Define ``np.compat.long``, which fairseq uses for ``--sample-break-mode eos`` and ``--num-batch-buckets``, and
+    numpy 2 does not have."""
     if not hasattr(np, "compat"):
         np.compat = SimpleNamespace()
     if not hasattr(np.compat, "long"):
@@ -84,10 +82,6 @@ def _progress_bar_with_one_log_file(original, *args, log_file=None, **kwargs):
     return original(*args, log_file=log_file, **kwargs)
 
 
-# Environment variables that torchrun sets in each process.
-TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-
-
 def patch_torchrun() -> None:
     """Let the processes that torchrun has started form one group, on machines without GPUs too.
 
@@ -95,7 +89,7 @@ def patch_torchrun() -> None:
     others' checkpoints. With the world size set, it divides by the number of GPUs, which may be 0.
 
     Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)
-    Remove when: a supported fairseq-fixed fixes both; none does yet."""
+    Remove when: a supported fairseq-fixed fixes both."""
     from fairseq.distributed import utils
 
     wrap_once(utils, "infer_init_method", "torchrun", _infer_init_method)

@@ -18,6 +18,11 @@ from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.wrapping import wrap_once
 
 PACKAGES = ("fairseq", "fairseq_cli")
+MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy 1, numpy 2
+PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers, text
+WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
+ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
 
 def patch_literal_values() -> None:
@@ -37,10 +42,6 @@ def patch_literal_values() -> None:
                 module.ast = SimpleNamespace(literal_eval=parse_literal)
 
 
-MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy 1, numpy 2
-PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers, text
-
-
 def named(module: str, name: str) -> Callable:
     """A decorator that makes ``torch.load`` find a function or class under another name."""
 
@@ -52,7 +53,7 @@ def named(module: str, name: str) -> Callable:
 
 
 @named("numpy", "dtype")
-class PlainType:
+class SafeType:
     """In place of ``numpy.dtype``.
 
     Raises:
@@ -71,7 +72,7 @@ class PlainType:
 
 
 @named("numpy", "ndarray")
-class PlainArray(np.ndarray):
+class SafeArray(np.ndarray):
     """In place of ``numpy.ndarray``. It is saved as an ordinary array."""
 
     def __new__(cls, *unused):
@@ -92,18 +93,18 @@ def check_data(kind: Any, shape: Any, data: Any) -> None:
     Raises:
         ValueError: they are not."""
     is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
-    if not (isinstance(kind, PlainType) and is_shape and isinstance(data, bytes)):
+    if not (isinstance(kind, SafeType) and is_shape and isinstance(data, bytes)):
         raise ValueError("not an array of plain values")
     if len(data) != math.prod(shape) * kind.dtype.itemsize:
         raise ValueError("an array of another size")
 
 
-def build_array(kind: Any, shape: Any, code: Any) -> PlainArray:
+def build_array(kind: Any, shape: Any, code: Any) -> SafeArray:
     """In place of ``numpy.core.multiarray._reconstruct``, which makes an array that is filled afterwards."""
-    return np.ndarray.__new__(PlainArray, (0,), "i1")
+    return np.ndarray.__new__(SafeArray, (0,), "i1")
 
 
-def build_scalar(kind: PlainType, data: Any = b"") -> Any:
+def build_scalar(kind: SafeType, data: Any = b"") -> Any:
     """In place of ``numpy.core.multiarray.scalar``."""
     check_data(kind, (), data)
     return np.frombuffer(data, kind.dtype)[0] if data else kind.dtype.type()
@@ -112,7 +113,7 @@ def build_scalar(kind: PlainType, data: Any = b"") -> Any:
 def stand_ins() -> list[Any]:
     """Functions that ``torch.load`` may call in place of numpy's."""
     functions = {"_reconstruct": build_array, "scalar": build_scalar}
-    found: list[Any] = [PlainType, PlainArray]
+    found: list[Any] = [SafeType, SafeArray]
     for module in MULTIARRAY:
         for name, function in functions.items():
             found.append(named(module, name)(lambda *args, function=function: function(*args)))
@@ -120,12 +121,6 @@ def stand_ins() -> list[Any]:
 
 
 STAND_INS = stand_ins()
-
-
-WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
-
-# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
-ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
 
 def patch_safe_globals() -> None:

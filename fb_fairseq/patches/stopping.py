@@ -1,4 +1,4 @@
-"""How a run ends: Ctrl-C, and a finished run that is started again."""
+"""The end of a run: Ctrl-C, and a finished run that is started again."""
 
 import inspect
 import logging
@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python -m fairseq_cli.train
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_current: Any = None  # the Interruption of the epoch that runs
+STOPPING = "stopping"  # the entry of a checkpoint's extra_state that this module adds
 
 
 class Interruption:
@@ -47,9 +49,6 @@ def patch_interruption() -> None:
         if hasattr(module, "validate_and_save") and hasattr(module, "train"):
             wrap_once(module, "train", "interruption", _train_interruptibly)
             wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
-
-
-_current: Any = None  # the Interruption of the epoch that runs
 
 
 def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
@@ -109,9 +108,6 @@ def _leave(cfg, updates: int, status: int) -> None:
     program = os.path.basename(sys.argv[0])
     print(f"{program}: interrupted at update {updates}{of}; {remedy}", file=sys.__stderr__, flush=True)
     sys.exit(status)
-
-
-STOPPING = "stopping"  # the entry of a checkpoint's extra_state that this module adds
 
 
 def patch_finished_run() -> None:

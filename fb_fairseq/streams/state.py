@@ -1,6 +1,6 @@
-"""Where the memory of streams is kept between two blocks."""
+"""The memory of streams between two blocks, in fairseq's training and in that of transformers."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from fb_fairseq.modules.interface import StreamState
@@ -14,17 +14,21 @@ class StateStore:
     the next block. Until then a block can be run again, for example after a gradient overflow, from the same state."""
 
     def __init__(self):
-        self._states: dict[int, dict[int, StreamState]] = {}
+        self._states: dict[Hashable, dict[int, StreamState]] = {}
 
-    def read(self, cohort: int, offset: int) -> StreamState | None:
+    def read(self, cohort: Hashable, offset: int) -> StreamState | None:
         """The state of a cohort before the block at ``offset``; None if it is not stored."""
         return self._states.get(cohort, {}).get(offset)
 
-    def write(self, cohort: int, offset: int, state: StreamState) -> None:
+    def write(self, cohort: Hashable, offset: int, state: StreamState) -> None:
         """Store the state of a cohort before the block at ``offset``."""
         self._states.setdefault(cohort, {})[offset] = state
 
-    def drop_before(self, cohorts: Sequence[int], offset: int) -> None:
+    def latest(self, cohort: Hashable) -> int | None:
+        """The offset of a cohort's last state; None if none is stored."""
+        return max(self._states.get(cohort, ()), default=None)
+
+    def drop_before(self, cohorts: Sequence[Hashable], offset: float) -> None:
         """Drop the states of these cohorts before earlier blocks, which will not be run again."""
         for cohort in cohorts:
             states = self._states.get(cohort, {})
@@ -49,7 +53,7 @@ class StateHandle:
     when it moves a batch to the GPU, rebuilds dicts and tuples, but leaves unknown objects alone."""
 
     store: StateStore = field(repr=False)  # where the states are kept
-    cohorts: tuple[int, ...]  # the streams in the batch: cohorts of equal size, one after the other
+    cohorts: tuple[Hashable, ...]  # the streams in the batch: cohorts of equal size, one after the other
     offset: int  # how many steps of these streams were read before this block
 
     def read(self) -> StreamState | None:

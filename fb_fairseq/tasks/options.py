@@ -10,9 +10,19 @@ from omegaconf import II
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.memory_files import STORAGE_TYPES
+from fb_fairseq.streams.checkpoints import STORAGE_TYPES
+from fb_fairseq.streams.layout import BlockLengths
 from fb_fairseq.streams.state import CarriesMemory
+
+# fairseq's options that would not do what they say, and why.
+NO_MEANING = {
+    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled")
+}
+NO_SOURCE = "a language model has no source sentence"
+NO_MEANING_IN_GENERATION = {
+    **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
+    "constraints": "fairseq constrains translation only",
+}
 
 
 @dataclass
@@ -84,17 +94,6 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
         raise UserError("--omit-eos: is for text, which --labels does not have; leave it out")
     if cfg.labels and str(cfg.sample_break_mode) == "eos":
         raise UserError("--sample-break-mode eos: is for prompts, which --labels does not have; leave it out")
-
-
-# fairseq's options that would not do what they say, and why.
-NO_MEANING = {
-    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled")
-}
-NO_SOURCE = "a language model has no source sentence"
-NO_MEANING_IN_GENERATION = {
-    **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
-    "constraints": "fairseq constrains translation only",
-}
 
 
 def prepare_arguments(args, given: Callable[[str], bool]) -> None:

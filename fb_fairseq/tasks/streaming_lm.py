@@ -14,7 +14,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.checkpoints import MemoryFiles, ResumableTask, ResumeInfo
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
     Documents,
@@ -25,9 +25,7 @@ from fb_fairseq.streams.fairseq.corpus import (
 )
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
-from fb_fairseq.streams.layout import StreamLayout
-from fb_fairseq.streams.memory_files import MemoryFiles
-from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
     check_architecture,
@@ -40,6 +38,8 @@ from fb_fairseq.tasks.options import (
 )
 
 logger = logging.getLogger(__name__)
+# Advice for a prompt of several lines.
+WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
 
 
 @register_bpe("byte_codec")
@@ -59,7 +59,7 @@ class ByteCodec:
 
 
 class LineByteCodec(ByteCodec):
-    """The same for commands that read and print one text per line: line breaks and the like are written as escapes."""
+    """Byte codec of commands that read and print one text per line: line breaks and the like are written as escapes."""
 
     def encode(self, text: str) -> str:
         """The symbols of a text with escapes."""
@@ -71,10 +71,6 @@ class LineByteCodec(ByteCodec):
     def decode(self, symbols: str) -> str:
         """The text of symbols, on one line."""
         return byte_codec.escape(byte_codec.decode(symbols.split()))
-
-
-# What to do with a prompt of several lines.
-WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
 
 
 @register_task("streaming_lm", dataclass=StreamingLMConfig)
@@ -321,7 +317,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             raise UserError(
                 f"a prompt has {self.dictionary.eos_word} in it, where fairseq's search would end; {WITH_LINE_ENDS}"
             )
-        # What no other tool generates, either. In a prompt, the penalty would be that of the prompt.
+        # <unk> is not generated, as by the other tools; a penalty would also count where a prompt has it.
         if generator.unk_penalty in (0, math.inf):  # --unkpen is not given
             generator.unk_penalty = 0 if has(self.dictionary.unk()) else math.inf
         generator.token_indices_to_suppress = None

@@ -16,13 +16,13 @@
     streams.py               training on streams with ``Trainer``
     tokenizers.py            tokenizers of fairseq's dictionaries
     card.py                  the model card of an export
-    installation.py          a torchaudio that cannot be imported
+    broken_torchaudio.py     a torchaudio that cannot be imported
 """
 
 from fb_fairseq.errors import missing_package
 
 try:
-    from fb_fairseq.transformers import installation  # noqa: F401  before anything of transformers
+    from fb_fairseq.transformers import broken_torchaudio  # noqa: F401  before anything of transformers
 except ImportError as error:
     raise ImportError(missing_package(error) or str(error), name=error.name) from None
 

@@ -9,7 +9,7 @@ from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.threads import is_tracing
 
-BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
+BLOCK_STEPS = 256  # steps of a long prompt that are run together without gradients
 
 
 class MemoryCache(Cache):
@@ -20,7 +20,7 @@ class MemoryCache(Cache):
         texts: number of texts, B; 0 before the first token.
         device: where their memory is; None before the first token."""
 
-    # What ``generate`` asks of a cache. transformers derives these from the cache's layers; this one has none.
+    # Attributes that ``generate`` asks for. transformers derives them from the cache's layers; this one has none.
     is_compileable = is_croppable = False
     is_linear = is_sliding = is_dummy = (False,)
     position = texts = 0
@@ -96,7 +96,7 @@ class TextHash:
 
     @staticmethod
     def of(tokens_BT: Tensor, start: int) -> Tensor:
-        """The hash [B] of tokens from position ``start`` on. Those of two parts add up to that of the whole."""
+        """The hash [B] of tokens from position ``start`` on. The hashes of two parts add up to that of the whole."""
         positions_T = torch.arange(start + 1, start + 1 + tokens_BT.shape[1], device=tokens_BT.device)
         x = tokens_BT.long() + positions_T * -0x61C8864680B583EB  # (integers overflow, as they do in all hashes)
         x = (x ^ (x >> 32)) * -0x2D0E5C6B5B2F9D4B
@@ -135,13 +135,14 @@ class StreamCache(MemoryCache):
     on from the memory alone: see ``forget_text``.
 
     Args:
-        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
+        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``. None: there is no
+            ring, because the text is read in blocks, however short.
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
         ended: whether texts were padded at the end, and so cannot go on."""
 
-    def __init__(self, storage: str = "keys-values"):
+    def __init__(self, storage: str | None = "keys-values"):
         super().__init__()
         self.storage = storage
         self.reset()
@@ -155,6 +156,13 @@ class StreamCache(MemoryCache):
         self._start, self._start_hash_B, self._start_age_B = 0, None, None  # of the text; see ``forget_text``
         self._state: StreamState | None = None
         self._ring: StepMemory | None = None
+
+    @staticmethod
+    def of_blocks(state: StreamState | None, position: int) -> "StreamCache":
+        """The memory of a text that is read in blocks, at a position."""
+        cache = StreamCache(storage=None)
+        cache.load_state(state, position)
+        return cache
 
     @property
     def decoding(self) -> bool:
@@ -226,23 +234,23 @@ class StreamCache(MemoryCache):
 
     # Running a stack.
 
-    def run(self, stack: Stack, x_BTD: Tensor, reach_TB: Tensor | None) -> Tensor:
+    def run(self, stack: Stack, x_BTD: Tensor, age_TB: Tensor | None) -> Tensor:
         """Run the layers over the next T tokens, and remember them.
 
         Args:
-            reach_TB: how many steps back each stream may look; None: as far as its memory goes.
+            age_TB: the age of each text at each token; None: it is at least as old as its memory goes back.
 
         Returns:
             Features [B, T, D]."""
         self.texts, self.device = len(x_BTD), x_BTD.device
-        step = x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled() and not is_tracing()
-        if self._ring is not None or step:
+        one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
+        if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
             return self._run_steps(stack, x_BTD)
         whole = torch.is_grad_enabled()
         features, first = [], 0
         for x_BtD in x_BTD.split(x_BTD.shape[1] if whole else BLOCK_STEPS, 1):
-            reach_tB = None if reach_TB is None else reach_TB[first : first + x_BtD.shape[1]]
-            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, reach_tB)
+            age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
+            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
             features.append(y_TBD)
             first += x_BtD.shape[1]
         return torch.cat(features).transpose(0, 1)
@@ -302,7 +310,7 @@ class DecoderCache(MemoryCache):
 
     @property
     def device(self) -> torch.device:
-        """Where the memory is."""
+        """The device of the memory."""
         return self.state.encoder[0].keys_CBHE.device
 
     def nbytes(self) -> int:

@@ -36,7 +36,7 @@ READS = {
 }
 
 
-class Kind(NamedTuple):
+class ModelKind(NamedTuple):
     """The texts of a card that all models of a kind share."""
 
     tag: str
@@ -45,21 +45,23 @@ class Kind(NamedTuple):
 
 
 KINDS = {  # by the beginning of --arch
-    "feedback_transformer": Kind(
+    "feedback_transformer": ModelKind(
         "feedback-transformer",
         "A Feedback Transformer ([Fan et al. 2020](https://arxiv.org/abs/2002.09402)): each step attends to one memory "
         "vector per past step, which merges the outputs of all layers.",
         FEEDBACK,
     ),
-    "all_attention": Kind(
+    "all_attention": ModelKind(
         "all-attention",
         "An all-attention network ([Sukhbaatar et al. 2019](https://arxiv.org/abs/1907.01470)): persistent vectors, to "
         "which every layer attends, take the place of feed-forward layers.",
         ALL_ATTENTION,
     ),
-    "relative_transformer": Kind("transformer", "A Transformer with relative positions and a memory of past steps."),
-    "streaming_lstm": Kind("lstm", "An LSTM."),
-    "feedback_decoder": Kind(
+    "relative_transformer": ModelKind(
+        "transformer", "A Transformer with relative positions and a memory of past steps."
+    ),
+    "streaming_lstm": ModelKind("lstm", "An LSTM."),
+    "feedback_decoder": ModelKind(
         "feedback-transformer",
         "A Transformer encoder and a decoder with feedback memory "
         "([Fan et al. 2020](https://arxiv.org/abs/2002.09402)): each step of the decoder attends to one memory vector "
@@ -184,7 +186,7 @@ def _results(facts: CardFacts) -> list[EvalResult]:
     ]
 
 
-def _kinds(facts: CardFacts) -> list[Kind]:
+def _kinds(facts: CardFacts) -> list[ModelKind]:
     """The kind of the model, or none if the architecture is another."""
     return [kind for beginning, kind in KINDS.items() if facts.architecture.startswith(beginning)]
 

@@ -11,7 +11,7 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
-from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
+from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
 
@@ -42,6 +42,16 @@ else:
 
 
 GONE = ("step_loop_kernel",)  # options that the files of earlier versions have; they have no effect
+# The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
+STACK_OPTIONS = (
+    *("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"),
+    *("decoder_normalize_before", "no_decoder_final_norm", "decoder_layerdrop"),
+    *FEEDBACK_OPTIONS,
+)
+WORD_OPTIONS = (
+    "share_decoder_input_output_embed",
+    *("adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
+)
 
 
 class OptionsConfig(DataclassConfig):
@@ -183,25 +193,6 @@ CONFIGS = {
     config.model_type: config
     for config in (FeedbackTransformerConfig, RelativeTransformerConfig, AllAttentionConfig, StreamingLSTMConfig)
 }
-
-
-# The options of the decoder's layers. What is missing has one value only: see ``stack_options``.
-STACK_OPTIONS = (
-    *("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"),
-    *("decoder_normalize_before", "no_decoder_final_norm", "decoder_layerdrop"),
-    *(
-        "memory_composition",
-        "memory_projections",
-        "step_loop",
-        "step_loop_recompute",
-        "parallel_passes",
-        "parallel_tolerance",
-    ),
-)
-WORD_OPTIONS = (
-    "share_decoder_input_output_embed",
-    *("adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
-)
 
 
 class FeedbackDecoderConfig(OptionsConfig):

@@ -30,7 +30,7 @@ from fb_fairseq.transformers.inputs import (
     packed_positions,
     steps,
 )
-from fb_fairseq.transformers.streams import StreamHandle
+from fb_fairseq.transformers.streams import StreamKey
 
 WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, and so without their penalty"
 
@@ -69,7 +69,7 @@ class OutputLayer(StackHolder):
         return total / (counted_BT.sum().clamp(min=1) if number is None else number)
 
 
-class WatchedAttention:
+class AttentionOutput:
     """The attention of one call; see ``LanguageModel.forward``."""
 
     def __init__(self, stack: Stack, cache: StreamCache | None):
@@ -81,7 +81,7 @@ class WatchedAttention:
         self._state = None if cache is None else cache.state
         self.found: tuple[Tensor, ...] = ()  # each layer's weights [B, H, T, C + T]
 
-    def look(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
+    def compute(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
         """Compute the attention of a block of embeddings."""
         if positions_TB is not None:
             raise UserError("output_attentions: not with padding or packed texts; give texts of one length")
@@ -146,8 +146,10 @@ class Decoder(OutputLayer):
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if isinstance(past_key_values, StreamHandle):
-            past_key_values = past_key_values.open(len(vectors_BTD), self.training)
+        block = None
+        if isinstance(past_key_values, StreamKey):
+            block = past_key_values.open(len(vectors_BTD), self.training)
+            past_key_values = StreamCache.of_blocks(block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
         past, may_end = 0 if cache is None else cache.get_seq_length(), cache is None and use_cache is None
         T, device = vectors_BTD.shape[1], vectors_BTD.device
@@ -163,9 +165,11 @@ class Decoder(OutputLayer):
             output_hidden_states = getattr(self.config, "output_hidden_states", False)
         if output_attentions is None:
             output_attentions = getattr(self.config, "output_attentions", False)
-        attend = WatchedAttention(self.stack, cache) if output_attentions else None
+        attend = AttentionOutput(self.stack, cache) if output_attentions else None
         with self.stack.watching() if output_hidden_states else nullcontext() as watched:
             features_BTD = self._features(vectors_BTD, attention_mask, position_ids, cache, may_end, attend)
+        if block is not None:
+            block.write(cache.state, T)
         if watched:
             hidden_states = tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched))
         if not penalty_counts and self.training and torch.is_grad_enabled() and self.stack.report().penalty is not None:
@@ -184,7 +188,7 @@ class Decoder(OutputLayer):
         position_ids: Tensor | None,
         cache: StreamCache | None,
         may_end: bool,
-        watch: WatchedAttention | None,
+        watch: AttentionOutput | None,
     ) -> Tensor:
         """Features [B, T, D] of the new tokens; the cache is updated. ``may_end``: whether padding at the end is
         allowed, after which the cache cannot be used. ``watch``: gets the embeddings, to compute attention."""
@@ -213,7 +217,7 @@ class Decoder(OutputLayer):
         check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
         x_BTD = self.embed(vectors_BTD, start, positions_TB)
         if watch is not None:
-            watch.look(x_BTD, positions_TB)
+            watch.compute(x_BTD, positions_TB)
         if cache is None:
             y_TBD, _ = self.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
             return y_TBD.transpose(0, 1)

@@ -22,7 +22,8 @@ from fb_fairseq.transformers.cache import MemoryCache
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.
 CACHE_FIELD = "cache" if "cache" in [f.name for f in fields(CausalLMOutputWithPast)] else "past_key_values"
 
-Kind = TypeVar("Kind", bound=MemoryCache)
+CacheType = TypeVar("CacheType", bound=MemoryCache)
+IGNORED = -100  # label of a token that does not count, as everywhere in transformers
 
 
 class BothNames:
@@ -58,7 +59,7 @@ class TranslationOutput(BothNames, Seq2SeqLMOutput):
     """Results of a translation model."""
 
 
-def given_cache(kind: type, past_key_values: Kind | None, cache: Kind | None) -> Kind | None:
+def given_cache(kind: type, past_key_values: CacheType | None, cache: CacheType | None) -> CacheType | None:
     """The memory that a call gives, by either name. ``kind``: class of the model's memory."""
     if past_key_values is not None and cache is not None:
         raise UserError("cache: the same as past_key_values; give one of them")
@@ -123,11 +124,8 @@ def steps(start: int, number: int, device: torch.device) -> Tensor:
     return torch.arange(start, start + number, device=device)[None]
 
 
-IGNORED = -100  # label of a token that does not count, as everywhere in transformers
-
-
 class Padding:
-    """Which tokens of a batch are padding.
+    """The padding of a batch.
 
     ``mask_BT``: 0 where the T new tokens are padding. ``age_B``: see ``StreamCache``; None: the streams begin here."""
 

@@ -15,7 +15,7 @@
 A batch of the ``Trainer`` is one block of all streams. One process only: for several, use fairseq's ``streaming_lm``.
 
 The memory is in one object of that process. Batches may be made in others (``dataloader_num_workers``), ahead of time,
-or for training and evaluation in turns, so they carry only its key (``StreamHandle``), and the model finds it when it
+or for training and evaluation in turns, so they carry only its key (``StreamKey``), and the model finds it when it
 reads the batch. A block that does not follow the one before it is an error."""
 
 import itertools
@@ -33,13 +33,16 @@ from transformers import TrainerCallback
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import StreamState
-from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.layout import StreamLayout
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
+from fb_fairseq.streams.state import StateHandle, StateStore
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import EOS
 
+MEMORY_FILE = "stream_memory.safetensors"
+
 _owners = itertools.count()
 _memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
+_texts = itertools.count()  # numbers of the texts
 
 
 class StreamMemory:
@@ -47,9 +50,9 @@ class StreamMemory:
 
     def __init__(self):
         self.key = os.getpid(), next(_owners)  # process and number
-        self.caches: dict[tuple[int, bool], StreamCache] = {}  # by text, and whether the model is training
+        self.store = StateStore()  # its cohorts: the text, and whether the model is training
         self._saved: tuple[StreamState, int] | None = None
-        self._last: StreamCache | None = None
+        self._trained: tuple[int, bool] | None = None  # the text that was trained on last
         _memories[self.key] = self
 
     def __reduce__(self):
@@ -62,30 +65,29 @@ class StreamMemory:
     @property
     def training(self) -> StreamCache | None:
         """The memory of the text that was trained on last; None before the first block."""
-        return self._last
+        position = self.store.latest(self._trained)
+        return None if position is None else StreamCache.of_blocks(self.store.read(self._trained, position), position)
 
-    def open(self, text: int, start: int, training: bool) -> StreamCache:
-        """The memory before a block. At the beginning of a text it is empty."""
+    def open(self, text: int, start: int, training: bool) -> StateHandle:
+        """The handle of the memory before a block. At the beginning of a text it is empty."""
         key = text, training
-        if start == 0:
-            self.caches[key] = StreamCache()
-        elif training and self._saved is not None and self._saved[1] == start:
-            self.caches[key] = StreamCache()
-            self.caches[key].load_state(*self._saved)
-        cache = self.caches.get(key)
-        if cache is None or cache.position != start:
-            found = "there is no memory" if cache is None else f"the memory is that after {cache.position}"
+        if training and self._saved is not None and self._saved[1] == start:
+            self.store.write(key, start, self._saved[0])
+        if start and self.store.read(key, start) is None:
+            last = self.store.latest(key)
+            found = "there is no memory" if last is None else f"the memory is that after {last}"
             raise UserError(
                 f"streams: a block begins after {start} tokens, but {found}; read the blocks in order, and resume with"
                 " StreamMemoryCallback"
             )
         if training:
-            self._saved, self._last = None, cache
-        return cache
+            self._saved, self._trained = None, key
+        self.store.drop_before((key,), start or float("inf"))  # at the beginning: all that an earlier epoch has left
+        return StateHandle(self.store, (key,), start)
 
 
 @dataclass(frozen=True)
-class StreamHandle:
+class StreamKey:
     """Names the memory of a block."""
 
     memory: tuple[int, int]  # key of the ``StreamMemory``
@@ -93,7 +95,7 @@ class StreamHandle:
     start: int  # tokens of each stream before the block
     streams: int  # number of streams
 
-    def open(self, rows: int, training: bool) -> StreamCache:
+    def open(self, rows: int, training: bool) -> StateHandle:
         """The memory before the block."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             if torch.distributed.get_world_size() > 1:
@@ -112,11 +114,6 @@ def find_memory(key: tuple[int, int]) -> StreamMemory:
     if memory is None or key[0] != os.getpid():
         raise UserError("streams: their memory is in another process, or gone; keep the StreamCollator that made it")
     return memory
-
-
-MEMORY_FILE = "stream_memory.safetensors"
-
-_texts = itertools.count()  # of texts
 
 
 class StreamBlocks(IterableDataset):
@@ -181,7 +178,7 @@ class StreamCollator:
             "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory
             "labels": block["input_ids"],  # (label smoothing and metrics shift them)
             "shift_labels": block["labels"],
-            "past_key_values": StreamHandle(self.key, block.get("text", 0), start, streams),
+            "past_key_values": StreamKey(self.key, block.get("text", 0), start, streams),
         }
 
 

@@ -22,6 +22,13 @@ from fb_fairseq.files import atomic_write, open_text
 END_OF_WORD = "</w>"  # at the end of a piece that ends a word
 Merge = tuple[str, str]
 VERSION = "#version:"
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
+BOS, PAD, EOS, UNK = SPECIAL
+SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a word
+# White space of Python, and so of fairseq. Rust, and so WhitespaceSplit, has fewer characters.
+WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
+# Parts of tokenizer.json that a user of the tokenizer may have set, and where </s> stands.
+SETTINGS = ("padding", "truncation", "post_processor")
 
 
 def read_merges(path: str) -> list[Merge]:
@@ -65,14 +72,7 @@ def _check_order(merges: list[Merge], path: str) -> None:
             )
 
 
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
-BOS, PAD, EOS, UNK = SPECIAL
-SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a word
-# What Python, and so fairseq, takes for white space. Rust, and so WhitespaceSplit, has fewer characters.
-WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
 WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
-# What a user of the tokenizer may have set, in tokenizer.json, and where </s> stands.
-SETTINGS = ("padding", "truncation", "post_processor")
 
 
 def build_tokenizer(

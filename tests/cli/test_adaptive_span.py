@@ -69,7 +69,7 @@ def test_measures_in_tensorboard(byte_data, tmp_path):
     pytest.importorskip("torch.utils.tensorboard")
     from fairseq.logging import progress_bar
 
-    from fb_fairseq.commands.plot.logs import read_tensorboard
+    from fb_fairseq.commands.plot.files import read_tensorboard
 
     logs = tmp_path / "tensorboard"
     log = train(byte_data, tmp_path, max_update=20, tensorboard_logdir=logs, **SPANS)

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
-from fb_fairseq.commands.plot.attention import cut_text, persistent_shares, persistent_use
 from fb_fairseq.commands.plot.command import main as plot
+from fb_fairseq.commands.plot.measures import cut_text, persistent_shares, persistent_use
 from fb_fairseq.commands.plot.models import load_corpus, load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS

@@ -18,7 +18,7 @@ MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_l
 
 
 def hub(checkpoint, data):
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+    from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
 
     return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
 

@@ -8,12 +8,12 @@ import torch
 from fairseq import checkpoint_utils
 
 from fb_fairseq.commands.average_checkpoints import write_average
-from fb_fairseq.commands.plot.checkpoints import layer_weights
+from fb_fairseq.commands.plot.files import layer_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.checkpoints import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original
 from fb_fairseq.papers.rl.trainer import load_checkpoint as load_agent
-from fb_fairseq.streams import memory_files
+from fb_fairseq.streams import checkpoints
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
 from tests.malicious import code, flip, malicious_files
 
@@ -56,7 +56,7 @@ READERS = {
     "average": lambda path: write_average([path], f"{path}.average"),
     "plot": layer_weights,
     "initialisation": read_checkpoint,
-    "memory": memory_files._read,
+    "memory": checkpoints._read,
     "original": read_original,
     "agent": load_agent,
 }

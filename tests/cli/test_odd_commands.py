@@ -150,7 +150,7 @@ def hydra_command(draw, files):
     """
     import dataclasses
 
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLMConfig
+    from fb_fairseq.models.architectures import FeedbackTransformerLMConfig
 
     folder = REPOSITORY / "examples/language_modeling/hydra"
     words = ["--config-dir", folder, "--config-name", "feedback_small", f"task.data={files['bytes']}"]

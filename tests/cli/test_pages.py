@@ -14,7 +14,7 @@ from pathlib import Path
 import fairseq
 import pytest
 
-from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.commands.plot.files import read_log
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY

@@ -31,7 +31,7 @@ def adaptive(word_data, tmp_path_factory):
 
 
 def hub(checkpoint, data):
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+    from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
 
     return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
 

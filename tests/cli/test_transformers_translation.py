@@ -14,8 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
 from fb_fairseq.checksums import own_folder  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
+from fb_fairseq.commands.export.models import Checkpoint  # noqa: E402
 from fb_fairseq.commands.export.models import build_translation as build_exported  # noqa: E402
-from fb_fairseq.commands.export.source import Source  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.models.checkpoints import NO_PARAMETERS  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
@@ -50,7 +50,9 @@ def both(request, tmp_path):
     feedback_decoder(given)
     saved = {"model": theirs.state_dict(), "cfg": {"task": {"source_lang": "de", "target_lang": "en"}}}
     task = saved["cfg"]["task"]
-    source = Source("checkpoint.pt", saved, vars(given), task, "feedback_decoder", str(tmp_path), None, (None, None))
+    source = Checkpoint(
+        "checkpoint.pt", saved, vars(given), task, "feedback_decoder", str(tmp_path), None, (None, None)
+    )
     return theirs, build_exported(source, {"name": "model"})[0]
 
 

@@ -13,12 +13,14 @@ from fairseq.data import Dictionary
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import command, pictures
-from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mixture
+from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mix_KA
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
+from fb_fairseq.models.architectures import (
+    AllAttentionLanguageModel,
+    FeedbackTransformerLanguageModel,
+    RelativeTransformerLanguageModel,
+)
 from tests.cli.own_commands import one_line
 from tests.models.language_models import MODELS, SIZES, build, dictionary
 from tests.modules.options import randomise
@@ -143,8 +145,8 @@ def test_drawing():
 
 def test_mixture():
     model, built = explored(memory_composition="same-and-lower")
-    torch.testing.assert_close(torch.tensor(mixture(model)), built.decoder.stack.memory.mix().detach())
-    assert mixture(explored(RelativeTransformerLanguageModel)[0]) == [[1, 0, 0], [0, 1, 0]]
+    torch.testing.assert_close(torch.tensor(mix_KA(model)), built.decoder.stack.memory.mix().detach())
+    assert mix_KA(explored(RelativeTransformerLanguageModel)[0]) == [[1, 0, 0], [0, 1, 0]]
     model, built = explored()
     shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
     told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]

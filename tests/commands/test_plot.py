@@ -6,9 +6,15 @@ import re
 import pytest
 import torch
 
-from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.command import main
-from fb_fairseq.commands.plot.logs import NamedCurves, continued, read_layer_weights, read_log
+from fb_fairseq.commands.plot.files import (
+    NamedCurves,
+    adaptive_spans,
+    continued,
+    layer_weights,
+    read_layer_weights,
+    read_log,
+)
 from fb_fairseq.commands.plot.panels import Named, draw_curves, draw_layer_weights_over_training
 from fb_fairseq.drawing import BLUE, VERMILLION, mean_and_range
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fb_fairseq.commands.plot import attention, context, models, panels
-from fb_fairseq.commands.plot.attention import doubling_bins
-from fb_fairseq.commands.plot.context import PositionCounts
+from fb_fairseq.commands.plot import measures, models, panels
+from fb_fairseq.commands.plot.measures import PositionCounts, doubling_bins
 from fb_fairseq.commands.plot.panels import (
     Named,
     context_table,
@@ -23,10 +22,12 @@ from fb_fairseq.commands.plot.panels import (
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
-from fb_fairseq.models.streaming_lstm_lm import StreamingLSTMLanguageModel
+from fb_fairseq.models.architectures import (
+    AllAttentionLanguageModel,
+    FeedbackTransformerLanguageModel,
+    RelativeTransformerLanguageModel,
+    StreamingLSTMLanguageModel,
+)
 from fb_fairseq.streams.fairseq.corpus import Corpus
 from tests.models.language_models import MODELS, build, dictionary
 from tests.modules.options import randomise
@@ -63,7 +64,7 @@ def load(model, **changes):
 
 
 def lstm():
-    from fb_fairseq.models.streaming_lstm_lm import StreamingLSTMLMConfig
+    from fb_fairseq.models.architectures import StreamingLSTMLMConfig
 
     words = dictionary()
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words, args=argparse.Namespace(labels=False))
@@ -74,19 +75,19 @@ def lstm():
 def test_streams_overlap():
     """Each reads the context before its own tokens; together they count every token after the first context once."""
     corpus = text(200)
-    tokens_BT, first = attention.cut_text(corpus, 100, 10)
+    tokens_BT, first = measures.cut_text(corpus, 100, 10)
     assert first == 10 and tokens_BT.shape == (16, 16)
     torch.testing.assert_close(tokens_BT[:, 10:].flatten(), corpus[10:106])
     torch.testing.assert_close(tokens_BT[1], corpus[6:22])
-    assert attention.cut_text(text(9), 100, 10)[0].shape == (5, 5), "a short text: half of it is context"
-    assert attention.cut_text(text(1), 100, 10)[0].shape == (1, 1)
+    assert measures.cut_text(text(9), 100, 10)[0].shape == (5, 5), "a short text: half of it is context"
+    assert measures.cut_text(text(1), 100, 10)[0].shape == (1, 1)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_mean_attention(model):
     """Over streams and blocks it is the mean over the steps of one long stream, once its memory is full."""
     loaded, corpus = load(model, attention_span=SPAN, decoder_layers=1), text(60)
-    found = attention.mean_attention(loaded, *attention.cut_text(corpus, 48, SPAN))
+    found = measures.mean_attention(loaded, *measures.cut_text(corpus, 48, SPAN))
     with torch.no_grad():
         x_TBD = loaded.model.decoder.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
         weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
@@ -96,7 +97,7 @@ def test_mean_attention(model):
         torch.testing.assert_close(torch.tensor(found.layers).double(), expected)
     sums = torch.tensor(found.layers).sum(1)
     if model is AllAttentionLanguageModel:
-        shares = attention.persistent_shares(loaded, *attention.cut_text(corpus, 48, SPAN))
+        shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
         torch.testing.assert_close(torch.tensor(found.persistent), torch.tensor(shares).mean(1))
         assert (sums < 0.999).all()
     else:
@@ -107,7 +108,7 @@ def test_mean_attention(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_attention_map(model):
     loaded, tokens = load(model, attention_span=SPAN), [2, *range(4, 12)]
-    found = attention.attention_map(loaded, tokens, 2)
+    found = measures.attention_map(loaded, tokens, 2)
     rows = torch.tensor(found.rows)
     assert rows.shape == (8, 8) and found.what == "layer 2"
     with torch.no_grad():
@@ -122,20 +123,20 @@ def test_attention_map(model):
             else:
                 expected = weights_TS[query, distance - 1] if distance <= SPAN else torch.tensor(0.0)
                 torch.testing.assert_close(value, expected.float())
-    both = torch.tensor([attention.attention_map(loaded, tokens, layer).rows for layer in (1, 2)])
-    mean = torch.tensor(attention.attention_map(loaded, tokens, None).rows)
+    both = torch.tensor([measures.attention_map(loaded, tokens, layer).rows for layer in (1, 2)])
+    mean = torch.tensor(measures.attention_map(loaded, tokens, None).rows)
     torch.testing.assert_close(mean, both.mean(0), equal_nan=True)
     with pytest.raises(UserError, match="--layer 3: --option a.pt has layers 1 to 2; give one of these"):
-        attention.attention_map(loaded, tokens, 3)
+        measures.attention_map(loaded, tokens, 3)
     with pytest.raises(UserError, match="--attention-map: 101 tokens are too many for a map; give 100 or fewer"):
-        attention.attention_map(loaded, [4] * 102, None)
+        measures.attention_map(loaded, [4] * 102, None)
 
 
 def test_persistent_use():
     loaded = load(AllAttentionLanguageModel)
-    streams = attention.cut_text(text(40), 30, SPAN)
-    found = attention.persistent_use(loaded, *streams)
-    use_LUN = attention.mean_over_steps(loaded, *streams, loaded.stack.persistent_use)
+    streams = measures.cut_text(text(40), 30, SPAN)
+    found = measures.persistent_use(loaded, *streams)
+    use_LUN = measures.mean_over_steps(loaded, *streams, loaded.stack.persistent_use)
     for layer, use_UN in zip(found, use_LUN):
         for n in range(1, 8):
             shares = [sum(sorted(use_N.tolist())[-n:]) / sum(use_N.tolist()) for use_N in use_UN]
@@ -155,7 +156,7 @@ def test_bins():
 def test_losses_by_context(model, changes):
     """Token by token: every token is predicted with each range of contexts, from an empty memory."""
     loaded, corpus, longest = load(model, **changes), text(40), 8
-    found = context.losses_by_context(loaded, corpus, 22, longest)
+    found = measures.losses_by_context(loaded, corpus, 22, longest)
     assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and not found.bytes
     for (fewest, most), nats in zip(found.bins, found.nats):
         losses = []
@@ -178,9 +179,9 @@ def test_whole_text_is_evaluation(changes):
     sample = {"net_input": {"src_tokens": inputs}, "target": targets, "ntokens": targets.numel()}
     with torch.no_grad():
         loss, _, _ = criterion.eval()(loaded.model, sample)
-    assert context.segment_loss(loaded, tokens[None], 1) == pytest.approx(loss.item(), rel=1e-6)
-    last = context.segment_loss(loaded, tokens[None], 150)
-    parts = [context.segment_loss(loaded, tokens[None], fewest) for fewest in (65, 66)]
+    assert measures.segment_loss(loaded, tokens[None], 1) == pytest.approx(loss.item(), rel=1e-6)
+    last = measures.segment_loss(loaded, tokens[None], 150)
+    parts = [measures.segment_loss(loaded, tokens[None], fewest) for fewest in (65, 66)]
     one = loaded.model(inputs)
     log_probs = loaded.model.get_normalized_probs(one, log_probs=True)[0]
     assert last == pytest.approx(-log_probs[149, targets[0, 149]].item(), rel=1e-5)
@@ -188,9 +189,9 @@ def test_whole_text_is_evaluation(changes):
 
 
 def test_longest_context():
-    assert context.longest_context(None, 10**6) == 1024
-    assert context.longest_context(None, 100) == 32 and context.longest_context(32, 100) == 32
-    assert context.longest_context(None, 2) == 1
+    assert measures.longest_context(None, 10**6) == 1024
+    assert measures.longest_context(None, 100) == 32 and measures.longest_context(32, 100) == 32
+    assert measures.longest_context(None, 2) == 1
     for asked, length, message in (
         (48, 10**6, "--context 48: must be a power of two"),
         (0, 10**6, "--context 0: must be a power of two"),
@@ -198,24 +199,24 @@ def test_longest_context():
         (None, 1, "the split has only 1 tokens"),
     ):
         with pytest.raises(UserError, match=message):
-            context.longest_context(asked, length)
+            measures.longest_context(asked, length)
 
 
 def test_other_models_are_refused():
     streams = torch.full((1, 4), 5), 1
     for measure, message in (
-        (attention.mean_attention, "--option a.pt: attends to nothing"),
+        (measures.mean_attention, "--option a.pt: attends to nothing"),
         (
-            attention.persistent_shares,
+            measures.persistent_shares,
             "--option a.pt: has no persistent vectors; give a checkpoint of all_attention_lm",
         ),
-        (attention.persistent_use, "--option a.pt: has no persistent vectors"),
+        (measures.persistent_use, "--option a.pt: has no persistent vectors"),
     ):
         with pytest.raises(UserError, match=message):
             measure(lstm(), *streams)
     with pytest.raises(UserError, match="has no persistent vectors"):
-        attention.persistent_use(load(FeedbackTransformerLanguageModel), *streams)
-    assert len(context.losses_by_context(lstm(), text(40), 16, 4).nats) == 3, "context helps an LSTM too"
+        measures.persistent_use(load(FeedbackTransformerLanguageModel), *streams)
+    assert len(measures.losses_by_context(lstm(), text(40), 16, 4).nats) == 3, "context helps an LSTM too"
 
 
 def test_tokens_of_a_text(tmp_path):
@@ -248,7 +249,7 @@ def cells(axes):
 def test_attention_is_drawn_in_ranges():
     _, axes = pyplot.subplots()
     layers = [[1 / 20] * 20, [0.5] + [0.0] * 19]
-    draw_attention(axes, Named("a", attention.Attention(layers, [0.0, 0.5])))
+    draw_attention(axes, Named("a", measures.Attention(layers, [0.0, 0.5])))
     assert [label.get_text() for label in axes.get_xticklabels()] == [
         "persistent",
         "1",
@@ -260,14 +261,14 @@ def test_attention_is_drawn_in_ranges():
     ]
     assert cells(axes)[0] == pytest.approx([0, 5, 5, 10, 20, 40, 20]) and cells(axes)[1][:2] == [50, 50]
     _, axes = pyplot.subplots()
-    draw_attention(axes, Named("", attention.Attention([[0.25] * 4], None)))
+    draw_attention(axes, Named("", measures.Attention([[0.25] * 4], None)))
     assert cells(axes) == [[25] * 4] and [text.get_text() for text in axes.texts] == ["25"] * 4
 
 
 def test_map_is_drawn():
     _, axes = pyplot.subplots()
     nan = math.nan
-    found = attention.AttentionMap([[1.0, nan], [0.5, 0.5]], [2, 4, 5], "layer 1")
+    found = measures.AttentionMap([[1.0, nan], [0.5, 0.5]], [2, 4, 5], "layer 1")
     draw_attention_map(axes, Named("a", found), ["</s>", "x", "y"])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["</s>", "x"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
@@ -281,13 +282,13 @@ def test_lines_are_drawn():
     assert labels == ["layer 1: half in 2, 90% in 3", "layer 2: half in 1, 90% in 1", "all used equally"]
     for is_bytes, label, expected in ((False, "perplexity", [8, 4]), (True, "bits per byte", [3, 2])):
         _, axes = pyplot.subplots()
-        losses = context.ContextLosses([(1, 1), (2, 2)], [math.log(8), math.log(4)], is_bytes)
+        losses = measures.ContextLosses([(1, 1), (2, 2)], [math.log(8), math.log(4)], is_bytes)
         draw_context_losses(axes, [Named("a", losses)])
         assert axes.get_ylabel() == label
         assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx(expected)
         table = context_table([Named("a", losses), Named("b", losses._replace(nats=[0, 0]))])
         assert table[0] == "| context | a | b |" and table[2].startswith(f"| 1 | {expected[0]:.3f} | ")
-    wider = context.ContextLosses([(1, 1), (2, 2), (3, 4)], [0, 0, math.log(5)], False)
+    wider = measures.ContextLosses([(1, 1), (2, 2), (3, 4)], [0, 0, math.log(5)], False)
     assert context_table([Named("", wider)])[-1] == "| 3 to 4 | 5.000 |"
     _, axes = pyplot.subplots()
     draw_position_accuracy(axes, [Named("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
@@ -305,13 +306,13 @@ def test_passes():
     """The first pass is wrong, and after as many passes as steps the memory is the step loop's."""
     loaded = load(FeedbackTransformerLanguageModel, memory_composition="weighted", adaptive_span=False)
     tokens_BT = text(40)[0:40].view(2, 20)
-    found = context.errors_by_pass(loaded, tokens_BT)
+    found = measures.errors_by_pass(loaded, tokens_BT)
     assert found[0] > 1e-3 and found[-1] < 1e-6 and len(found) <= 20
-    assert context.errors_by_pass(loaded, tokens_BT[:, :1])[0] < 1e-12, "one step is exact at once"
+    assert measures.errors_by_pass(loaded, tokens_BT[:, :1])[0] < 1e-12, "one step is exact at once"
     _, axes = pyplot.subplots()
     panels.draw_passes(axes, [Named("A", found), Named("B", found)])
     assert [line.get_label() for line in axes.lines] == ["A", "B"] and axes.get_yscale() == "log"
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), found)
     assert panels.pass_values([Named("A", found)])[0].startswith(f"A: {found[0]:.2g}, ")
     with pytest.raises(UserError, match="has no feedback memory; give a checkpoint of feedback_transformer_lm"):
-        context.errors_by_pass(load(RelativeTransformerLanguageModel), tokens_BT)
+        measures.errors_by_pass(load(RelativeTransformerLanguageModel), tokens_BT)

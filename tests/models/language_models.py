@@ -5,9 +5,14 @@ import argparse
 import torch
 from fairseq.data import Dictionary
 
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel, AllAttentionLMConfig
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
+from fb_fairseq.models.architectures import (
+    AllAttentionLanguageModel,
+    AllAttentionLMConfig,
+    FeedbackTransformerLanguageModel,
+    FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel,
+    RelativeTransformerLMConfig,
+)
 
 MODELS = {
     FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,

@@ -90,7 +90,7 @@ def test_fairseqs_criterion():
 def test_only_an_asked_for_attention_costs_the_fast_loop(monkeypatch):
     """Without alignments training runs --step-loop's loop, and returns no attention."""
     model = build().train()
-    monkeypatch.setattr(model.decoder.stack, "run_plain_loop", lambda *_: pytest.fail("the reference loop ran"))
+    monkeypatch.setattr(model.decoder.stack, "run_reference_loop", lambda *_: pytest.fail("the reference loop ran"))
     words = sample()["net_input"]
     assert model(**words)[1] == {"attn": [None], "inner_states": None}
     monkeypatch.undo()

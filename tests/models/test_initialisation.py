@@ -9,10 +9,9 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel
 from fb_fairseq.models.checkpoints import VanillaCheckpoint, options_dict
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
 from fb_fairseq.models.initialisation import NO_PARAMETERS, initialise
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
 from tests.models.decoders import PAD, batch, build, dictionary
 from tests.models.language_models import build as build_lm
 

@@ -8,9 +8,12 @@ import torch
 
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
+from fb_fairseq.models.architectures import (
+    AllAttentionLanguageModel,
+    FeedbackTransformerLanguageModel,
+    FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel,
+)
 from fb_fairseq.ops import threads as step_loop_threads
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.models.language_models import MODELS, SIZES, build, dictionary, tokens

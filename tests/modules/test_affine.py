@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 from torch.testing._internal.two_tensor import TwoTensor
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
-from fb_fairseq.modules.affine import is_plain
+from fb_fairseq.modules.affine import is_bare_linear
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.cpp.steps import checksums
@@ -180,9 +180,9 @@ def test_quantised_parameters_have_no_checksum():
     wrapped = nn.Parameter(TwoTensor(torch.randn(3, 4), torch.randn(3, 4)))
     assert len(checksums([plain, wrapped])) == len(checksums([plain])) > 0
     layer = nn.Linear(4, 3)
-    assert is_plain(layer)
+    assert is_bare_linear(layer)
     layer.weight = wrapped
-    assert not is_plain(layer)
+    assert not is_bare_linear(layer)
 
 
 def test_parametrisations(calls):

@@ -38,13 +38,13 @@ def steps_of(model, x_TBD, ring):
     return torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
 
 
-def exact(model, x_TBD, state=None, reach_TB=None):
+def exact(model, x_TBD, state=None, age_TB=None):
     """Features of a block by the plain loop in float64."""
     wide = copy.deepcopy(model).double()
     if isinstance(model, FeedbackTransformer):
         wide.options = dataclasses.replace(model.options, step_loop="reference")
     state = state and StreamState(state.memory_KCBD.double())
-    return wide.run_block(x_TBD.double(), state, reach_TB)[0]
+    return wide.run_block(x_TBD.double(), state, age_TB)[0]
 
 
 def assert_close(ours, expected):
@@ -88,7 +88,7 @@ def test_episodes(native_steps):
         ring.reset(age_B)
         ours.append(model.run_step(x_BD, ring))
     assert len(native_steps) == 12
-    assert_close(torch.stack(ours), exact(model, x_TBD, reach_TB=age_TB))
+    assert_close(torch.stack(ours), exact(model, x_TBD, age_TB=age_TB))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -210,7 +210,7 @@ def test_attention_to_an_encoder(seed, hypotheses, native_steps):
     rings = model.new_ring(), model.new_ring()
     for step in range(3):
         ours = model.decode_step(x_BD, rings[0], options, case.encoder)
-        plain = model.plain_step(x_BD, rings[1], options, case.encoder)
+        plain = model.reference_step(x_BD, rings[1], options, case.encoder)
         rings[1].advance()
         assert len(native_steps) == step + 1
         for field in ("out_BD", "memory_KBD", "aligned_BC"):

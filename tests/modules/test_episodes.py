@@ -20,14 +20,14 @@ STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM]
 
 
 def reach():
-    reach_TB = torch.zeros(T, B, dtype=torch.long)
+    age_TB = torch.zeros(T, B, dtype=torch.long)
     for b in range(B):
         age = CARRIED
         for t in range(T):
             age = 0 if t in STARTS[b] else age
-            reach_TB[t, b] = age
+            age_TB[t, b] = age
             age += 1
-    return reach_TB
+    return age_TB
 
 
 def stack_and_stream(stack, seed, **changes):
@@ -69,22 +69,22 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")
         capture_on_cpu(monkeypatch, steps, stepper, capture_at=3)
-    reach_TB = reach()
+    age_TB = reach()
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])
-        block, after = model(x_TBD[CARRIED:], state, reach_TB)
+        block, after = model(x_TBD[CARRIED:], state, age_TB)
         memory = model.ring_after(state, storage)
         for t in range(T):
-            memory.reset(reach_TB[t])
+            memory.reset(age_TB[t])
             torch.testing.assert_close(model.run_step(x_TBD[CARRIED + t], memory), block[t])
         # And from the state after the block.
         memory = model.ring_after(after, storage)
-        memory.reset(reach_TB[-1] + 1)
-        expected, _ = model(x_TBD[:1], after, reach_TB[-1:] + 1)
+        memory.reset(age_TB[-1] + 1)
+        expected, _ = model(x_TBD[:1], after, age_TB[-1:] + 1)
         torch.testing.assert_close(model.run_step(x_TBD[0], memory), expected[0])
         order = torch.tensor([2, 2, 0, 1])
         memory.reorder(order)
-        again, _ = model(x_TBD[:2], after, torch.stack([reach_TB[-1] + 1, reach_TB[-1] + 2]))
+        again, _ = model(x_TBD[:2], after, torch.stack([age_TB[-1] + 1, age_TB[-1] + 2]))
         torch.testing.assert_close(model.run_step(x_TBD[1][order], memory), again[1][order])
 
 

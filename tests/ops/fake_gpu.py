@@ -104,11 +104,11 @@ def test_blocks_and_steps(kind, loop, mode, seed):
     """Blocks with carried memory, episodes, dropout, recomputation; then steps, captured too."""
     model = build(kind, seed, mode, step_loop=loop, step_loop_recompute=seed % 2 == 1)
     state, dtype, T, made = None, MODES[mode][0], 3, Capture.made
-    reach_TB = torch.ones(T, B, dtype=torch.long, device="cuda") if seed % 3 == 1 else None
+    age_TB = torch.ones(T, B, dtype=torch.long, device="cuda") if seed % 3 == 1 else None
     for _ in range(3):
         x_TBD = torch.empty(T, B, model.options.decoder_embed_dim, device="cuda", dtype=dtype, requires_grad=True)
         with autocast(mode), Watch() as watch:
-            y, state = model.run_block(x_TBD, state, reach_TB)
+            y, state = model.run_block(x_TBD, state, age_TB)
         assert not [problem for problem in watch.problems if "crosses" in problem]
         y.float().sum().backward()
         check_gradients(model)
@@ -116,7 +116,7 @@ def test_blocks_and_steps(kind, loop, mode, seed):
     model.eval()
     with torch.no_grad():
         with autocast(mode):
-            model.run_block(x_TBD.detach(), state, reach_TB)
+            model.run_block(x_TBD.detach(), state, age_TB)
         ring = model.ring_after(state)
         for _ in range(5):
             model.run_step(x_TBD.detach()[0], ring)
@@ -130,7 +130,7 @@ def test_language_model_and_criterion(mode):
     """Two blocks of a stream. (Adaptive input and softmax wait for the device: they select the tokens of a cluster.)"""
     pytest.importorskip("fairseq")
     from fb_fairseq.criterions import LanguageModelLoss
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+    from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
     from fb_fairseq.streams.state import StateHandle, StateStore
     from tests.models.language_models import build as build_lm
     from tests.models.language_models import dictionary

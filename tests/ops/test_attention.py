@@ -113,14 +113,14 @@ def test_long_blocks_are_computed_in_pieces(carried, span, monkeypatch):
     steps, C = 11, carried + 10
     leaves = tensors((steps, B, H, E), (C, B, H, E), (C, B, H, E), (span, E), (span, E), (H, span))
     mask = Dropout(torch.rand(B, H, steps, span) > 0.5, 2.0)
-    reach_TB = torch.randint(0, 5, (steps, B))
+    age_TB = torch.randint(0, 5, (steps, B))
     results = []
     for least in (128, 2):
         monkeypatch.setattr(attention, "LEAST_STEPS", least)
         q, k, v, u, w, span_mask = leaves
         given = q, k, v, span, Positions(u, w), mask, span_mask.sigmoid()
-        out, lse = block_attention(*given, return_lse=True, reach_TB=reach_TB)
-        torch.testing.assert_close(block_attention(*given, reach_TB=reach_TB), out)
+        out, lse = block_attention(*given, return_lse=True, age_TB=age_TB)
+        torch.testing.assert_close(block_attention(*given, age_TB=age_TB), out)
         loss = (out * torch.linspace(-1, 1, E)).sum() + lse.clamp(min=-100).sum()
         results.append([out, lse, *torch.autograd.grad(loss, leaves)])
     for whole, pieces in zip(*results):

@@ -18,7 +18,7 @@ from fb_fairseq import patches
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import runtime
-from fb_fairseq.patches.error_lines import one_line
+from fb_fairseq.patches.command_line import one_line
 from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY

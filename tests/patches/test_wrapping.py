@@ -162,7 +162,7 @@ fb_fairseq.patches.apply_patches()
 check()
 
 saved = []
-from fb_fairseq.streams.resume import SavesMemory
+from fb_fairseq.streams.checkpoints import SavesMemory
 
 class Iterator(SavesMemory):
     def save_memory(self, folder):

@@ -1,7 +1,6 @@
 """Which streams share a batch, for any number of processes and groups."""
 
-from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.layout import StreamLayout
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 
 
 def test_groups_have_the_same_streams_for_any_number_of_processes():

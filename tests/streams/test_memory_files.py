@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.streams.checkpoints import MemoryFiles, ResumeInfo
 from fb_fairseq.streams.layout import StreamPosition
-from fb_fairseq.streams.memory_files import MemoryFiles
-from fb_fairseq.streams.resume import ResumeInfo
 
 MEMORY = [([0, 1], torch.ones(1, 3, 2, 4))]
 

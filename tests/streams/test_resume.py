@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams import resume
+from fb_fairseq.streams import checkpoints as resume
 
 
 class Task(resume.ResumableTask):

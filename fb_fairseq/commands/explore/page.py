@@ -1,4 +1,4 @@
-"""The page: what is on it, and what its buttons do."""
+"""The page: its parts, and the actions of its buttons."""
 
 import os
 import time
@@ -109,7 +109,7 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
     """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
     explorer, unit, options = Explorer(model, most), model.vocabulary.unit, model.stack.options
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
-    memories = len(pictures.mixture(model))
+    memories = len(pictures.mix_KA(model))
     with gr.Blocks(title=f"{model.kind}: {model.path}", analytics_enabled=False) as page:
         reading = gr.State(None)
         gr.HTML(facts(model))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, mixture
+from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, mix_KA
 
 STYLE = """
 .gradio-container { max-width: 1240px !important; margin: 0 auto !important; }
@@ -67,22 +67,17 @@ CANDIDATES = 10  # tokens whose probabilities are shown
 EACH_HEAD_ROWS = 24  # more rows than these would be too many to begin with
 COLUMNS = 48  # remembered steps with a column of their own, at most
 FEW_COLUMNS = 16  # there is room for these from the first step on, so that one sees how the memory fills
-NUMBERS = 64  # of a memory vector, at most
+NUMBERS = 64  # entries of a memory vector that are shown, at most
 
 # Sizes of the picture of attention and memory, in pixels.
 WIDTH, GUTTER, GAP = 760, 104, 10
 WIDEST_COLUMN, ROW, LAYER_GAP, CELL = 38, 19, 5, 2.4
-CHARACTER = 7.3  # of a label
+CHARACTER = 7.3  # width of a letter in a label
 
 
 def percent(share: float) -> str:
     """A share in percent, with two digits at least."""
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
-
-
-def quoted(label: str) -> str:
-    """A label in a sentence of HTML."""
-    return f"<code>{escape(label)}</code>"
 
 
 def title(name: str, explanation: str) -> str:
@@ -97,12 +92,14 @@ def surprise(reading: Reading, step: int) -> str:
     parts, labels = [], vocabulary.labels(reading.tokens)
     for t, (token, bits) in enumerate(zip(reading.tokens, reading.bits)):
         label = vocabulary.label(token) if t else "</s>"
+        shown = labels[t] if t else label
+        shown = " " if shown == "\u2423" else shown  # inside the text, a space is one
         told = f"step {t} reads {label}: surprise {bits:.2f} bits ({percent(2**-bits)})" if t else "step 0: the start"
         classes = "ex-token" + " ex-special" * (not t) + " ex-selected" * (t == step)
         share = min(1.0, bits / most)
         parts.append(
             f'<span class="{classes}" data-step="{t}" style="--share:{share:.3f}" title="{escape(told)}">'
-            f"{escape(shown_in_text(labels[t] if t else label))}</span>"
+            f"{escape(shown)}</span>"
         )
         if t and vocabulary.ends_line(token):
             parts.append("<br>")
@@ -118,11 +115,6 @@ def surprise(reading: Reading, step: int) -> str:
     )
     kind = " ex-words" if words else ""
     return f'<div class="ex">{title("Surprise", explanation)}<div class="ex-text{kind}">{"".join(parts)}</div></div>'
-
-
-def shown_in_text(label: str) -> str:
-    """A label inside the text, where a space is one."""
-    return " " if label == "\u2423" else label
 
 
 def bar(name: str, share: float, mark: float | None = None, follows: bool = False, tip: str = "") -> str:
@@ -155,7 +147,7 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
 
 def layer_weights(model: ExploredModel) -> str:
     """The weights of Eq. 1, or of another composition of the memory."""
-    weights_KA = mixture(model)
+    weights_KA = mix_KA(model)
     names = ["embedding", *(f"layer {l}" for l in range(1, len(weights_KA[0])))]
     if len(weights_KA) == 1:
         equal = 1 / len(names)
@@ -298,8 +290,8 @@ def explanation(reading: Reading, step: int, columns: Columns, largest: float) -
     blue = "linear-gradient(90deg,{0}/0),{0}/.5) 25%,{0}/1))".replace("{0}", "rgb(var(--ex-attention)")
     both = "linear-gradient(90deg,rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive)))"
     return (
-        f"Step <b>{step}</b> reads {quoted(label)} {does}. <b>Above</b>: how each row divides its attention, in "
-        f"percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
+        f"Step <b>{step}</b> reads <code>{escape(label)}</code> {does}. <b>Above</b>: how each row divides its "
+        f"attention, in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
         f"({scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
     )
 

@@ -1,9 +1,8 @@
-"""Read a text step by step, and keep what the model computes.
+"""Load a language model, from a checkpoint of fairseq or the folder of an export; read a text with it step by step, and
+keep what it computes.
 
 Step 0 reads ``</s>``, with which texts begin, and step t their t-th token. Each step attends to the memory of the steps
 before it, predicts the next token, and adds itself to the memory.
-
-A language model behind one interface, whether a checkpoint of fairseq holds it or the folder of an export.
 
 fairseq and transformers are imported only inside functions, so that either does without the other."""
 
@@ -21,11 +20,20 @@ from fb_fairseq.commands.generate import choices
 from fb_fairseq.commands.plot.models import CHOICE
 from fb_fairseq.errors import UserError
 
+if TYPE_CHECKING:  # torch is imported only in the functions that need it
+    from torch import Tensor
+
 BOS, PAD, EOS, UNK = range(4)  # in every dictionary
 NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
-SIZES = (2, 3, 4)  # of characters with several bytes
+SIZES = (2, 3, 4)  # bytes of a character that has several
+ARCHITECTURES = {
+    "FeedbackTransformer": "Feedback Transformer",
+    "RelativeTransformer": "Transformer",
+    "AllAttention": "All-attention network",
+}
+BLOCK_STEPS = 64  # steps that are computed together, at most
 
 
 class Vocabulary:
@@ -61,7 +69,7 @@ class Vocabulary:
         return SYMBOL_OF_LINE_END.sub("\n", text)
 
     def label(self, token: int) -> str:
-        """How a token is written in a picture."""
+        """A token as the pictures show it."""
         symbol = self.symbols[token]
         if not self.of_bytes:
             return LINE_BREAK if token == EOS else symbol
@@ -75,7 +83,7 @@ class Vocabulary:
         return text if is_one else ""
 
     def labels(self, tokens: Sequence[int]) -> list[str]:
-        """How the tokens of a text are written in a picture: a character of several bytes stands at the first one."""
+        """The tokens of a text as the pictures show them: a character of several bytes stands at the first one."""
         labels = list(map(self.label, tokens))
         for i in range(len(tokens)):
             for size in SIZES:
@@ -86,7 +94,7 @@ class Vocabulary:
         return labels
 
     def next_label(self, text: Sequence[int], token: int) -> str:
-        """How a token that may follow a text is written: the character that it would complete."""
+        """A token that may follow a text, as the pictures show it: the character that it would complete."""
         ends = (self.character([*text[len(text) - size + 1 :], token]) for size in SIZES if len(text) >= size - 1)
         return next(filter(None, ends), "") or self.label(token)
 
@@ -99,16 +107,6 @@ def check_length(tokens: Sequence[int], most: int, unit: str) -> None:
     """Check that a text is not too long."""
     if len(tokens) > most:
         raise UserError(f"{len(tokens):,} {unit}s are too many: the page reads {most:,} at most (--max-steps)")
-
-
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
-
-ARCHITECTURES = {
-    "FeedbackTransformer": "Feedback Transformer",
-    "RelativeTransformer": "Transformer",
-    "AllAttention": "All-attention network",
-}
 
 
 @dataclass
@@ -173,7 +171,7 @@ def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of transformers; see ``load``."""
     import torch
 
-    import fb_fairseq.transformers.installation  # noqa: F401  before transformers is imported
+    import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
     from fb_fairseq.commands.import_transformers import read_model, read_tokenizer
     from fb_fairseq.transformers.modeling import LanguageModel
 
@@ -190,9 +188,6 @@ def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
         return decoder.embed(decoder.embed_tokens(tokens_BT), start, None)
 
     return ExploredModel(path, decoder, embed, Vocabulary(symbols, tokenizer), device)
-
-
-BLOCK_STEPS = 64  # that are computed together, at most
 
 
 class Candidate(NamedTuple):
@@ -282,7 +277,7 @@ class Reading:
         return [Candidate(token, lprobs[token].exp().item(), drawn.get(token, 0.0)) for token in shown]
 
     def entropy(self, step: int) -> float:
-        """How unsure the model is of the next token, in bits."""
+        """The entropy of the next token, in bits."""
         lprobs = self.next_log_probs(step)
         return -(lprobs.exp() * lprobs.clamp(min=-1e9)).sum().item() / math.log(2)
 
@@ -324,7 +319,7 @@ class Reading:
         return self._memory[step]
 
 
-def mixture(model: ExploredModel) -> list[list[float]]:
+def mix_KA(model: ExploredModel) -> list[list[float]]:
     """The weights of the embedding and of each layer's output in each memory, [K, L + 1]."""
     import torch
 

@@ -11,15 +11,14 @@ AutoTokenizer. --with-code adds the code that a model needs, so that trust_remot
 import os
 from typing import Any
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.average_checkpoints import NAME as AVERAGE
-from fb_fairseq.commands.export.source import Languages
+from fb_fairseq.commands.export.models import Languages
 from fb_fairseq.commands.imported import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_folder, check_own_folder, open_text
-from fb_fairseq.tensor_files import WRITER
+from fb_fairseq.tensor_files import WRITER, using
 
 
 def export(
@@ -37,7 +36,7 @@ def export(
 
     Args:
         path: the checkpoint.
-        dictionaries, codes, languages: see ``fb_fairseq.commands.export.source.Source``.
+        dictionaries, codes, languages: see ``fb_fairseq.commands.export.models.Checkpoint``.
         known: what the card says besides, as arguments of ``CardFacts``.
         with_code: add the code that the model needs.
         overwrite: replace files that no export has written, or that were changed since.
@@ -49,8 +48,7 @@ def export(
 
     # isort: split
     from fb_fairseq.commands.export.code import add_code
-    from fb_fairseq.commands.export.models import build_language_model, build_translation
-    from fb_fairseq.commands.export.source import read
+    from fb_fairseq.commands.export.models import build_language_model, build_translation, read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
     from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
     from fb_fairseq.transformers.tokenizers import save_tokenizer
@@ -60,15 +58,17 @@ def export(
     else:
         check_own_folder("--to", folder, FILE, more=", or --overwrite")
     with using(path):
-        source = read(path, dictionaries, codes, languages)
+        checkpoint = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, build_language_model), FeedbackDecoderConfig.model_type: build_translation}
-    if source.architecture not in builders:
-        raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
+    if checkpoint.architecture not in builders:
+        raise UserError(
+            f"{path}: {checkpoint.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}"
+        )
     name = os.path.basename(os.path.abspath(folder))
     with using(path, builds_model=True):
-        figures = read_log(log, path, source.saved) if log else figures_of_checkpoint(source.saved)
+        figures = read_log(log, path, checkpoint.saved) if log else figures_of_checkpoint(checkpoint.saved)
         card = {"name": name, "with_code": with_code, **figures, **known}
-        model, tokenizers, facts = builders[source.architecture](source, card)
+        model, tokenizers, facts = builders[checkpoint.architecture](checkpoint, card)
     with own_folder("--to", folder, overwrite, clean=True) as temporary:
         if with_code:
             add_code(model, temporary)

@@ -1,13 +1,123 @@
-"""Language and translation models for transformers."""
+"""Models for transformers, made of a checkpoint of fairseq, its options and its dictionaries."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
-from fb_fairseq.commands.export.source import Source, load_parameters
+from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError
 
+Languages = tuple[str | None, str | None]  # source and target
+BEAMS, LONGEST = 5, 200  # fairseq-generate's --beam and --max-len-b
+LONGEST_TARGET = 1024  # fairseq's --max-target-positions
 
-def build_language_model(source: Source, card: dict[str, Any]):
+
+class Checkpoint(NamedTuple):
+    """A checkpoint, and what the command's options say of it."""
+
+    path: str  # the file
+    saved: dict[str, Any]  # its content
+    options: dict[str, Any]  # those of its model, flat
+    task: dict[str, Any]  # those of its task
+    architecture: str  # the model's name, without that of its sizes: ``feedback_transformer_lm``
+    dictionaries: str | None  # value of ``--dict``
+    codes: str | None  # value of ``--bpe-codes``
+    languages: Languages  # values of ``--source-lang`` and ``--target-lang``
+
+    @property
+    def data(self) -> str:
+        """The first folder of the training data; empty if the checkpoint does not say."""
+        return str(self.task.get("data") or "").split(":")[0]
+
+    def values(self, defaults: dict[str, Any]) -> dict[str, Any]:
+        """The checkpoint's options among those that a configuration has, as plain values. ``defaults``: the
+        configuration's."""
+        found = {name: self.options[name] for name in defaults if self.options.get(name) is not None}
+        return {name: as_json(value) for name, value in found.items()}
+
+    def dictionary(self, name: str, side: str):
+        """A dictionary of the training data: that of ``--dict`` (the file itself, or its folder), of the data folder,
+        or the one beside the checkpoint. ``name``: of the file, ``dict.txt``. ``side``: ``encoder`` or ``decoder``."""
+        from fairseq.data import Dictionary
+
+        from fb_fairseq.models.layers import vocabulary_size
+
+        folders = [folder for folder in (self.data, os.path.dirname(os.path.abspath(self.path))) if folder]
+        if self.dictionaries:
+            folders = [self.dictionaries]
+        candidates = [os.path.join(folder, name) for folder in folders]
+        if self.dictionaries and (name == "dict.txt" and not os.path.isdir(self.dictionaries)):
+            candidates = [self.dictionaries]
+        for candidate in candidates:
+            if os.path.isfile(candidate):
+                found, symbols = (
+                    Dictionary.load(candidate),
+                    vocabulary_size(self.saved["model"], f"{side}.embed_tokens."),
+                )
+                if symbols and len(found) != symbols:
+                    raise UserError(
+                        f"{candidate}: has {len(found)} symbols, the model {symbols}; give that of the training data "
+                        "with --dict"
+                    )
+                own = dictionary_checksums({"source" if side == "encoder" else "target": found})
+                check_dictionaries(f"--dict {candidate}: {self.path}", trained_dictionaries(self.saved), own)
+                return found
+        what = f"the {name}" if name == "dict.txt" else f"the folder with {name}"
+        raise UserError(f"--dict {candidates[0]}: no such file; give {what} of the data that the model was trained on")
+
+
+def as_json(value: Any) -> Any:
+    """An option's value as JSON has it; lists as on the command line."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def as_dictionary(options: Any) -> dict[str, Any]:
+    """Options that fairseq may have saved as a ``Namespace``, or not at all."""
+    return options if isinstance(options, dict) else vars(options) if options is not None else {}
+
+
+def read(path: str, dictionaries: str | None, codes: str | None, languages: Languages) -> Checkpoint:
+    """Read a checkpoint."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    import fb_fairseq.models  # noqa: F401  registers the architectures
+    from fb_fairseq import tensor_files
+
+    saved = tensor_files.load_checkpoint(path)
+    if saved.get("cfg") is None:
+        raise UserError(f"{path}: has no options (cfg); give a checkpoint of fairseq-train")
+    task = as_dictionary(saved["cfg"].get("task"))
+    if task.get("labels"):
+        raise UserError(
+            f"{path}: predicts labels, not the next symbol; give a checkpoint that was trained without --labels"
+        )
+    options = as_dictionary(saved["cfg"]["model"])
+    name = str(options.get("_name") or options.get("arch"))
+    architecture = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    return Checkpoint(path, saved, options, task, architecture, dictionaries, codes, languages)
+
+
+def load_parameters(checkpoint: Checkpoint, model) -> None:
+    """Give a model the checkpoint's parameters."""
+    from fb_fairseq.models.checkpoints import NO_PARAMETERS
+
+    expected, found = (
+        {name: x for name, x in state.items() if not NO_PARAMETERS.match(name)}
+        for state in (model.state_dict(), checkpoint.saved["model"])
+    )
+    misfits = [name for name in expected if name not in found or found[name].shape != expected[name].shape]
+    misfits += [name for name in found if name not in expected]
+    if misfits:
+        raise UserError(
+            f"{checkpoint.path}: {', '.join(misfits[:3])}: not as its own options say; give a complete checkpoint of a "
+            "model that was trained with this package"
+        )
+    model.load_state_dict(found, strict=False)
+    model.eval()
+
+
+def build_language_model(checkpoint: Checkpoint, card: dict[str, Any]):
     """A language model, its tokenizer, and what its card says. ``card``: what is known of the model already, as
     arguments of ``CardFacts``."""
     from fb_fairseq.byte_codec import is_byte_dictionary
@@ -17,19 +127,19 @@ def build_language_model(source: Source, card: dict[str, Any]):
     from fb_fairseq.transformers.modeling import MODELS
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
-    options, dictionary = source.options, source.dictionary("dict.txt", "decoder")
+    options, dictionary = checkpoint.options, checkpoint.dictionary("dict.txt", "decoder")
     if options.get("relative_positions") == "none" and options.get("decoder_learned_pos"):
         raise UserError(
-            f"{source.path}: its learned positions end; only models for texts of any length can be exported"
+            f"{checkpoint.path}: its learned positions end; only models for texts of any length can be exported"
         )
-    kind = CONFIGS[source.architecture]
+    kind = CONFIGS[checkpoint.architecture]
     config = kind(
         vocab_size=len(dictionary),
         memory_storage=str(options.get("memory_storage", "keys-values")),
-        **source.values(kind.option_defaults()),
+        **checkpoint.values(kind.option_defaults()),
     )
     model = MODELS[config.model_type](config)
-    load_parameters(source, model)
+    load_parameters(checkpoint, model)
     model.generation_config.suppress_tokens = [BOS, PAD, UNK]  # as python -m fb_fairseq generate does
     facts = CardFacts(
         architecture=config.model_type,
@@ -43,44 +153,40 @@ def build_language_model(source: Source, card: dict[str, Any]):
         span=getattr(config, "attention_span", None),
         adaptive_span=getattr(config, "adaptive_span", False),
         parameters=sum(p.numel() for p in model.parameters()),
-        reads="bytes" if is_byte_dictionary(dictionary) else "subwords" if source.codes else "words",
+        reads="bytes" if is_byte_dictionary(dictionary) else "subwords" if checkpoint.codes else "words",
         vocabulary=config.vocab_size,
         **card,
     )
-    return model, {"": build_tokenizer(dictionary.symbols, source.codes)}, facts
+    return model, {"": build_tokenizer(dictionary.symbols, checkpoint.codes)}, facts
 
 
-BEAMS, LONGEST = 5, 200  # fairseq-generate's --beam and --max-len-b
-LONGEST_TARGET = 1024  # fairseq's --max-target-positions
-
-
-def check(source: Source) -> None:
+def check(checkpoint: Checkpoint) -> None:
     """Check that the model has a counterpart in transformers."""
-    options = source.options
+    options = checkpoint.options
     width = options.get("decoder_output_dim")
     if options.get("no_cross_attention"):
-        raise UserError(f"{source.path}: trained with --no-cross-attention, which cannot be exported")
+        raise UserError(f"{checkpoint.path}: trained with --no-cross-attention, which cannot be exported")
     if width not in (None, options.get("decoder_embed_dim")):
-        raise UserError(f"{source.path}: trained with --decoder-output-dim {width}, which cannot be exported")
+        raise UserError(f"{checkpoint.path}: trained with --decoder-output-dim {width}, which cannot be exported")
 
 
-def read_languages(source: Source) -> tuple[str, str]:
-    """Source and target language: as given, as fairseq-train was told, or as it found them in the data folder."""
+def read_languages(checkpoint: Checkpoint) -> tuple[str, str]:
+    """Checkpoint and target language: as given, as fairseq-train was told, or as it found them in the data folder."""
     from fairseq.data.data_utils import infer_language_pair
 
-    saved = source.task.get("source_lang"), source.task.get("target_lang")
-    languages = [given or trained for given, trained in zip(source.languages, saved)]
-    if None in languages and os.path.isdir(source.data):
-        languages = [known or found for known, found in zip(languages, infer_language_pair(source.data))]
+    saved = checkpoint.task.get("source_lang"), checkpoint.task.get("target_lang")
+    languages = [given or trained for given, trained in zip(checkpoint.languages, saved)]
+    if None in languages and os.path.isdir(checkpoint.data):
+        languages = [known or found for known, found in zip(languages, infer_language_pair(checkpoint.data))]
     if None in languages:
         raise UserError(
-            f"{source.path}: does not say its languages, nor does its data folder {source.data}; give --source-lang "
-            "and --target-lang"
+            f"{checkpoint.path}: does not say its languages, nor does its data folder {checkpoint.data}; give "
+            "--source-lang and --target-lang"
         )
     return languages[0], languages[1]
 
 
-def build_translation(source: Source, card: dict[str, Any]):
+def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
     """A translation model, its tokenizers, and what its card says. ``card``: what is known of the model already, as
     arguments of ``CardFacts``."""
     from fb_fairseq.transformers.card import TARGET_FOLDER, CardFacts
@@ -88,12 +194,12 @@ def build_translation(source: Source, card: dict[str, Any]):
     from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
-    check(source)
-    options = source.options
-    languages = read_languages(source)
+    check(checkpoint)
+    options = checkpoint.options
+    languages = read_languages(checkpoint)
     sides = zip(languages, ("encoder", "decoder"))
-    dictionaries = [source.dictionary(f"dict.{language}.txt", side) for language, side in sides]
-    values = source.values(FeedbackDecoderConfig.option_defaults())
+    dictionaries = [checkpoint.dictionary(f"dict.{language}.txt", side) for language, side in sides]
+    values = checkpoint.values(FeedbackDecoderConfig.option_defaults())
     if values.get("adaptive_softmax_cutoff"):
         values["share_decoder_input_output_embed"] = False  # fairseq ignores it then
     values["activation_dropout"] = options.get("activation_dropout") or options.get("relu_dropout") or 0.0
@@ -109,12 +215,12 @@ def build_translation(source: Source, card: dict[str, Any]):
         **values,
     )
     model = FeedbackDecoderForConditionalGeneration(config)
-    load_parameters(source, model)
+    load_parameters(checkpoint, model)
     longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
     model.generation_config.update(num_beams=BEAMS, early_stopping=True, max_length=longest, suppress_tokens=[PAD])
-    tokenizers = {"": build_tokenizer(dictionaries[0].symbols, source.codes, after_text=True)}
+    tokenizers = {"": build_tokenizer(dictionaries[0].symbols, checkpoint.codes, after_text=True)}
     if dictionaries[0] != dictionaries[1]:
-        tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, source.codes, after_text=True)
+        tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, checkpoint.codes, after_text=True)
     facts = CardFacts(
         architecture=config.model_type,
         languages=" → ".join(languages),
@@ -124,7 +230,7 @@ def build_translation(source: Source, card: dict[str, Any]):
         feed_forward=config.decoder_ffn_embed_dim,
         heads=config.decoder_attention_heads,
         parameters=sum(p.numel() for p in model.parameters()),
-        reads="subwords" if source.codes else "words",
+        reads="subwords" if checkpoint.codes else "words",
         vocabulary=config.vocab_size,
         separate_tokenizers=len(tokenizers) > 1,
         **card,

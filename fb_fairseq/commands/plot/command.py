@@ -26,20 +26,34 @@ from functools import partial
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.generate import no_log
-from fb_fairseq.commands.plot import attention, panels
-from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
-from fb_fairseq.commands.plot.context import (
+from fb_fairseq.commands.plot import measures, panels
+from fb_fairseq.commands.plot.files import (
+    UPDATES,
+    X_AXES,
+    Curve,
+    NamedCurves,
+    adaptive_spans,
+    continued,
+    layer_weights,
+    read_layer_weights,
+    read_log,
+)
+from fb_fairseq.commands.plot.measures import (
     LONGEST,
     accuracy_by_position,
     errors_by_pass,
     longest_context,
     losses_by_context,
 )
-from fb_fairseq.commands.plot.logs import UPDATES, X_AXES, Curve, NamedCurves, continued, read_layer_weights, read_log
 from fb_fairseq.commands.plot.models import LoadedModel, check_split, load_corpus, load_model, text_of, token_labels
 from fb_fairseq.commands.plot.panels import Named
-from fb_fairseq.drawing import Panel, check_figure, draw_figure, plain
+from fb_fairseq.drawing import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.errors import UserError, flag
+
+PANELS = (
+    *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
+    *("passes", "persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
+)
 
 
 def make_panels(args) -> list[Panel]:
@@ -110,27 +124,27 @@ def panels_of_models(args) -> Iterator[Panel]:
 
     def cut_data(loaded: LoadedModel):
         span = getattr(loaded.stack.options, "attention_span", 0)  # an LSTM has none
-        return attention.cut_text(load_corpus(loaded, args.data, args.split), args.tokens, span)
+        return measures.cut_text(load_corpus(loaded, args.data, args.split), args.tokens, span)
 
     for name, path in args.attention:
         loaded = load("--attention", path)
         streams = one_stream(text_of(args, loaded)) if has_text(args) else cut_data(loaded)
-        found = Named(name, attention.mean_attention(loaded, *streams))
+        found = Named(name, measures.mean_attention(loaded, *streams))
         yield Panel(partial(panels.draw_attention, model=found), wide=True)
     for name, path in args.attention_map:
         loaded = load("--attention-map", path)
         tokens = text_of(args, loaded)
-        found = Named(name, attention.attention_map(loaded, tokens, args.layer))
+        found = Named(name, measures.attention_map(loaded, tokens, args.layer))
         side, labels = panels.map_inches(len(tokens)), token_labels(tokens, loaded.dictionary)
         draw = partial(panels.draw_attention_map, model=found, labels=labels)
         yield Panel(draw, wide=True, size=(side + 1, side))
     for name, path in args.persistent_shares:
         loaded = load("--persistent-shares", path)
-        shares = Named(name, attention.persistent_shares(loaded, *cut_data(loaded)))
+        shares = Named(name, measures.persistent_shares(loaded, *cut_data(loaded)))
         yield Panel(partial(panels.draw_persistent_shares, model=shares))
     for name, path in args.persistent_use:
         loaded = load("--persistent-use", path)
-        use = Named(name, attention.persistent_use(loaded, *cut_data(loaded)))
+        use = Named(name, measures.persistent_use(loaded, *cut_data(loaded)))
         yield Panel(partial(panels.draw_persistent_use, model=use))
     if args.passes:
         errors = []
@@ -164,12 +178,6 @@ def one_stream(tokens: list[int]):
     return torch.tensor([tokens]), 1
 
 
-PANELS = (
-    *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
-    *("passes", "persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
-)
-
-
 def named_path(argument: str) -> tuple[str, str]:
     """Name, as figures show it, and path of an argument ``[NAME=]PATH``; the name may be empty. A path may contain
     ``=`` too.
@@ -180,7 +188,7 @@ def named_path(argument: str) -> tuple[str, str]:
     path = path or name
     if not os.path.exists(path):
         raise argparse.ArgumentTypeError(f"{path}: no such file or folder")
-    return plain(name), path
+    return without_math(name), path
 
 
 def build_parser() -> CommandParser:
@@ -274,7 +282,7 @@ def name_all(args) -> None:
     for option in PANELS:
         paths = getattr(args, option)
         if len(paths) > 1:
-            setattr(args, option, [(name or plain(path), path) for name, path in paths])
+            setattr(args, option, [(name or without_math(path), path) for name, path in paths])
 
 
 def check(parser: CommandParser, args) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from fb_fairseq import byte_codec
-from fb_fairseq.drawing import plain
+from fb_fairseq.drawing import without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_regular, open_text
 
@@ -107,15 +107,15 @@ def text_of(args, loaded: LoadedModel) -> list[int]:
 
 
 def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
-    """How tokens are written in a figure. Bytes are escaped as in prompts, except for a visible space."""
+    """Tokens as figures show them. Bytes are escaped as in prompts, except for a visible space."""
     symbols = [dictionary[token] for token in tokens]
     if byte_codec.is_byte_dictionary(dictionary):
         symbols = list(map(byte_codec.label, symbols))
-    return list(map(plain, symbols))
+    return list(map(without_math, symbols))
 
 
 def progress(items: Iterable, loaded: LoadedModel) -> Iterable:
-    """The same items, with a progress bar on a terminal."""
+    """Iterate over items, with a progress bar on a terminal."""
     from tqdm import tqdm
 
     return tqdm(items, desc=loaded.source, disable=None, leave=False)

@@ -3,9 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from fb_fairseq.commands.plot.attention import doubling_bins
-from fb_fairseq.commands.plot.context import ContextLosses
-from fb_fairseq.commands.plot.logs import NamedCurves
+from fb_fairseq.commands.plot.files import NamedCurves
+from fb_fairseq.commands.plot.measures import ContextLosses, doubling_bins
 from fb_fairseq.drawing import (
     GREY,
     TINY,
@@ -28,11 +27,14 @@ METRIC_LABELS = {
 BARS_WIDTH = 0.8  # of the bars of a layer together, where layers are 1 apart
 SPANS_OFFSET = 0.2  # between the points of one checkpoint and the next
 USE_MARKS = (0.5, 0.9)  # shares of attention for which the legend says how many vectors take them
-MOST_POINTS = 100  # of a line
+MOST_POINTS = 100  # points that a line has, at most
 TAGS = {"train": "training", "train_inner": "training", "valid": "validation"}  # in the legend
 LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
 MOST_TRAINING_CURVES = 4  # in a panel: more would hide the validation curves
 STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
+SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
+MAP_INCHES = (0.15, 4.0)  # of a token in a map of attention, and of a whole map at least
+WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
 
 
 class Named(NamedTuple):
@@ -53,7 +55,7 @@ def draw_curves(axes, runs: list[NamedCurves], metric: str, x: str = "updates") 
     Of more than four runs, those that have validation curves are drawn without training. The y axis of losses ends at
     the highest value after the first tenth of the curves.
 
-    ``x``: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``."""
+    ``x``: what the curves are drawn against, one of ``fb_fairseq.commands.plot.files.X_AXES``."""
     names = [run.name for run in runs if not run.continues]
     color = colors(names)
     crowded = len(names) > MOST_TRAINING_CURVES
@@ -213,11 +215,6 @@ def draw_position_accuracy(axes, models: list[Named]) -> None:
     axes.set_xlabel("position in the sequence (tokens)")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
-
-
-SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
-MAP_INCHES = (0.15, 4.0)  # of a token in a map of attention, and of a whole map at least
-WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
 
 
 def draw_persistent_shares(axes, model: Named) -> None:

@@ -89,14 +89,16 @@ class DecoderState:
 
 
 def adjacent_slots(x_CBHE: Tensor) -> Tensor:
-    """The same tensor, laid out in memory as [B, H, C, E]: attention reads the slots of a sentence and head at once."""
+    """Lay a tensor out in memory as [B, H, C, E]: attention reads the slots of a sentence and head at once."""
     return x_CBHE.permute(1, 2, 0, 3).contiguous().permute(2, 0, 1, 3)
 
 
 class StepModel(ABC):
     """A model whose decoding steps are run."""
 
-    plain_layers = True  # whether its steps are ``feedback_step``; what has its own arithmetic for that checks this
+    uses_feedback_step = (
+        True  # whether its steps are ``feedback_step``; what has its own arithmetic for that checks this
+    )
 
     @abstractmethod
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
@@ -114,7 +116,7 @@ class StepModel(ABC):
     def largest_product(self, rows: int) -> int:
         """Multiplications and additions of a step's largest product."""
 
-    def plain_step(
+    def reference_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
         """Run the layers over one step, operation by operation, and store what it leaves in the ring."""
@@ -134,13 +136,13 @@ class Step(NamedTuple):
 
     model: StepModel
     x_BD: Tensor  # the step's embedding
-    ring: MemoryRing  # it has room for the step, whose memory goes there. Whoever runs the step does not count it.
+    ring: MemoryRing  # it has room for the step, whose memory goes there, and which is counted later
     options: FeedbackOptions
     # each layer's keys and values of the encoder's output; empty in language models
     encoder: Sequence[EncoderContext] = ()
 
 
 def torch_step(step: Step) -> StepOutput:
-    """Run a step operation by operation; see ``StepModel.plain_step``."""
+    """Run a step operation by operation; see ``StepModel.reference_step``."""
     with loop_threads(step.x_BD.device, step.model.largest_product(len(step.x_BD))):
-        return step.model.plain_step(*step[1:])
+        return step.model.reference_step(*step[1:])

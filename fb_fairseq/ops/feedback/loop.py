@@ -18,7 +18,7 @@ DEVICES = ("cpu", "cuda")
 
 
 class Results(NamedTuple):
-    """Where the results of a block's steps go, beside ``Block.slots`` and ``Block.memory_KTBD``."""
+    """Tensors for the results of a block's steps, beside ``Block.slots`` and ``Block.memory_KTBD``."""
 
     out_TBD: Tensor | None  # the top layer's outputs; None: the record keeps those of all steps
     # attention to the encoder of ``FeedbackOptions.alignment_layer``, averaged over heads; None: it is not asked for
@@ -52,7 +52,7 @@ class Loop(ABC):
     as_graphs = False
 
     def unsupported(self, inputs: "BlockInputs") -> str | None:
-        """Why the loop does not run a block; None: it does."""
+        """The reason why the loop does not run a block; None if it does."""
         return None
 
     @abstractmethod
@@ -82,9 +82,9 @@ class Loop(ABC):
         return None
 
     def unavailable(self, device: torch.device) -> str | None:
-        """Why the loop does not run on a device of this machine; None: it does."""
+        """The reason why the loop does not run on a device of this machine; None if it does."""
         return None if device.type in self.devices else f"it does not run on {device.type}"
 
     def details(self) -> str:
-        """Whatever it runs with here, for ``python -m fb_fairseq env``; or nothing."""
+        """Facts about the loop on this machine, which ``python -m fb_fairseq env`` prints; may be empty."""
         return ""

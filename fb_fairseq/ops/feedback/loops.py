@@ -51,7 +51,7 @@ CHOICES: dict[str, Choice] = {
 
 
 def warm_up_blocks(name: str) -> int:
-    """How many blocks of the same shapes it takes until the loop of a name runs as it will from then on, on a GPU."""
+    """The number of blocks of the same shapes to run on a GPU before a loop is timed."""
     return LIMITS.capture_at if name == AUTO or name in LOOPS and LOOPS[name].as_graphs else 0
 
 

@@ -77,10 +77,10 @@ class ParallelBlock:
         dropouts: FeedbackDropouts,
         active: Sequence[bool],
         encoder: Sequence[EncoderContext],
-        reach_TB: Tensor | None,
+        age_TB: Tensor | None,
     ):
         self.x_TBD, self.weights, self.options, self.dropouts = x_TBD, weights, options, dropouts
-        self.active, self.encoder, self.reach_TB = active, encoder, reach_TB
+        self.active, self.encoder, self.age_TB = active, encoder, age_TB
         self.carried = project_context(memory_KCBD, weights, options)
         self.start_KTBD = x_TBD.expand(len(weights.mix_KA), *x_TBD.shape)
 
@@ -121,7 +121,7 @@ class ParallelBlock:
             self.weights.positions.reaching(span),
             mask and Dropout(mask.keep.permute(1, 2, 0, 3)[..., -span:], mask.scale),
             span_mask_HS,
-            reach_TB=self.reach_TB,
+            age_TB=self.age_TB,
         )
         return attention_residual(x_TBD, attended_TBHE, layer, o.normalize_before, masks.attention_residual_LTBD)
 
@@ -155,7 +155,7 @@ def parallel_block(
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Tensor | None = None,
+    age_TB: Tensor | None = None,
 ) -> Solution:
     """Run a block of T steps by parallel passes. The memories come out as constants.
 
@@ -165,7 +165,7 @@ def parallel_block(
         tolerance: converged is what changes no step's memory by more than this, relative to its norm; at least the
             precision of the type of matrix products."""
     active = [True] * len(weights.layers) if active is None else active
-    given = x_TBD, memory_KCBD.detach(), weights, options, dropouts, active, encoder, reach_TB
+    given = x_TBD, memory_KCBD.detach(), weights, options, dropouts, active, encoder, age_TB
     block, T = ParallelBlock(*given), len(x_TBD)
     if passes:
         return fixed_passes(block, min(passes, T))
@@ -242,12 +242,12 @@ def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
 
 def finish(ordinary: Callable[..., tuple], result: Solution, given: tuple) -> tuple:
     """Run the ordinary loop over the steps after those that are exact, without gradients."""
-    x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB = given
+    x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, age_TB = given
     exact = result.passes
     memory_KTBD = result.memory_KTBD[:, :exact]
     carried_KCBD = torch.cat([memory_KCBD, memory_KTBD], 1)[:, -options.span :]
     masks = dropouts.at(slice(None), slice(exact, None))
-    later = None if reach_TB is None else reach_TB[exact:]
+    later = None if age_TB is None else age_TB[exact:]
     out, memory, aligned = ordinary(x_TBD[exact:], carried_KCBD, weights, options, masks, active, encoder, later)
     aligned_BTC = None if aligned is None else torch.cat([result.aligned_BTC[:, :exact], aligned], 1)
     return torch.cat([result.out_TBD[:exact], out]), torch.cat([memory_KTBD, memory], 1), aligned_BTC
@@ -266,7 +266,7 @@ def largest_change(before_KTBD: Tensor, after_KTBD: Tensor) -> float:
 
 
 class Convergence:
-    """How well the passes of training blocks have converged, for the log.
+    """The convergence of the passes of training blocks, for the log.
 
     Attributes:
         last: of the last block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the relative

@@ -35,7 +35,7 @@ def feedback_block(
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Tensor | None = None,
+    age_TB: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a block of T steps.
 
@@ -44,13 +44,13 @@ def feedback_block(
         memory_KCBD: memories of the C <= S steps before the block, oldest first.
         active: which layers run (LayerDrop); a layer that does not run passes its input on. None: all.
         encoder: each layer's keys and values of the encoder's output; empty in language models.
-        reach_TB: how many steps back each stream may look at each step: 0 at the first step of an episode, 1 at the
-            next one, … (reinforcement learning). None: as far as its memory goes.
+        age_TB: at each step, the age of each stream's episode, beyond which it does not look back: 0 at the first step
+            of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
 
     Returns:
         The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
         ``options.alignment_layer`` to the encoder, or None."""
-    steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB)
+    steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, age_TB)
     return (
         torch.stack([step.out_BD for step in steps]),
         torch.stack([step.memory_KBD for step in steps], 1),
@@ -71,7 +71,7 @@ def feedback_steps(
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Tensor | None = None,
+    age_TB: Tensor | None = None,
 ) -> list[StepOutput]:
     """Run a block of T steps; see ``feedback_block``. Returns what each step computes, all of it differentiable."""
     run = partial(block_step, weights=weights, options=options, active=active, encoder=encoder)
@@ -82,7 +82,7 @@ def feedback_steps(
     steps: list[StepOutput] = []
     for t, x_BD in enumerate(x_TBD):
         masks = [dropouts.at(l, t) for l in range(len(weights.layers))]
-        step = run(x_BD, contexts, masks=masks, reach_B=None if reach_TB is None else reach_TB[t])
+        step = run(x_BD, contexts, masks=masks, age_B=None if age_TB is None else age_TB[t])
         new = project_context(step.memory_KBD[:, None], weights, options)
         contexts = [
             Context(*(torch.cat(slots)[-options.span :] for slots in zip(old, added)))
@@ -92,12 +92,12 @@ def feedback_steps(
     return steps
 
 
-def block_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
+def block_step(x_BD, contexts, masks, age_B, weights, options, active, encoder) -> StepOutput:
     """A step of a block, which attends to ``contexts``; see ``feedback_block``."""
 
     def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
         context = contexts[one_or_own(l, len(contexts))]
-        return attend(query_BHE, context, weights.layers[l], weights.positions, masks[l].attention_LTBHS, reach_B)
+        return attend(query_BHE, context, weights.layers[l], weights.positions, masks[l].attention_LTBHS, age_B)
 
     return feedback_step(x_BD, attend_memory, weights, options, masks, active, encoder)
 
@@ -140,7 +140,7 @@ def feedback_step(
     return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC, representations)
 
 
-def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
+def attend(query_BHE, context, layer, positions, mask_BHS, age_B) -> Tensor:
     """A layer's attention [B, H, E] over the memory: over the slots that its longest adaptive span reaches."""
     C = len(context.keys_CBHE)
     if layer.span_mask_HS is not None:
@@ -148,8 +148,8 @@ def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
     keys_CBHE, values_CBHE = (slots[len(slots) - C :].to(query_BHE.dtype) for slots in context)
     span_mask_HC = None if layer.span_mask_HS is None else layer.span_mask_HS[:, :C].flip(1)
     far_BC = None
-    if reach_B is not None:
-        far_BC = torch.arange(C, 0, -1, device=reach_B.device) > reach_B[:, None]
+    if age_B is not None:
+        far_BC = torch.arange(C, 0, -1, device=age_B.device) > age_B[:, None]
     positions = positions.of_window(C)
     return step_attention(query_BHE, keys_CBHE, values_CBHE, positions, mask_BHS, span_mask_HC, far_BC=far_BC)
 

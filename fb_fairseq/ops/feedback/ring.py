@@ -9,6 +9,10 @@ from torch import Tensor
 from fb_fairseq.ops.attention import Positions, step_attention
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
 
+# Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
+# steps read little.
+FIRST_SLOTS = 64
+
 
 class KeyValueStorage:
     """Slots hold keys and values, projected once: [J, B, H, C, E], where J counts the keys and values of each set."""
@@ -68,7 +72,7 @@ class Window(NamedTuple):
     far_BC: Tensor | None = None
 
     def of_type(self, dtype: torch.dtype) -> "Window":
-        """The same with keys and values of another type: those that are projected again at each step are fp32."""
+        """Slots with keys and values of another type: those that are projected again at each step are fp32."""
         return self._replace(keys_CBHE=self.keys_CBHE.to(dtype), values_CBHE=self.values_CBHE.to(dtype))
 
 
@@ -85,19 +89,14 @@ def attend_window(query_BHE: Tensor, window: Window) -> Tensor:
     )
 
 
-# Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
-# steps read little.
-FIRST_SLOTS = 64
-
-
 class SlotHolder(ABC):
     """Keeps a ring's slots in its own way between steps: in its own memory, or in another order of streams."""
 
     @abstractmethod
     def release(self, ring: "MemoryRing") -> None:
-        """Give the slots back, in memory of the ring's own and in the plain order. ``ring.holder`` is None already."""
+        """Give the slots back, in memory of the ring's own and sorted by stream. ``ring.holder`` is None already."""
 
-    def settle(self, ring: "MemoryRing") -> None:
+    def sort_slots(self, ring: "MemoryRing") -> None:
         """Sort the slots by stream before other code touches them."""
         return None
 
@@ -143,7 +142,7 @@ class MemoryRing(StepMemory):
 
     @property
     def used(self) -> int:
-        """How many of the slots a step works on."""
+        """The number of slots that a step works on."""
         return min(self.position, self.slots)
 
     def distances(self, device: torch.device) -> Tensor:
@@ -253,7 +252,7 @@ class MemoryRing(StepMemory):
 
     def _settle(self) -> None:
         if self.holder is not None:
-            self.holder.settle(self)
+            self.holder.sort_slots(self)
 
     def replace_buffer(self, buffer: Tensor) -> None:
         """Take other memory for the slots."""

@@ -10,8 +10,8 @@ from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.layers import Dropout, Layer, Projection, at_least_fp32, project_memory
 
 
-class KeyValueSource(NamedTuple):
-    """Where a set of keys and values comes from: the index of its memory, and that of its projection.
+class KeyValueSet(NamedTuple):
+    """A set of keys and values: the index of its memory, and that of its projection.
 
     Memories, projections, and so sets of keys and values are one for all layers, or one per layer. ``one_or_own`` is
     the rule for each of them."""
@@ -36,11 +36,11 @@ class FeedbackWeights(NamedTuple):
     positions: Positions  # relative position embeddings, shared by all layers
 
     @property
-    def sources(self) -> list[KeyValueSource]:
-        """Where each of the I sets of keys and values comes from."""
+    def kv_sets(self) -> list[KeyValueSet]:
+        """The I sets of keys and values."""
         memories, projections = len(self.mix_KA), len(self.projections)
         sets = range(max(memories, projections))
-        return [KeyValueSource(one_or_own(i, memories), one_or_own(i, projections)) for i in sets]
+        return [KeyValueSet(one_or_own(i, memories), one_or_own(i, projections)) for i in sets]
 
 
 class FeedbackOptions(NamedTuple):
@@ -96,7 +96,7 @@ class StepOutput(NamedTuple):
     memory_KBD: Tensor  # the memories that the step leaves
     # attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None
     aligned_BC: Tensor | None
-    representations: Sequence[Tensor] = ()  # the embedding and each layer's output [B, D]; from the plain step only
+    representations: Sequence[Tensor] = ()  # the embedding and each layer's output [B, D]; from the reference only
 
 
 class BlockInputs(NamedTuple):
@@ -109,7 +109,7 @@ class BlockInputs(NamedTuple):
     dropouts: FeedbackDropouts
     active: list[bool]
     encoder: list[EncoderContext]
-    reach_TB: Tensor | None
+    age_TB: Tensor | None
     dtype: torch.dtype
 
 
@@ -155,7 +155,7 @@ def block_sizes(inputs: BlockInputs) -> Sizes:
         K=K,
         C=C,
         S=min(inputs.options.span, max(1, C + T - 1)),
-        I=len(inputs.weights.sources),
+        I=len(inputs.weights.kv_sets),
     )
 
 
@@ -165,7 +165,7 @@ def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: Feed
 
     They are at least fp32, because each slot's gradient is a sum over steps and layers."""
     contexts = []
-    for memory, projection in weights.sources:
+    for memory, projection in weights.kv_sets:
         keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
         contexts.append(Context(at_least_fp32(keys), at_least_fp32(values)))
     return contexts

@@ -10,13 +10,12 @@ and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fa
 
 import os
 
-from fb_fairseq.checkpoint_contents import check_parameters, using
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.imported import build_checkpoint, command_line, write_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_layers
-from fb_fairseq.tensor_files import WRITER, load_file, save_file
+from fb_fairseq.tensor_files import WRITER, check_parameters, load_file, save_file, using
 
 NAME = "import-original"
 POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential

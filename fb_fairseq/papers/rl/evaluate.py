@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.drawing import PICTURES
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
@@ -11,6 +10,7 @@ from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS
 from fb_fairseq.papers.rl.options import TrainingOptions
 from fb_fairseq.papers.rl.trainer import Play, load_checkpoint
+from fb_fairseq.tensor_files import using
 
 # Layout of a .png recording.
 MAX_IMAGES = 40

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fb_fairseq.checkpoint_contents import check_like, check_optimizer, check_parameters, using
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
@@ -25,7 +24,7 @@ from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
 from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.tensor_files import load_file, save_file
+from fb_fairseq.tensor_files import check_like, check_optimizer, check_parameters, load_file, save_file, using
 
 RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
 CHECKPOINT_FILE = "checkpoint.pt"

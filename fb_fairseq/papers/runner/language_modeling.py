@@ -256,7 +256,7 @@ def training_of(model: Model, scale: Scale, args: argparse.Namespace) -> Trainin
 
 def updates_of(checkpoint: str) -> int:
     """The number of updates of a checkpoint."""
-    from fb_fairseq.commands.plot.checkpoints import load_checkpoint  # imports torch
+    from fb_fairseq.commands.plot.files import load_checkpoint  # imports torch
 
     return load_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
 
@@ -291,7 +291,7 @@ def write_results(
     """Write RUN.json from RUN.valid.eval, RUN.eval, RUN.log, RUN.seconds and RUN.hardware, and say what is in it. The
     ``training_days`` include those of the runs that come before, from which this one starts; ``seconds`` are its
     own."""
-    from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options  # imports torch
+    from fb_fairseq.commands.plot.files import load_checkpoint, model_options  # imports torch
 
     result: dict[str, Any] = {**identity, "finetuned": run.endswith(FINETUNED)}
     for name, path in (("dev", f"{run}.valid.eval"), ("test", f"{run}.eval")):

@@ -194,7 +194,7 @@ def build(architecture: Architecture, shape: Shape) -> Body:
     """Build the layers."""
     try:
         if architecture.extra:
-            importlib.import_module("fb_fairseq.transformers.installation")
+            importlib.import_module("fb_fairseq.transformers.broken_torchaudio")
         return architecture.build(shape)
     except ImportError as error:
         raise UserError(

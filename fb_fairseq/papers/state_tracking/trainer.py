@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fb_fairseq.checkpoint_contents import check_parameters, using
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
@@ -19,7 +18,7 @@ from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
 from fb_fairseq.papers.toy_tasks.common import SeededRandom
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
-from fb_fairseq.tensor_files import load_file, save_file
+from fb_fairseq.tensor_files import check_parameters, load_file, save_file, using
 
 CHECKPOINT_FILE = "checkpoint.pt"
 SAVE_SECONDS = 60  # a checkpoint at least this often

@@ -9,10 +9,14 @@ import torch.nn.functional as F
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.models.architectures import (
+    TRANSFORMERS,
+    FeedbackTransformerLanguageModel,
+    FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel,
+    RelativeTransformerLMConfig,
+)
 from fb_fairseq.models.language_model import LanguageModelDecoder
-from fb_fairseq.models.presets import TRANSFORMERS
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
 from fb_fairseq.modules.adaptive_words import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
 from fb_fairseq.papers.table5.task import (

@@ -14,7 +14,7 @@ PHASES = ("training", "inference")
 class LanguageModellingSizes(NamedTuple):
     """Sizes of the language models."""
 
-    preset: str  # a name in ``fb_fairseq.models.presets.TRANSFORMERS``, or empty
+    preset: str  # a name in ``fb_fairseq.models.architectures.TRANSFORMERS``, or empty
     options: dict[str, Any]  # values of the models' options, beyond those of the preset
     vocabulary: int
     block: int  # steps of a training block

@@ -43,7 +43,7 @@ class Corpus:
 
     @functools.cached_property
     def documents(self) -> np.ndarray:
-        """Where each line ends, or each document of bytes, of which long ones are stored as several items."""
+        """The ends of lines, or of documents of bytes, of which long ones are stored as several items."""
         return np.delete(self.ends, self._inner_pieces)
 
     def __len__(self) -> int:
@@ -153,7 +153,7 @@ class StreamDataset(FairseqDataset):
         self.layout = layout
 
     def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
-        """The same corpus, served in this layout. ``option``: the options that set the number of streams, for the error
+        """Serve the corpus in this layout. ``option``: the options that set the number of streams, for the error
         message."""
         if layout.streams > layout.max_streams:
             raise UserError(

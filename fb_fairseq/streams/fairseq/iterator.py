@@ -7,10 +7,9 @@ from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
+from fb_fairseq.streams.checkpoints import MemoryFiles, SavesMemory
 from fb_fairseq.streams.fairseq.corpus import StreamDataset
 from fb_fairseq.streams.layout import START_ANEW, StreamPosition
-from fb_fairseq.streams.memory_files import MemoryFiles
-from fb_fairseq.streams.resume import SavesMemory
 from fb_fairseq.streams.state import StateHandle, StateStore
 
 

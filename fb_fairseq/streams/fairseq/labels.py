@@ -69,7 +69,7 @@ class LabelledCorpus:
 
     @property
     def ends(self) -> np.ndarray:
-        """Where each sequence ends (exclusive), as in ``Corpus``."""
+        """The ends of the sequences (exclusive), as in ``Corpus``."""
         return self.inputs.ends
 
     @property

@@ -44,11 +44,11 @@ class Case:
         self.dropouts = self.model.draw_dropouts(self.x, o.attention_span)
         self.active = self.model.active_layers()
         self.seed = torch.randn_like(self.x)
-        self.reach_TB = None
+        self.age_TB = None
         if resets:
             starts = torch.randint(4, (streams,))
-            self.reach_TB = (torch.arange(steps)[:, None] + starts) % 4
-            self.reach_TB[0, 0] = 100  # a stream whose episode began long before the block
+            self.age_TB = (torch.arange(steps)[:, None] + starts) % 4
+            self.age_TB[0, 0] = 100  # a stream whose episode began long before the block
         self.grows = False  # whether the memory grows from block to block
         self.learned = dict(self.model.named_parameters(), input=self.x)
         self.cross, self.encoder = [], []
@@ -88,7 +88,7 @@ class Case:
             self.dropouts,
             self.active,
             self.encoder,
-            self.reach_TB,
+            self.age_TB,
         )
 
     def clear(self):

@@ -41,7 +41,7 @@ class OwnLoop(Loop):
 
     def decoding_step(self, kept, step):
         kept.own = (kept.own or 0) + 1
-        return step.model.plain_step(*step[1:])
+        return step.model.reference_step(*step[1:])
 
 
 @pytest.fixture

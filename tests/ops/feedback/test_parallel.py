@@ -93,8 +93,8 @@ def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypa
     monkeypatch.setattr(parallel, limit, value)
     case, lengths, seen = sequential(5, **kind), [], []
     if kind.get("resets"):  # in one stream, once
-        case.reach_TB = torch.full((30, 3), 100)
-        case.reach_TB[12:, 1] = torch.arange(18)
+        case.age_TB = torch.full((30, 3), 100)
+        case.age_TB[12:, 1] = torch.arange(18)
 
     def other(*arguments):
         lengths.append(len(arguments[0]))

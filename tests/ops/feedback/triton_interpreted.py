@@ -107,7 +107,7 @@ def test_types(dtype, tolerance, loop):
             single.learned[name].copy_(x)
         single.memory.copy_(case.memory)
         single.seed.copy_(case.seed)
-    single.dropouts, single.reach_TB = case.dropouts, case.reach_TB
+    single.dropouts, single.age_TB = case.dropouts, case.age_TB
     largest = max(x.norm() for x in plain.values() if x is not None)
     for name, ours in single.run(loop).items():
         expected = plain[name]
@@ -242,7 +242,7 @@ def test_decoding_with_an_encoder(seed, hypotheses, captured):
     for _ in range(4):
         rings[1].make_room()
         ours = model.decode_step(x_BD, rings[0], options, case.encoder)
-        plain = model.plain_step(x_BD, rings[1], options, case.encoder)
+        plain = model.reference_step(x_BD, rings[1], options, case.encoder)
         rings[1].advance()
         for field in ("out_BD", "memory_KBD", "aligned_BC"):
             torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=1e-10, rtol=1e-10)
@@ -273,12 +273,12 @@ def test_missing_slots_are_hidden(seed, loop, empty_is_nan):
     case = case_of(seed, steps=2, carried=1, attention_span=5)
 
     def at_full_length(x_TBD, memory_KCBD, weights, options, *others):
-        *between, reach_TB = others
+        *between, age_TB = others
         inputs = BlockInputs(
-            x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, reach_TB, x_TBD.dtype
+            x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, age_TB, x_TBD.dtype
         )
         full = blocks.at_full_length(inputs)
         assert full.memory_KCBD.shape[1] == options.span > memory_KCBD.shape[1]
-        return loop(x_TBD, full.memory_KCBD, weights, options, *between, full.reach_TB)
+        return loop(x_TBD, full.memory_KCBD, weights, options, *between, full.age_TB)
 
     compare(case.run(at_full_length), case.run(feedback_block), 1e-10)

@@ -3,9 +3,8 @@
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.fairseq.corpus import StreamDataset
-from fb_fairseq.streams.layout import StreamLayout
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import EOS, PAD, corpus
 
 

@@ -6,10 +6,9 @@ import weakref
 import pytest
 
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.fairseq.corpus import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
-from fb_fairseq.streams.layout import StreamLayout
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import PAD, corpus
 
 

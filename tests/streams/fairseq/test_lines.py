@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.fairseq.corpus import LineScores, StreamDataset
-from fb_fairseq.streams.layout import StreamLayout
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import PAD, corpus
 
 SIZES = [3, 1, 9, 2, 6]

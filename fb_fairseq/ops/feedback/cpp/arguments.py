@@ -56,7 +56,7 @@ def block_arguments(
     record: RecordArgs,
     encoder: EncoderShape | None,
     dropouts: FeedbackDropouts,
-    reach_TB: Tensor | None,
+    age_TB: Tensor | None,
     x: int,
     first_query: int | None,
     memory: int,
@@ -92,7 +92,7 @@ def block_arguments(
         mix=packing.hold(weights.mix_KA),
         key_positions=packing.positions(weights.key_positions_SE, sizes.S, True),
         value_positions=packing.positions(weights.value_positions_SE, sizes.S, False),
-        reach=None if reach_TB is None else packing.hold(reach_TB.long()),
+        age=None if age_TB is None else packing.hold(age_TB.long()),
         padding=packing.hold(padding_BC),
         attention_mask=mask(attention),
         hidden_mask=mask(dropouts.hidden_LTBF),
@@ -177,7 +177,7 @@ class BlockCalls:
             record=record_arguments(1, dict.fromkeys(self._recorded, LATER)),
             encoder=encoder,
             dropouts=block.inputs.dropouts,
-            reach_TB=block.inputs.reach_TB,
+            age_TB=block.inputs.age_TB,
             x=self._packing.hold(block.inputs.x_TBD),
             first_query=None,
             memory=pointer(block.memory_KTBD),
@@ -234,8 +234,8 @@ class BlockCalls:
             self._layer_transposes[l] = packing.layer_transposes(weights.layers[l])
 
         each([partial(pack_layer, l) for l in range(s.L)], block.threads)
-        for i, source in enumerate(weights.sources):
-            self._projects[i] = packing.transpose(weights.key_values[source.projection])
+        for i, kv in enumerate(weights.kv_sets):
+            self._projects[i] = packing.transpose(weights.key_values[kv.projection])
         return BlockTransposes(
             layers=ctypes.addressof(self._layer_transposes),
             projects=ctypes.addressof(self._projects),

@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 120
 
 
 class BuildError(Exception):
-    """Why there is no C++ loop; one line."""
+    """Raised where there is no C++ loop; the message says why in one line."""
 
 
 class Built(NamedTuple):
@@ -229,7 +229,7 @@ class Library:
 
 
 def pointer(x: Tensor | None) -> int | None:
-    """Where a contiguous tensor lies; None (a null pointer) without a tensor."""
+    """The address of a contiguous tensor; None (a null pointer) without a tensor."""
     if x is None:
         return None
     assert x.is_contiguous(), "the C++ loop works on contiguous tensors"

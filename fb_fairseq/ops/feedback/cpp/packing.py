@@ -75,7 +75,7 @@ class Packing:
             encoder=encoder,
             reach=reach,
             active=int(active),
-            set=one_or_own(l, len(weights.sources)),
+            set=one_or_own(l, len(weights.kv_sets)),
         )
 
     def _attention(self, layer: Layer | CrossAttention) -> AttentionArgs:
@@ -97,7 +97,7 @@ class Packing:
     def key_values(self, weights: ComputeWeights, i: int, slots: Sequence[int]) -> SetArgs:
         """The key and value projection of a set, packed, and its norm. ``slots``: pointers to the set's keys and
         values."""
-        memory, projection = weights.sources[i]
+        memory, projection = weights.kv_sets[i]
         norm = weights.projections[projection].norm
         return SetArgs(
             project=self.matrix(weights.key_values[projection]),

@@ -1,6 +1,6 @@
 """Decoding steps in C++, with weights that stay packed as long as the parameters do not change.
 
-Its plain twin: ``feedback_step`` in the folder above."""
+Its reference: ``feedback_step`` in the folder above."""
 
 import ctypes
 import threading
@@ -49,7 +49,7 @@ class CppStep:
         self.library, self._lock = library, threading.Lock()
         self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
         self._packing = packing = Packing(library, torch.empty)
-        self.sets, self.span, L = len(w.sources), options.span, len(w.layers)
+        self.sets, self.span, L = len(w.kv_sets), options.span, len(w.layers)
         self.head_dim = len(w.layers[0].query.weight) // options.heads
         self._layers = (LayerArgs * L)(*(packing.layer(w, l, options.span) for l in range(L)))
         self._sets = (SetArgs * self.sets)(*(packing.key_values(w, i, (LATER, LATER)) for i in range(self.sets)))
@@ -144,7 +144,7 @@ class CppStep:
             record=record_arguments(1, record),
             encoder=encoder,
             dropouts=FeedbackDropouts(),
-            reach_TB=None,
+            age_TB=None,
             x=LATER,
             first_query=None,
             memory=LATER,
@@ -183,7 +183,7 @@ class CppSlots(SlotHolder):
             self.origin_BC = pad(self.origin_BC, (0, slots - ring.position))
         return True
 
-    def settle(self, ring: MemoryRing) -> None:
+    def sort_slots(self, ring: MemoryRing) -> None:
         """See ``SlotHolder``. The next step in C++ compares the weights again."""
         ring.release()
 
@@ -229,7 +229,7 @@ class PackedSteps:
         They cover fp32 on a CPU without gradients, and rings that keep keys and values."""
         if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
             return None
-        if torch.is_autocast_enabled("cpu") or not model.plain_layers or not keeps_rows(ring):
+        if torch.is_autocast_enabled("cpu") or not model.uses_feedback_step or not keeps_rows(ring):
             return None
         if not self._is_current(model, ring):
             self._parameters = model.step_parameters()
@@ -261,7 +261,7 @@ def keeps_rows(ring: MemoryRing) -> bool:
 
 
 def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
-    """Where each parameter lies, and how often it was changed in place."""
+    """Each parameter's address, and the number of its changes in place."""
     try:
         return [(p.data_ptr(), p._version) for p in parameters]
     except RuntimeError:  # tensors of inference mode count no changes
@@ -270,9 +270,9 @@ def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
 
 @torch.no_grad()
 def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Sums of the parameters' bits by row and by column, of rows of ``LANES`` numbers, and what is left of them. One
-    changed entry changes them in any case, and entries that change places change one of them. (Quantised parameters
-    have none, and need none: ``fixed_weights``.)"""
+    """Sums of the parameters' bits by row and by column, in rows of ``LANES`` numbers, and the rest of the bits. A
+    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least.
+    (Quantised parameters need none: ``fixed_weights``.)"""
     found = []
     for parameter in (p for p in parameters if not is_traceable_wrapper_subclass(p)):
         bits = parameter.reshape(-1).view(torch.int32)

@@ -1,4 +1,4 @@
-"""How the Triton loop runs, and torch's operations where its kernels do not reach: as CUDA graphs.
+"""CUDA graphs of the Triton loop, and of torch's operations where its kernels do not reach.
 
 blocks.py    the two passes over a block
 steps.py     a captured decoding step, and its memory, whose position is on the device

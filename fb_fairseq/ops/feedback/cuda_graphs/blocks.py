@@ -144,17 +144,17 @@ class BlockGraphs(Checks):
 
     def _capture(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses:
         """New captured passes: of kernels, or where these are not used, of torch's operations."""
-        own, plain = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._torch))
-        return self.graph(key, f"--step-loop {loop.name}", own, plain)
+        own, reference = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._torch))
+        return self.graph(key, f"--step-loop {loop.name}", own, reference)
 
     def _check(self, loop: Loop, passes, inputs: BlockInputs, key: tuple) -> bool:
         """Compare the results of passes with those of torch's operations, all gradients too."""
         needs_backward = key[0]
-        plain, exact = Passes(self._torch, needs_backward), None
+        reference, exact = Passes(self._torch, needs_backward), None
         if inputs.dtype.itemsize < torch.float32.itemsize:
             wide = partial(in_fp32, inputs)
-            exact = lambda: results(plain, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
-        runs = (partial(results, way, inputs, needs_backward) for way in (passes, plain))
+            exact = lambda: results(reference, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
+        runs = (partial(results, way, inputs, needs_backward) for way in (passes, reference))
         return self.compare(key, f"--step-loop {loop.name}", *runs, inputs.dtype, exact)
 
     def clear(self) -> None:
@@ -165,15 +165,15 @@ class BlockGraphs(Checks):
 def at_full_length(inputs: BlockInputs) -> BlockInputs:
     """A block of memory that grows from block to block: with as many slots as it will have, the missing ones hidden.
 
-    ``reach_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are."""
+    ``age_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are."""
     span, (T, B, _) = inputs.options.span, inputs.x_TBD.shape
     if not inputs.options.grows:
         return inputs
     C, device = inputs.memory_KCBD.shape[1], inputs.x_TBD.device
     seen_TB = torch.arange(C, C + T, device=device)[:, None].expand(T, B)
-    reach_TB = seen_TB if inputs.reach_TB is None else torch.minimum(inputs.reach_TB.long(), seen_TB)
+    age_TB = seen_TB if inputs.age_TB is None else torch.minimum(inputs.age_TB.long(), seen_TB)
     memory_KCBD = pad(inputs.memory_KCBD, (0, 0, 0, 0, span - C, 0)) if C < span else inputs.memory_KCBD
-    return inputs._replace(memory_KCBD=memory_KCBD, reach_TB=reach_TB)
+    return inputs._replace(memory_KCBD=memory_KCBD, age_TB=age_TB)
 
 
 def results(passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:
@@ -190,7 +190,7 @@ def results(passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:
 def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> tuple:
     """Everything that kernels depend on, but for the lengths of blocks and memories and the number of streams."""
     s = block_sizes(inputs)
-    kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.reach_TB is not None]
+    kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.age_TB is not None]
     options = inputs.options._replace(span=0, grows=False)
     types = inputs.dtype, inputs.x_TBD.dtype, inputs.x_TBD.device, *modes_of_products()
     return (needs_backward, loop.name, s.D, s.L, s.E, s.F, s.K, s.I, options, *types, *kinds)

@@ -106,7 +106,7 @@ class StepGraphs(Checks):
             by_kernels[0] = True
             output = own_step(Step(model, *given))
             by_kernels[0] = output is not None
-            return model.plain_step(*given) if output is None else output
+            return model.reference_step(*given) if output is None else output
 
         def own() -> StepGraph:
             try:
@@ -118,16 +118,16 @@ class StepGraphs(Checks):
             graph.checked = not by_kernels[0]  # torch's operations need no check
             return graph
 
-        return self.graph(MODEL, WHO, own, partial(StepGraph, model.plain_step, *given))
+        return self.graph(MODEL, WHO, own, partial(StepGraph, model.reference_step, *given))
 
     def _check(self, graph: StepGraph, step: Step) -> bool:
         """Compare a graph's results with those of torch's operations."""
         x_BD, exact = step.x_BD, None
         if x_BD.dtype.itemsize < torch.float32.itemsize:
             wide = Step(StepsInFp32(step.model), x_BD.float(), step.ring, step.options, in_fp32(list(step.encoder)))
-            exact = partial(plain_results, wide)
+            exact = partial(reference_results, wide)
         own = partial(graph.try_on, step.ring, x_BD, step.encoder)
-        return self.compare(MODEL, WHO, own, partial(plain_results, step), x_BD.dtype, exact)
+        return self.compare(MODEL, WHO, own, partial(reference_results, step), x_BD.dtype, exact)
 
     def _forget_if_moved(self, model, ring: MemoryRing) -> None:
         """Drop all graphs if parameters are elsewhere in memory than when they were captured."""
@@ -144,7 +144,7 @@ class StepGraphs(Checks):
 
 
 class StepsInFp32:
-    """A model whose plain steps are computed in fp32, whatever the type of its weights."""
+    """A model whose reference steps are computed in fp32, whatever the type of its weights."""
 
     def __init__(self, model: StepModel):
         self._model = model
@@ -156,15 +156,15 @@ class StepsInFp32:
         """The model's weights in fp32."""
         return in_fp32(self._model.step_weights(*arguments))
 
-    def plain_step(self, *arguments) -> StepOutput:
+    def reference_step(self, *arguments) -> StepOutput:
         """The model's step, with these weights."""
-        return type(self._model).plain_step(self, *arguments)
+        return type(self._model).reference_step(self, *arguments)
 
 
-def plain_results(step: Step) -> list:
+def reference_results(step: Step) -> list:
     """A step's output and memories by torch's operations, and the slots after it, for a ring that stays as it is."""
     own = step.ring.copy_for(len(step.x_BD), MemoryRing(step.ring.span))
     own.replace_buffer(own.buffer.to(step.x_BD.dtype))
     own.copy_rows(step.ring)
-    result = step.model.plain_step(step.x_BD, own, step.options, step.encoder)
+    result = step.model.reference_step(step.x_BD, own, step.options, step.encoder)
     return [[result.out_BD, result.memory_KBD, own.buffer]]

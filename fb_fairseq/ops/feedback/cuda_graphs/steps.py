@@ -56,7 +56,7 @@ class StepGraph(SlotHolder):
     """A captured step and its memory.
 
     Args:
-        step: what is captured, such as ``StepModel.plain_step``.
+        step: what is captured, such as ``StepModel.reference_step``.
         x_BD, ring, options, encoder: a step's arguments, for their shapes.
 
     Attributes:
@@ -181,7 +181,7 @@ def step_key(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: 
 
 
 def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:
-    """How many consecutive rows each sentence of the encoder serves; 1 without an encoder."""
+    """The number of consecutive rows that each sentence of the encoder serves; 1 without an encoder."""
     return rows // max(1, encoder[0].keys_CBHE.shape[1]) if encoder else 1
 
 

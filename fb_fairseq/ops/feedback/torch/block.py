@@ -13,7 +13,7 @@ from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
     FeedbackWeights,
-    KeyValueSource,
+    KeyValueSet,
     Sizes,
     block_sizes,
     one_or_own,
@@ -28,6 +28,7 @@ NO_DROPOUTS = FeedbackDropouts()
 # system.
 PROJECTION_ROWS = 512
 GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
+NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
 class ComputeWeights(NamedTuple):
@@ -36,7 +37,7 @@ class ComputeWeights(NamedTuple):
     layers: list[Layer]
     projections: Sequence[Projection]
     key_values: list[Affine]  # each projection's key and value matrices as one, so that both are one product
-    sources: list[KeyValueSource]  # where each of the I sets of keys and values comes from
+    kv_sets: list[KeyValueSet]  # the I sets of keys and values
     mix_KA: Tensor
     # row S - d for distance d, so that the newest slot is last
     key_positions_SE: Tensor | None
@@ -75,7 +76,7 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         layers=[cast_layer(layer) for layer in weights.layers],
         projections=weights.projections,
         key_values=[joined(projection) for projection in weights.projections],
-        sources=weights.sources,
+        kv_sets=weights.kv_sets,
         mix_KA=weights.mix_KA.to(wide),
         key_positions_SE=key_positions,
         value_positions_SE=value_positions,
@@ -101,10 +102,10 @@ class KeyValueSlots:
     def project(self, memory_KRD: Tensor, slot: int, steps: int) -> None:
         """Write keys and values of the memories [K, steps x B, D] of consecutive steps, from ``slot`` on."""
         s = self.sizes
-        for i, source in enumerate(self.weights.sources):
-            norm = self.weights.projections[source.projection].norm
-            normed_RD = layer_norm(memory_KRD[source.memory], norm).to(self.dtype)
-            both = linear(normed_RD, self.weights.key_values[source.projection]).view(steps, s.B, 2, s.H, s.E)
+        for i, kv in enumerate(self.weights.kv_sets):
+            norm = self.weights.projections[kv.projection].norm
+            normed_RD = layer_norm(memory_KRD[kv.memory], norm).to(self.dtype)
+            both = linear(normed_RD, self.weights.key_values[kv.projection]).view(steps, s.B, 2, s.H, s.E)
             for slots_GCE, new in ((self.keys_IGCE[i], both[:, :, 0]), (self.values_IGCE[i], both[:, :, 1])):
                 slots_GCE.view(s.B, s.H, -1, s.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
 
@@ -202,7 +203,7 @@ def parts(x: Tensor, steps_first: bool) -> list[Sequence[Tensor]]:
 
 
 class Room:
-    """How the tensors of some steps are made.
+    """Makes the tensors of some steps.
 
     Args:
         dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
@@ -241,9 +242,6 @@ class Room:
         """Vectors of all heads by step, then layer [T, L, B, X]."""
         s = self.sizes
         return StepTensor(self.new_half(steps, s.L, s.B, s.X), steps_first=True, heads=(s.G, s.E))
-
-
-NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
 class Record:
@@ -324,8 +322,8 @@ class Block:
         self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
         self.ragged = s.C < s.S or min(self.reaches) < s.S or zeros
         self.far_TBS = None
-        if inputs.reach_TB is not None:
-            self.far_TBS = torch.arange(s.S, 0, -1, device=device) > inputs.reach_TB[..., None]
+        if inputs.age_TB is not None:
+            self.far_TBS = torch.arange(s.S, 0, -1, device=device) > inputs.age_TB[..., None]
         self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
         each([partial(self._project_carried, steps) for steps in pieces(s.C, s.B, device)], threads)
@@ -343,7 +341,7 @@ class Block:
 
     @cached_property
     def windows(self) -> list[Windows]:
-        """Whatever each layer attends to at each step."""
+        """The slots that each layer attends to at each step."""
         return self.slots.windows(self.reaches)
 
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:

@@ -99,11 +99,11 @@ class BlockGradients:
     def _add_memories(self, tile: Tile) -> None:
         """Add the gradients of the memories' projections, their norms and the mix."""
         block, work, n = self.block, tile.work, tile.steps
-        for i, source in enumerate(block.weights.sources):
+        for i, kv in enumerate(block.weights.kv_sets):
             normed = tile.memory_norm[i]
-            self.key_values[source.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
+            self.key_values[kv.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
             if normed.norm is not None:
-                self.memory_norms[source.projection].add_norm(work.d_kv_normed_ITBD[i, :n], normed)
+                self.memory_norms[kv.projection].add_norm(work.d_kv_normed_ITBD[i, :n], normed)
         x_ARD = tile.record.x.whole[:, tile.at : tile.at + n].flatten(1)
         add_product(self.mix_KA, work.d_memory_KTBD[:, :n].flatten(1), x_ARD.t())
 
@@ -211,16 +211,16 @@ class BlockGradients:
     def add_carried(self) -> None:
         """Add what the carried slots contribute: the memory is constant, its projections and norm learn from it."""
         block, s = self.block, self.block.sizes
-        for i, source in enumerate(block.weights.sources):
-            key_values, norm = self.key_values[source.projection], block.weights.projections[source.projection].norm
+        for i, kv in enumerate(block.weights.kv_sets):
+            key_values, norm = self.key_values[kv.projection], block.weights.projections[kv.projection].norm
             d_slots = self.slots[:, i].view(2, s.B, s.H, -1, s.E)
             for steps in pieces(s.C, s.B, d_slots.device):
                 d_kv_RZ = d_slots[:, :, :, steps].permute(3, 1, 0, 2, 4).reshape(-1, 2 * s.X).to(block.dtype)
-                normed = Normed(block.inputs.memory_KCBD[source.memory, steps], norm)
+                normed = Normed(block.inputs.memory_KCBD[kv.memory, steps], norm)
                 key_values.add_linear(d_kv_RZ, normed.rows(block.dtype))
                 if norm is not None:
-                    d_normed = d_kv_RZ @ block.weights.key_values[source.projection].weight
-                    self.memory_norms[source.projection].add_norm(d_normed.view(normed.x_TBD.shape), normed)
+                    d_normed = d_kv_RZ @ block.weights.key_values[kv.projection].weight
+                    self.memory_norms[kv.projection].add_norm(d_normed.view(normed.x_TBD.shape), normed)
 
     def weights(self) -> FeedbackWeights:
         """The gradients of the weights, in the same structure and types."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fb_fairseq.ops.feedback.loop import Loop, Results
 from fb_fairseq.ops.feedback.torch.block import Block, Record
-from fb_fairseq.ops.feedback.torch.tile import Side, StepIndex, Tile
+from fb_fairseq.ops.feedback.torch.tile import KeysOrValues, StepIndex, Tile
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, at_least_fp32, dropout, layer_norm, linear
 
 
@@ -165,13 +165,13 @@ def memory_step(tile: Tile, step: StepIndex) -> Tensor:
         work.d_kv_ITBZ[:, i].zero_()
         work.d_kv_normed_ITBD[:, i].zero_()
         return d_memory_KBD
-    for kv_set, source in enumerate(block.weights.sources):
+    for kv_set, kv in enumerate(block.weights.kv_sets):
         d_kv = work.d_kv_ITBZ[kv_set, i].view(s.B, 2, s.H, s.E)
         for side in tile.sides:
             d_kv[:, side.index] = slot_gradient(tile, step, side, kv_set).view(s.B, s.H, s.E)
-        d_normed = work.d_kv_ITBZ[kv_set, i] @ block.weights.key_values[source.projection].weight
-        d_memory = d_memory_KBD[source.memory]
-        if block.weights.projections[source.projection].norm is None:
+        d_normed = work.d_kv_ITBZ[kv_set, i] @ block.weights.key_values[kv.projection].weight
+        d_memory = d_memory_KBD[kv.memory]
+        if block.weights.projections[kv.projection].norm is None:
             d_memory += d_normed
         else:
             d_normed = work.d_kv_normed_ITBD[kv_set, i].copy_(d_normed)
@@ -179,7 +179,7 @@ def memory_step(tile: Tile, step: StepIndex) -> Tensor:
     return d_memory_KBD
 
 
-def slot_gradient(tile: Tile, step: StepIndex, side: Side, kv_set: int) -> Tensor:
+def slot_gradient(tile: Tile, step: StepIndex, side: KeysOrValues, kv_set: int) -> Tensor:
     """The gradient [G, E] of the step's keys or values, from the later tiles and from the later steps of this
     one."""
     s, i = tile.block.sizes, step.in_tile
@@ -270,7 +270,7 @@ def attention_backward(tile: Tile, step: StepIndex, l: int) -> None:
 
 
 def cross_backward(tile: Tile, step: StepIndex, l: int) -> None:
-    """The same for attention to the encoder. The scores' gradients are kept with their scale."""
+    """Backward pass of the attention to the encoder. The scores' gradients are kept with their scale."""
     block, work, i = tile.block, tile.work, step.in_tile
     keys_GCE, values_GCE = block.encoder[l][:2]
     dca_G1E, dcq_G1E, dcs_GC = work.dca.heads[i][l], work.dcq.heads[i][l], work.dcs.at[i][l]

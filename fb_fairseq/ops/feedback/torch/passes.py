@@ -142,7 +142,7 @@ def run_block_with(
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Tensor | None = None,
+    age_TB: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a block of T steps; see ``fb_fairseq.ops.feedback.reference.feedback_block``.
 
@@ -156,7 +156,7 @@ def run_block_with(
     def inputs_of(leaves) -> BlockInputs:
         given = Differentiable(*pytree.tree_unflatten(leaves, tree))
         return BlockInputs(
-            given.x_TBD, memory_KCBD.detach(), given.weights, options, dropouts, active, given.encoder, reach_TB, dtype
+            given.x_TBD, memory_KCBD.detach(), given.weights, options, dropouts, active, given.encoder, age_TB, dtype
         )
 
     with torch.autocast(x_TBD.device.type, enabled=False):

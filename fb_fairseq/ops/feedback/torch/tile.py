@@ -19,15 +19,15 @@ ALIGNED = 16  # numbers; products on tensor cores need aligned rows
 
 
 class StepIndex(NamedTuple):
-    """The same step as counted in its tile, in its block, and in the record of activations."""
+    """The index of a step in its tile, in its block, and in the record of activations."""
 
     in_tile: int
     in_block: int
     in_record: int
 
 
-class Side(NamedTuple):
-    """How the gradients of the slots' keys or values are computed: ``scale Σ_steps,layers weights × vectors``."""
+class KeysOrValues(NamedTuple):
+    """The terms of the gradients of the slots' keys or values: ``scale Σ_steps,layers weights × vectors``."""
 
     index: int  # 0 for keys, 1 for values
     weights_TLGW: Tensor  # by step, layer and slot: the scores' gradients for keys, the attention weights for values
@@ -173,8 +173,8 @@ class Tile:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()
         self.sides = (
-            Side(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
-            Side(1, work.p_TLGW, work.da.whole, 1.0),
+            KeysOrValues(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
+            KeysOrValues(1, work.p_TLGW, work.da.whole, 1.0),
         )
         layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
 
@@ -188,8 +188,8 @@ class Tile:
         if block.encoder:
             self.cross_norm = norms(record.attended_x, record.cross_sum, [layer.cross.attn_norm for layer in layers])
         self.memory_norm = [
-            Normed(block.memory_KTBD[source.memory, first:last], block.weights.projections[source.projection].norm)
-            for source in block.weights.sources
+            Normed(block.memory_KTBD[kv.memory, first:last], block.weights.projections[kv.projection].norm)
+            for kv in block.weights.kv_sets
         ]
 
     def write_weights(self) -> None:

@@ -17,7 +17,7 @@ CHANGING = ["n", "first", "slots", "S", "keep_row", "pad_row", "d_scores", "kept
 
 @triton.jit
 def places(c, n, span, seen):
-    """Which of the slots c are there, and their distances from the query. The newest is the last of n; on a ring, where
+    """The slots c that are there, and their distances from the query. The newest is the last of n; on a ring, where
     step t is in slot t mod ``span``, that of the last of the steps ``seen`` so far."""
     there = c < n
     distance = n - c
@@ -30,7 +30,7 @@ def places(c, n, span, seen):
 
 @triton.jit
 def scores(
-    q16, k, position, log_mask, reach, far, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
+    q16, k, position, log_mask, age, far, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
     P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scores [16, BC] of slots c, minus infinity for padding, and which of them the head sees [1, BC]."""
@@ -43,7 +43,7 @@ def scores(
         span = tl.load(log_mask + (g % H) * S + S - distance, there, 0.0).to(WIDE)
         score += span[None]
         visible = visible & (span > NO_SCORE)
-    if reach is not None:
+    if age is not None:
         visible = visible & (distance <= far)
     if padding is not None:
         padded = tl.load(padding + (source // H) * pad_row + c, there, 1) != 0
@@ -76,7 +76,7 @@ def parts_at(parts, s, e, E: tl.constexpr):
 
 @triton.jit(do_not_specialize=CHANGING)
 def attend(
-    q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, out, lse, parts, tops,
+    q, keys, values, key_positions, value_positions, log_mask, age, padding, keep, seen, out, lse, parts, tops,
     totals, arrived, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr,
     E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr,
     WIDE: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
@@ -87,7 +87,8 @@ def attend(
         q: queries [G, E]; keys, values: [G / PER, slots, E]: each serves PER consecutive streams.
         key_positions, value_positions: tables [S, E], log_mask: logarithms of the span masks [H, S]; all by distance,
             distance 1 last.
-        reach: how many steps back each stream may look [B]; padding: slots that a stream does not see [B, pad_row].
+        age: of each stream's episode, beyond which it does not look back [B].
+        padding: slots that a stream does not see [B, pad_row].
         keep: dropout mask [G, keep_row] whose last n columns belong to the slots.
         seen: the slots are a ring: number of steps so far, on the device; see ``places``.
         out: [G, E]; lse: logarithm of the sum of exponentials [G].
@@ -102,8 +103,8 @@ def attend(
     q16 = tl.load(q + g * E + e[None] + 0 * rows[:, None], (e < E)[None] & (rows < ROWS)[:, None], 0.0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     far = n
-    if reach is not None:  # (read once: of every block whose memory grows)
-        far = tl.load(reach + g // H)
+    if age is not None:  # (read once: of every block whose memory grows)
+        far = tl.load(age + g // H)
     top = tl.full([ROWS], NO_SCORE, WIDE)
     total = tl.zeros([ROWS], WIDE)
     any_visible = tl.zeros([ROWS], tl.int32)
@@ -118,7 +119,7 @@ def attend(
         if key_positions is not None:
             position = rows_of(key_positions, S, distance, e, both, E)
         score, visible = scores(
-            q16, k, position, log_mask, reach, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
+            q16, k, position, log_mask, age, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
             WIDE,
         )  # fmt: skip
         score = tl.where(visible, score, -float("inf"))
@@ -163,7 +164,7 @@ def attend(
 
 @triton.jit(do_not_specialize=CHANGING)
 def attend_backward(
-    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, d_q, parts,
+    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, age, padding, keep, seen, d_q, parts,
     arrived, d_scores, kept_out, scores_row, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale,
     H: tl.constexpr, E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr,
     P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
@@ -188,8 +189,8 @@ def attend_backward(
     log_sum = tl.load(lse + g).to(WIDE)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     far = n
-    if reach is not None:  # (read once: of every block whose memory grows)
-        far = tl.load(reach + g // H)
+    if age is not None:  # (read once: of every block whose memory grows)
+        far = tl.load(age + g // H)
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
@@ -201,7 +202,7 @@ def attend_backward(
         if key_positions is not None:
             position = rows_of(key_positions, S, distance, e, both, E)
         score, visible = scores(
-            q16, k, position, log_mask, reach, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
+            q16, k, position, log_mask, age, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
             WIDE,
         )  # fmt: skip
         weight = tl.where(visible, tl.exp(score - log_sum), 0.0)

@@ -11,7 +11,7 @@ from fb_fairseq.ops.feedback.torch.block import Block
 from fb_fairseq.ops.feedback.torch.tile import Tile
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
-from fb_fairseq.ops.feedback.triton.launches import Source, contiguous, keep_of
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, contiguous, keep_of
 from fb_fairseq.ops.layers import Affine
 
 OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
@@ -66,8 +66,8 @@ class BackwardKernels:
             slots.stride(0), d_scores.stride(2), d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H,
             E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, num_warps=4,
         )  # fmt: skip
-        sources = block.weights.sources
-        shared = len({source.projection for source in sources}) == 1
+        kv_sets = block.weights.kv_sets
+        shared = len({kv.projection for kv in kv_sets}) == 1
         d_normed = work.d_kv_normed_ITBD[:, i]
         launcher.product(
             products.product_transposed, s.D, 2 * s.X, work.d_kv_ITBZ[:, i], given.kv_weight, d_normed, s.B, s.D,
@@ -115,10 +115,10 @@ class BackwardKernels:
             )  # fmt: skip
             q, a, lse = record.q.whole[at, l], record.a.whole[at, l], record.lse[at, l]
             d_normed = work.d_attn_norm.whole[l, i] if pre else self.d_normed
-            source, end = self.kernels.slots.memory(l, t), s.S + i
-            left = [x[i, l, :, end - source.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
+            attended, end = self.kernels.slots.memory(l, t), s.S + i
+            left = [x[i, l, :, end - attended.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
             self._attention(
-                q, a, lse, source, work.da.whole[i, l], work.dq.whole[i, l], left, None if l == 0 else layer.query,
+                q, a, lse, attended, work.da.whole[i, l], work.dq.whole[i, l], left, None if l == 0 else layer.query,
                 d_normed,
             )  # fmt: skip
             above = Above(d_normed, record.x.whole[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
@@ -201,7 +201,7 @@ class BackwardKernels:
         q: Tensor,
         a: Tensor,
         lse: Tensor,
-        source: Source,
+        attended: AttendedSlots,
         d_a: Tensor,
         d_q: Tensor,
         left: list[Tensor],
@@ -213,6 +213,6 @@ class BackwardKernels:
         follows for all steps at once."""
         parts = self.kernels.steps.parts
         after = d_q, parts.sums, parts.arrived, *left, left[0].stride(0)
-        self.kernels.steps.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), after)
+        self.kernels.steps.launcher.attend(attention.attend_backward, attended, (q, d_a, a, lse), after)
         if query is not None:
             self._through(d_q, query, d_normed)

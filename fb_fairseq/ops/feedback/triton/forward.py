@@ -10,7 +10,7 @@ from fb_fairseq.ops.attention import MASKED_FRACTION, cross_attention
 from fb_fairseq.ops.feedback.loop import Results
 from fb_fairseq.ops.feedback.torch.block import Block, Record, Room, StepTensor
 from fb_fairseq.ops.feedback.triton import attention, memory, products
-from fb_fairseq.ops.feedback.triton.launches import Launcher, Parts, Source, contiguous, keep_of
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, contiguous, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, one_or_own
 from fb_fairseq.ops.layers import Affine, Layer, split_heads
@@ -64,10 +64,10 @@ class StepKernels:
             q, a = (first_query_BX, r.a.whole[at, l]) if l == 0 else (r.q.whole[at, l], r.a.whole[at, l])
             if l > 0:
                 self._normed_product(r, at, l, "attn", x[l], pending, layer.attn_norm, layer.query, q)
-            source = self.slots.memory(l, t)
+            attended = self.slots.memory(l, t)
             result = r.attended_x.whole[l, at] if pre_norm else r.attention_sum.whole[l, at]
             keep = keep_of(masks.attention_residual_LTBD, l, t)
-            self._attend(q, source, a, r.lse[at, l], x[l], layer.out, keep, result)
+            self._attend(q, attended, a, r.lse[at, l], x[l], layer.out, keep, result)
             pending = self._pending(r, at, l, "attn", result, layer.attn_norm, r.attended_x)
             x_now = r.attended_x.whole[l, at]
             if self.has_encoder:
@@ -138,7 +138,7 @@ class StepKernels:
     def _attend(
         self,
         q: Tensor,
-        source: Source,
+        attended: AttendedSlots,
         a: Tensor,
         lse: Tensor,
         residual: Tensor,
@@ -147,7 +147,7 @@ class StepKernels:
         result: Tensor,
     ) -> None:
         """Attention, its output projection and the residual connection."""
-        self.launcher.attend(attention.attend, source, (q,), (a, lse, *self.parts))
+        self.launcher.attend(attention.attend, attended, (q,), (a, lse, *self.parts))
         self._product_residual(a, out, residual, result, (None, 1.0), keep, self.sizes.X, 0)
 
     def _product_residual(
@@ -197,33 +197,33 @@ class BlockSlots:
             None if x is None else x.contiguous() for x in (weights.key_positions_SE, weights.value_positions_SE)
         )
         self.log_mask_LHS = span_table(block)
-        self.reach_TB = None if inputs.reach_TB is None else inputs.reach_TB.to(torch.int32).contiguous()
+        self.age_TB = None if inputs.age_TB is None else inputs.age_TB.to(torch.int32).contiguous()
         self.padding = padding_bytes(inputs.encoder)
 
-    def memory(self, l: int, t: int) -> Source:
+    def memory(self, l: int, t: int) -> AttendedSlots:
         """The slots that layer l attends to at step t."""
         s = self.sizes
         n = min(s.C + t, self.reaches[l])
         i = one_or_own(l, s.I)
         keep, scale = keep_of(self.dropouts.attention_LTBHS, l, t)
-        return Source(
+        return AttendedSlots(
             self.keys_IGCE[i],
             self.values_IGCE[i],
             n,
             s.C + t - n,
             self.positions,
             None if self.log_mask_LHS is None else self.log_mask_LHS[l],
-            None if self.reach_TB is None else self.reach_TB[t],
+            None if self.age_TB is None else self.age_TB[t],
             None,
             None if keep is None else keep.view(s.G, -1),
             scale,
         )
 
-    def encoder(self, l: int, t: int) -> Source:
+    def encoder(self, l: int, t: int) -> AttendedSlots:
         """The encoder's output, as layer l attends to it at step t."""
         keys, values = (x.contiguous() for x in self.encoder_slots[l][:2])
         keep, scale = keep_of(self.dropouts.cross_LTBHC, l, t)
-        return Source(
+        return AttendedSlots(
             keys,
             values,
             keys.shape[1],

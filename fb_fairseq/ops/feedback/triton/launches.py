@@ -69,12 +69,12 @@ class ProductTile(NamedTuple):
     stages: int
 
     def options(self) -> dict[str, int]:
-        """As keyword arguments of a kernel."""
+        """The tile as keyword arguments of a kernel."""
         return dict(BM=self.BM, BN=self.BN, BK=self.BK, num_warps=self.warps, num_stages=self.stages)
 
 
 class AttentionTile(NamedTuple):
-    """How attention is shared out: BC slots at a time, slots in ``splits`` parts, a power of two."""
+    """The shares of attention: BC slots at a time, all slots in ``splits`` parts, a power of two."""
 
     BC: int
     splits: int
@@ -133,7 +133,7 @@ def product_tile(
 
 
 def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu()) -> AttentionTile:
-    """How a step's attention is shared out.
+    """Share out a step's attention.
 
     Args:
         heads: of all streams, B x H: without splits, the number of programs.
@@ -153,7 +153,7 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
     return AttentionTile(BC, splits, warps, stages)
 
 
-class Source(NamedTuple):
+class AttendedSlots(NamedTuple):
     """Slots that a step's queries attend to."""
 
     # [G, slots, E], contiguous
@@ -165,7 +165,7 @@ class Source(NamedTuple):
     # tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none
     positions: tuple[Tensor | None, Tensor | None] = (None, None)
     log_mask_HS: Tensor | None = None  # logarithms of the span masks by distance
-    reach_B: Tensor | None = None  # how many steps back each stream may look
+    age_B: Tensor | None = None  # of each stream's episode, beyond which it does not look back
     padding: Tensor | None = None  # bytes [B, C]: slots that a stream does not see
     # dropout of the weights [G, W] as bytes, whose last n columns belong to the slots; its scale
     keep: Tensor | None = None
@@ -216,24 +216,24 @@ class Launcher:
         grid = (triton.cdiv(self.sizes.B, BM), sets)
         self.launch(kernel, grid, *arguments, BM=BM, BK=BK, num_warps=4, **constants)
 
-    def attend(self, kernel, source: Source, before: tuple, after: tuple) -> None:
-        """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around the source's."""
-        s, tile, splits = self.sizes, self.attention, self.splits(source)
-        S = next((len(table) for table in source.positions if table is not None), 0)
-        if source.log_mask_HS is not None:
-            S = source.log_mask_HS.shape[-1]
+    def attend(self, kernel, slots: AttendedSlots, before: tuple, after: tuple) -> None:
+        """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around those."""
+        s, tile, splits = self.sizes, self.attention, self.splits(slots)
+        S = next((len(table) for table in slots.positions if table is not None), 0)
+        if slots.log_mask_HS is not None:
+            S = slots.log_mask_HS.shape[-1]
         self.launch(
-            kernel, (s.G, splits), *before, source.keys, source.values, *source.positions, source.log_mask_HS,
-            source.reach_B, source.padding, source.keep, source.seen_1, *after, s.G, source.n, source.keys.shape[-2],
-            source.first, S, 0 if source.padding is None else source.padding.shape[1],
-            0 if source.keep is None else source.keep.shape[-1], source.span, source.keep_scale, self.scale, H=s.H,
-            E=s.E, PER=source.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, STAGES=tile.stages,
+            kernel, (s.G, splits), *before, slots.keys, slots.values, *slots.positions, slots.log_mask_HS,
+            slots.age_B, slots.padding, slots.keep, slots.seen_1, *after, s.G, slots.n, slots.keys.shape[-2],
+            slots.first, S, 0 if slots.padding is None else slots.padding.shape[1],
+            0 if slots.keep is None else slots.keep.shape[-1], slots.span, slots.keep_scale, self.scale, H=s.H,
+            E=s.E, PER=slots.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, STAGES=tile.stages,
             num_warps=tile.warps,
         )  # fmt: skip
 
-    def splits(self, source: Source) -> int:
-        """In how many parts a source's slots are read."""
-        return min(self.attention.splits, floor_power_of_2(triton.cdiv(source.n, self.attention.BC)))
+    def splits(self, slots: AttendedSlots) -> int:
+        """In how many parts the slots are read."""
+        return min(self.attention.splits, floor_power_of_2(triton.cdiv(slots.n, self.attention.BC)))
 
 
 class Parts(NamedTuple):

@@ -25,7 +25,7 @@ class TritonLoop(Loop):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Those with Triton's kernels, or CUDA graphs at least."""
+        """The devices with Triton's kernels, or CUDA graphs at least."""
         return (*cuda_graphs.KERNEL_DEVICES, *cuda_graphs.GRAPH_DEVICES)
 
     def unsupported(self, inputs) -> str | None:
@@ -58,7 +58,7 @@ class TritonLoop(Loop):
     def decoding_step(self, kept, step):
         model, x_BD, ring, options, encoder = step
         same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in model.step_parameters())
-        if not (model.plain_layers and isinstance(ring.storage, KeyValueStorage) and same_type):
+        if not (model.uses_feedback_step and isinstance(ring.storage, KeyValueStorage) and same_type):
             return None
         if problem_of_kernels(x_BD.device) is not None:
             return None
@@ -68,7 +68,7 @@ class TritonLoop(Loop):
 
 
 def problem_of_kernels(device: torch.device) -> str | None:
-    """Why there are no kernels for a device; None: there are."""
+    """The reason why there are no kernels for a device; None if there are."""
     if device.type not in cuda_graphs.KERNEL_DEVICES:
         return f"its kernels need a GPU, not {device.type}"
     return None if importlib.util.find_spec("triton") else "Triton is not installed"

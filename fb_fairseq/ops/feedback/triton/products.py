@@ -229,12 +229,12 @@ def back_product(
     PRE: tl.constexpr, K: tl.constexpr, D: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of a sublayer's result to that of the input of its last linear map.
+    """Backward pass from a sublayer's result to the input of its last linear map.
 
-    The gradient of the result is ``base``, what the sublayer above adds through its input, and with ``mix`` what the
-    step's memories add. With pre-norm the sublayer above adds ``norm'(d_normed)``, with post-norm ``d_normed``, and the
-    gradient goes through this sublayer's own norm. Then ``out = act'(hidden) dropout(d_branch W)``, where ``d_branch``
-    is the gradient after dropout.
+    The gradient of the result is the sum of ``base``, the gradient of the input of the sublayer above, and with ``mix``
+    the gradient of the step's memories. With pre-norm the sublayer above adds ``norm'(d_normed)``, with post-norm
+    ``d_normed``, and the gradient goes through this sublayer's own norm. Then ``out = act'(hidden)
+    dropout(d_branch W)``, where ``d_branch`` is the gradient after dropout.
 
     Args:
         d_normed: None: nothing is above.

@@ -11,7 +11,7 @@ from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.torch.block import Record, Room
 from fb_fairseq.ops.feedback.triton import memory
 from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
-from fb_fairseq.ops.feedback.triton.launches import Launcher, Source, contiguous
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, contiguous
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -42,33 +42,33 @@ class RingSlots:
         ]
         self.memory_KBD = x_BD.new_empty(sizes.K, *x_BD.shape)
 
-    def memory(self, l: int, t: int) -> Source:
+    def memory(self, l: int, t: int) -> AttendedSlots:
         """The ring's slots, of every layer's step (see ``BlockSlots``)."""
         s, i, ring, span_mask_HS = self.sizes, one_or_own(l, self.sizes.I), self.ring, self.spans[l]
         log_mask_HS: Tensor | None = None
         if span_mask_HS is not None:
             log_mask_HS = span_terms(span_mask_HS.flip(1).to(self.wide))[0].contiguous()
         keys, values = (ring.buffer[2 * i + side].view(s.G, ring.slots, s.E) for side in range(2))
-        return Source(
+        return AttendedSlots(
             keys, values, ring.slots, 0, self.positions, log_mask_HS, ring.age_B, seen_1=ring.seen_1, span=ring.span
         )
 
-    def encoder(self, l: int, t: int) -> Source:
+    def encoder(self, l: int, t: int) -> AttendedSlots:
         """The encoder's slots of layer l."""
         keys, values = self.encoder_slots[l]
-        return Source(keys, values, keys.shape[1], 0, padding=self.padding, streams=self.hypotheses)
+        return AttendedSlots(keys, values, keys.shape[1], 0, padding=self.padding, streams=self.hypotheses)
 
     def remember(self, launcher: Launcher, x_ABD: Tensor, t: int) -> None:
         """See ``BlockSlots``: to the ring's next slot."""
         s, ring = self.sizes, self.ring
-        for i, source in enumerate(self.weights.sources):
-            projection = self.weights.projections[source.projection]
+        for i, kv in enumerate(self.weights.kv_sets):
+            projection = self.weights.projections[kv.projection]
             key_weight, key_bias = contiguous(projection.key)
             value_weight, value_bias = contiguous(projection.value)
             norm_weight, norm_bias = contiguous(projection.norm)
             launcher.product(
-                memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA[source.memory], norm_weight, norm_bias, key_weight,
-                value_weight, key_bias, value_bias, self.memory_KBD[source.memory], ring.buffer[2 * i],
+                memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA[kv.memory], norm_weight, norm_bias, key_weight,
+                value_weight, key_bias, value_bias, self.memory_KBD[kv.memory], ring.buffer[2 * i],
                 ring.buffer[2 * i + 1], ring.seen_1, s.B, x_ABD.stride(0), 0, 0, 0, ring.span, ring.slots, sets=1,
                 A=s.L + 1, K=1, PROJECTIONS=1, D=s.D, H=s.H, E=s.E,
             )  # fmt: skip
@@ -86,7 +86,7 @@ def run_step(
     X, F = len(layer.query.weight), len(layer.fc1.weight)
     sizes = Sizes(
         T=1, B=B, D=D, L=len(weights.layers), H=options.heads, E=X // options.heads, F=F, K=len(weights.mix_KA),
-        C=ring.slots, S=ring.span, I=len(weights.sources),
+        C=ring.slots, S=ring.span, I=len(weights.kv_sets),
     )  # fmt: skip
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)

@@ -11,7 +11,7 @@ import re
 from functools import partial
 from statistics import mean
 
-from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.commands.plot.files import read_log
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import run_main

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.commands.plot.files import read_log
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.options import run_main

@@ -78,7 +78,7 @@ struct Rows {
   const float* operator()(long i) const { return first + i * stride; }
 };
 
-// What a head does not see of its n slots, and how much it sees of the others.
+// The slots of n that a head does not see, and its weights of the others.
 struct Visible {
   const float* log_mask = nullptr;   // [n]: added to the scores
   const uint8_t* outside = nullptr;  // [n]: zero weight; given with log_mask

@@ -1,4 +1,4 @@
-// A step of a tile, backward: the gradients of activations only. What they leave in the tile's workspace becomes the
+// A step of a tile, backward: the gradients of activations only. The tile's workspace, which they fill, becomes the
 // gradients of weights at the tile's end (gradients.py in the folder above). `in_tile` is a step's place in the tile.
 #pragma once
 #include "forward.h"

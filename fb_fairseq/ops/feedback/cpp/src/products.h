@@ -8,7 +8,7 @@ constexpr int PANEL = 2 * VL;
 // Panels are read for a few rows only, and from a cache that is slow: they are fetched this many floats before.
 constexpr long FETCH_AHEAD = 1024;
 
-// What happens to a product before it is stored.
+// The operations on a product before it is stored.
 enum class Then { nothing, relu, add, unless_zero };
 
 struct Epilogue {

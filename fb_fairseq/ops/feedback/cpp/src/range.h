@@ -87,9 +87,9 @@ struct Window {
   }
   Visible seen(long head) const {
     Visible seen = range.seen_by_span(layer, head, n);
-    if (block.reach) {
-      const long reach = block.reach[t * block.B + range.first + head / block.H];
-      seen.far = n > reach ? n - reach : 0;
+    if (block.age) {
+      const long age = block.age[t * block.B + range.first + head / block.H];
+      seen.far = n > age ? n - age : 0;
     }
     return seen;
   }

@@ -1,6 +1,6 @@
-// What acts on rows alone: layer norms, activations, dropout, sums. Vectors [n], or rows [rows, D].
+// Operations on rows alone: layer norms, activations, dropout, sums. Vectors [n], or rows [rows, D].
 //
-// What is not a number, or infinite, goes through as it does through torch's operations: x <= 0 ? 0 : x keeps NaN, and
+// NaN and infinity go through as they do through torch's operations: x <= 0 ? 0 : x keeps NaN, and
 // dropped entries are multiplied by zero.
 #pragma once
 #include "arguments.h"

@@ -1,4 +1,4 @@
-"""Named architectures: the papers' hyperparameters of the models.
+"""The language models and their named architectures: the papers' hyperparameters.
 
 ``relative_transformer_lm`` and ``feedback_transformer_lm`` have the same sizes (Feedback Transformer, v3 Table 9); each
 layer has its own key and value projections, except in those whose name has ``_shared``. The papers' values for
@@ -7,13 +7,25 @@ training (learning rate, BPTT length, batch size, clipping) are in the recipes o
 ``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/values/hyperparameters.json``, and checks the
 parameter counts in the comments."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from fairseq.models import register_model_architecture
+from fairseq.models import register_model, register_model_architecture
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models import all_attention_lm, feedback_transformer_lm, relative_transformer_lm  # noqa: F401  their presets
+from fb_fairseq.models.language_model import (
+    AttentionLanguageModel,
+    AttentionLMConfig,
+    LanguageModelConfig,
+    StreamingLanguageModel,
+    TransformerLanguageModel,
+    TransformerLMConfig,
+)
+from fb_fairseq.models.layers import described, with_options
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 # Embeddings and output layer for WikiText-103. The cut-offs are the published code's; with them the parameter counts
 # are the papers'.
@@ -28,6 +40,66 @@ ADAPTIVE_WORDS = dict(
 THREE_CLUSTERS = dict(adaptive_input_cutoff="20000,60000", adaptive_softmax_cutoff="20000,60000")
 # v3 §7.6: "the best performance is achieved by extending the attention span to 2048 with adaptive span loss 0.00001"
 EXTENDED_SPAN = dict(attention_span=2048, adaptive_span=True, adaptive_span_loss=1e-5)
+
+
+@with_options(described(TransformerOptions, *FEEDBACK_OPTIONS))
+class FeedbackTransformerLMConfig(TransformerLMConfig):
+    """Options of ``feedback_transformer_lm``."""
+
+
+@register_model("feedback_transformer_lm", dataclass=FeedbackTransformerLMConfig)
+class FeedbackTransformerLanguageModel(TransformerLanguageModel):
+    """Feedback Transformer language model (v3 §3.3).
+
+    ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
+    because it does not support ``autograd.Function``, which the loop uses."""
+
+    config_class = FeedbackTransformerLMConfig
+    stack_class = FeedbackTransformer
+
+
+@dataclass
+class RelativeTransformerLMConfig(TransformerLMConfig):
+    """Options of ``relative_transformer_lm``."""
+
+
+@register_model("relative_transformer_lm", dataclass=RelativeTransformerLMConfig)
+class RelativeTransformerLanguageModel(TransformerLanguageModel):
+    """Transformer language model with cached context and relative positions (v3 §3.1, §7.6)."""
+
+    config_class = RelativeTransformerLMConfig
+    stack_class = RelativeTransformer
+
+
+@with_options(
+    described(
+        TransformerOptions, "persistent_memory_variant", "persistent_memory_lr_scale", persistent_memory_size=1024
+    )
+)
+class AllAttentionLMConfig(AttentionLMConfig):
+    """Options of ``all_attention_lm``."""
+
+
+@register_model("all_attention_lm", dataclass=AllAttentionLMConfig)
+class AllAttentionLanguageModel(AttentionLanguageModel):
+    """Language model of attention layers only, with persistent vectors in place of feed-forward sublayers (§4.2)."""
+
+    config_class = AllAttentionLMConfig
+    stack_class = AllAttention
+
+
+@dataclass
+class StreamingLSTMLMConfig(LanguageModelConfig):
+    """Options of ``streaming_lstm_lm``."""
+
+
+@register_model("streaming_lstm_lm", dataclass=StreamingLSTMLMConfig)
+class StreamingLSTMLanguageModel(StreamingLanguageModel):
+    """LSTM language model on streams."""
+
+    config_class = StreamingLSTMLMConfig
+    stack_class = LSTM
+    options_class = LSTMOptions
 
 
 def transformer(*, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, **more: Any) -> dict:
@@ -84,6 +156,8 @@ BYTES = transformer(
     adaptive_span=True,
     adaptive_span_loss=5e-7,
 )
+
+
 # 44M parameters.
 WIKITEXT103_SMALL = transformer(
     layers=4,
@@ -96,10 +170,14 @@ WIKITEXT103_SMALL = transformer(
     **word_dropout(0.1),
     **ADAPTIVE_WORDS,
 )
+
+
 # 139M parameters; 124M with shared projections, for which v3 Table 3 has 126M.
 WIKITEXT103_LARGE = transformer(
     layers=8, width=1024, ffn=4096, heads=8, span=512, dropout=0.3, **word_dropout(0.2), **ADAPTIVE_WORDS
 )
+
+
 TRANSFORMERS = {
     # 3.2M and 10.7M parameters.
     "random_walk": transformer(layers=4, width=256, ffn=1024, heads=4, span=100, dropout=0.2),
@@ -110,6 +188,8 @@ TRANSFORMERS = {
     "wikitext103_large": WIKITEXT103_LARGE,
     "wikitext103_large_span2048": {**WIKITEXT103_LARGE, **EXTENDED_SPAN},
 }
+
+
 # The baselines of All-attention Tables 1 and 2, "Transformer + adaptive span": post-norm, 39M and 209M parameters.
 # Their sizes, span loss and dropout are those of the published code (Sukhbaatar et al. 2019, arXiv 1905.07799).
 CHAR_TRANSFORMERS = {
@@ -128,9 +208,13 @@ CHAR_TRANSFORMERS = {
     )
     for name, layers, width, ffn, dropout in (("char_small", 12, 512, 2048, 0.3), ("char_large", 24, 768, 4096, 0.4))
 }
+
+
 ALL_ATTENTION_WORDS = all_attention(
     layers=36, vectors=2048, span=2048, span_loss=5e-7, dropout=0.3, **word_dropout(0.1), **ADAPTIVE_WORDS
 )
+
+
 ALL_ATTENTION = {
     # enwik8 and text8: 39M and 114M parameters.
     "char_small": all_attention(layers=18, vectors=1024, span=8192, span_loss=1e-7, dropout=0.3),
@@ -167,7 +251,11 @@ for _name, _values in TRANSFORMERS.items():
     if _name.startswith("wikitext103_large"):
         _shared = _name.replace("large", "large_shared")
         register("feedback_transformer_lm", _shared, {**_values, "memory_projections": "shared"})
+
+
 for _name, _values in CHAR_TRANSFORMERS.items():
     register("relative_transformer_lm", _name, _values)
+
+
 for _name, _values in ALL_ATTENTION.items():
     register("all_attention_lm", _name, _values)
