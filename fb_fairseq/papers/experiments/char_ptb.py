@@ -5,7 +5,15 @@ import os
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.settings import Options, Scale, Training, composed, equal_parameters, initialised
+from fb_fairseq.papers.runner.settings import (
+    Options,
+    Scale,
+    Training,
+    composed,
+    equal_lstm,
+    equal_parameters,
+    initialised,
+)
 from fb_fairseq.papers.runner.shell import Shell
 
 ARCH = "feedback_transformer_lm_char_ptb"
@@ -46,8 +54,11 @@ def full_shape(arch: str, layers: int) -> Options:
 def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     check_depth(layers)
+    if arch == "streaming_lstm_lm":
+        return equal_lstm(layers, parameters=4 * 96 * 576 + 2 * 96 * 2304, width=96)
     return dict(
-        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=96),
+        decoder_normalize_before=arch != "all_attention_lm",  # its paper's networks are post-norm
+        **dict(decoder_layers=layers, decoder_embed_dim=96),
         **dict(decoder_attention_heads=4, decoder_head_dim=24 * 6 // layers, attention_span=64),
         attention_dropout=0.1,
         **equal_parameters(arch, ffn=384 * 6 // layers, vectors=384, activation_dropout=0.1),

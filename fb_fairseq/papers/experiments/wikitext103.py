@@ -7,7 +7,7 @@ from functools import partial
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters, initialised
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_lstm, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
 
 FULL = Training(
@@ -64,12 +64,18 @@ def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     if 64 % layers:
         raise UserError(f"--layers {layers}: give 1, 2, 4, 8, 16 or 32, which divide the widths")
+    words = dict(
+        **dict(adaptive_input=True, adaptive_input_cutoff="2000,8000", adaptive_softmax_cutoff="2000,8000"),
+        **dict(tie_adaptive_weights=True, tie_adaptive_proj=True, embedding_dropout=0.1, output_dropout=0.1),
+    )
+    if arch == "streaming_lstm_lm":  # WikiText-2 has 33,278 words
+        each = 2000 + 6000 // 4 + 25_278 // 16
+        return {**equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each), **words}
     return dict(
         **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=128),
         **dict(decoder_attention_heads=4, decoder_head_dim=64 // layers, attention_span=64),
-        **dict(attention_dropout=0.1, adaptive_input=True, adaptive_input_cutoff="2000,8000"),
-        **dict(adaptive_softmax_cutoff="2000,8000", tie_adaptive_weights=True, tie_adaptive_proj=True),
-        **dict(embedding_dropout=0.1, output_dropout=0.1),
+        **words,
+        attention_dropout=0.1,
         **equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
     )
 

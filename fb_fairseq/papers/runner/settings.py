@@ -111,6 +111,14 @@ def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation
     return options
 
 
+def equal_lstm(layers: int, parameters: int, width: int, words: int = 0) -> Options:
+    """The sizes of an LSTM with as many parameters as a Transformer of this width: ``parameters`` in its layers, and
+    ``words`` for each unit of the width in its embeddings and its output layer."""
+    total, each = parameters + words * width, 8 * layers
+    equal = ((words**2 + 4 * each * total) ** 0.5 - words) / (2 * each)  # solves each * equal² + words * equal = total
+    return dict(decoder_layers=layers, decoder_embed_dim=8 * round(equal / 8))
+
+
 def composition(name: str) -> dict | None:
     """The options of the Feedback Transformer whose memory composition this is (v1 Table 5, v3 Figures 5 and 8): its
     name, with a number as in layer0, layer1, … where it takes one; None for other names."""

@@ -9,7 +9,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.settings import equal_parameters, number, resolved, words
+from fb_fairseq.papers.runner.settings import equal_lstm, equal_parameters, number, resolved, words
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
@@ -303,3 +303,11 @@ def test_shares_of_the_updates():
 def test_feed_forward_sublayers():
     assert equal_parameters("all_attention_lm", ffn=8, vectors=6) == dict(persistent_memory_size=6)
     assert words(equal_parameters("relative_transformer_lm", ffn=8)) == ["--decoder-ffn-embed-dim", "8"]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_an_lstm_of_equal_size(layers):
+    """As many parameters as the Transformer on WikiText-2, in layers and embeddings together."""
+    width = equal_lstm(layers, parameters=393_216, width=128, words=5080)["decoder_embed_dim"]
+    weights = sum(p.numel() for p in torch.nn.LSTM(width, width, layers).parameters())
+    assert weights + 5080 * width == pytest.approx(393_216 + 5080 * 128, rel=0.05)
