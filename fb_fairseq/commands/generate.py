@@ -1,6 +1,6 @@
 """Continue a text with a language model, and print it as it is generated.
 
-    python -m fb_fairseq generate --path checkpoints/checkpoint_best.pt --prompt "def main("
+    python -m fb_fairseq generate --prompt "def main("
     python -m fb_fairseq generate --path checkpoints/checkpoint_best.pt --prompt "First\\n" --length 500 --seed 3
 
 For beam search, batches and scores, use ``fairseq-interactive`` or ``fairseq-generate``. Byte models read and
@@ -8,23 +8,30 @@ write plain text; in the prompt, ``\\n``, ``\\t``, ``\\\\`` and ``\\xHH`` are es
 dictionary, separated by spaces.
 """
 
-import codecs
 import contextlib
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from fb_fairseq import byte_codec
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
 
-LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
+if TYPE_CHECKING:  # torch is imported only in the functions that need it
+    from torch import Tensor
 
 
 def build_parser() -> CommandParser:
     """The command's options."""
     parser = CommandParser("generate", description=__doc__)
-    parser.add_argument("--path", required=True, metavar="FILE.pt", help="checkpoint of a language model")
+    parser.add_argument(
+        "--path",
+        default="python",
+        metavar="MODEL",
+        help="checkpoint of a language model, folder of an exported one, or python, a small model of Python code that "
+        "comes with the package (default: %(default)s)",
+    )
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
     )
@@ -58,7 +65,7 @@ def build_parser() -> CommandParser:
 
 
 def load(path: str, data: str | None):
-    """A checkpoint's model in evaluation mode, and its task."""
+    """The model of a checkpoint in evaluation mode, and its task."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     # isort: split
@@ -72,78 +79,53 @@ def load(path: str, data: str | None):
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
     if not isinstance(models[0], FairseqLanguageModel):
         raise UserError(f"--path {path}: does not contain a language model; use fairseq-interactive for translation")
-    if getattr(task.args, "labels", False):
-        raise UserError(f"--path {path}: was trained with --labels, and cannot generate text; use evaluate-labels")
+    check_labels(path, getattr(task.args, "labels", False))
     return models[0].eval(), task
 
 
-def encode(prompt: str, dictionary, option: str = "--prompt") -> list[int]:
-    """The symbols of a prompt. ``option``: the option that gives the prompt."""
-    if byte_codec.is_byte_dictionary(dictionary):
-        try:
-            symbols = byte_codec.encode(byte_codec.unescape(prompt))
-        except ValueError as error:
-            raise UserError(f"{option}: {str(error).partition(': ')[2]}") from None
-    else:
-        symbols = prompt.split()
-    for symbol in symbols:
-        if symbol not in dictionary:
-            raise UserError(
-                f"{option}: {symbol!r} is not in dict.txt; tokenise the text like the training text, and write "
-                f"{dictionary.unk_word} for an unknown word"
-            )
-    return [dictionary.index(symbol) for symbol in symbols]
+def check_labels(path: str, labels: bool) -> None:
+    """Check that a model was trained on text."""
+    if labels:
+        raise UserError(f"--path {path}: was trained with --labels, and cannot generate text; use evaluate-labels")
 
 
-def decoder(dictionary) -> Callable[[int], str]:
-    """A function that gives each symbol's text, in order. The bytes of a character are printed with its last one."""
-    if not byte_codec.is_byte_dictionary(dictionary):
-        return lambda index: "\n" if index == dictionary.eos() else dictionary[index] + " "
-    characters = codecs.getincrementaldecoder("utf-8")("replace")
-    return lambda index: characters.decode(byte_codec.decode([dictionary[index]]))
-
-
-def choices(lprobs, never: list[int], temperature: float, topk: int):
-    """The distribution that the next symbol is drawn from.
+def load_reader(path: str, data: str | None, cpu: bool) -> tuple[Callable[[int], "Tensor"], list[str]]:
+    """What reads a text with a model, and the symbols of its dictionary. A model of an export needs no fairseq.
 
     Args:
-        lprobs: the model's log-probabilities [V].
-        never: symbols that are not drawn.
-        temperature, topk: see ``sample``.
-
-    Returns:
-        Probabilities and the symbols that have them, the likeliest first."""
+        path: a checkpoint, a folder that was exported, or the name of a model that comes with the package.
+        data: folder with a checkpoint's dictionary; None: that of its training data.
+        cpu: use the CPU even if there is a GPU."""
     import torch
 
-    lprobs = lprobs.index_fill(0, torch.tensor(never, device=lprobs.device), -float("inf"))
-    greedy = temperature < LOWEST_TEMPERATURE
-    best, symbols = lprobs.topk(1 if greedy else min(topk or len(lprobs), len(lprobs)))
-    return torch.softmax(best / (1 if greedy else temperature), 0), symbols
+    from fb_fairseq import pretrained
+
+    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
+    if os.path.isdir(pretrained.find(path)):
+        model = pretrained.load_alone(path, data).to(device)
+        check_labels(path, model.labels)
+        if model.symbols is None:
+            raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
+        return model.reader(), model.symbols
+    model, task = load(path, data)
+    return reader(model.to(device)), task.source_dictionary.symbols
 
 
-def sample(model, dictionary, prompt: list[int], length: int, temperature: float, topk: int) -> Iterator[int]:
-    """Generate symbols one by one. Ends after ``length`` of them, and with byte models at ``</s>``, a document's end.
-
-    Args:
-        prompt: the symbols to continue.
-        temperature: the logits are divided by it; 0, or too small to divide by: the likeliest symbol.
-        topk: the number of symbols to choose from; 0: all."""
+def reader(model) -> Callable[[int], "Tensor"]:
+    """A function that reads one token after the other, and gives fairseq's model's log-probabilities [V] of the next
+    one."""
     import torch
 
-    device = next(model.parameters()).device
-    tokens, state = torch.tensor([[dictionary.eos(), *prompt]], device=device), {}
-    never = [dictionary.bos(), dictionary.pad(), dictionary.unk()]
-    with torch.no_grad():
-        for _ in range(length):
-            out, extra = model.decoder(tokens, incremental_state=state)
-            lprobs = model.get_normalized_probs((out[:, -1:], extra), log_probs=True)[0, -1].float()
-            probabilities, symbols = choices(lprobs, never, temperature, topk)
-            chosen = symbols[torch.multinomial(probabilities, 1)[0]]
-            index = int(chosen)
-            if index == dictionary.eos() and byte_codec.is_byte_dictionary(dictionary):
-                return
-            yield index
-            tokens = torch.cat([tokens, chosen.view(1, 1)], 1)
+    tokens, state = torch.zeros(1, 0, dtype=torch.long, device=next(model.parameters()).device), {}
+
+    @torch.no_grad()
+    def read(token: int) -> "Tensor":
+        nonlocal tokens
+        tokens = torch.cat([tokens, tokens.new_tensor([[token]])], 1)
+        out, extra = model.decoder(tokens, incremental_state=state)
+        return model.get_normalized_probs((out[:, -1:], extra), log_probs=True)[0, -1].float()
+
+    return read
 
 
 def check(args) -> None:
@@ -173,18 +155,17 @@ def main(argv=None) -> None:
         check(args)
         import torch
 
-        model, task = load(args.path, args.data)
+        from fb_fairseq.pretrained.text import decoder, encode, of_bytes, sample
+
+        read, symbols = load_reader(args.path, args.data, args.cpu)
         if args.seed is not None:
             torch.manual_seed(args.seed)
         else:
             torch.seed()
-        model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-        dictionary = task.source_dictionary
-        prompt = encode(args.prompt, dictionary)
-        text = decoder(dictionary)
+        prompt, text = encode(args.prompt, symbols), decoder(symbols)
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
-        for index in prompt:
-            write(text(index))
-        for index in sample(model, dictionary, prompt, args.length, args.temperature, args.sampling_topk):
-            write(text(index))
+        for token in prompt:
+            write(text(token))
+        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, of_bytes(symbols)):
+            write(text(token))
         write("\n")

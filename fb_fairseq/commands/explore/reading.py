@@ -15,16 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from fb_fairseq import byte_codec
-from fb_fairseq.commands.generate import choices
+from fb_fairseq import byte_codec, pretrained
 from fb_fairseq.commands.plot.models import CHOICE
 from fb_fairseq.errors import UserError
+from fb_fairseq.pretrained.text import EOS, NEVER_DRAWN, UNK, choices
 
 if TYPE_CHECKING:  # torch is imported only in the functions that need it
     from torch import Tensor
 
-BOS, PAD, EOS, UNK = range(4)  # in every dictionary
-NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
 SIZES = (2, 3, 4)  # bytes of a character that has several
@@ -114,7 +112,7 @@ class ExploredModel:
     """A language model with attention, in evaluation mode."""
 
     path: str  # the checkpoint or folder
-    decoder: Any  # fairseq's or transformers' side of the model: its ``stack`` and output layer
+    decoder: Any  # fairseq's side of the model, or that of ``fb_fairseq.pretrained``: its ``stack`` and output layer
     # embeddings [1, T, D] of tokens [1, T] of which the first has a position
     embed: Callable[["Tensor", int], "Tensor"]
     vocabulary: Vocabulary  # its symbols
@@ -143,12 +141,14 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel
     """Load a language model.
 
     Args:
-        path: a checkpoint, or a folder that ``python -m fb_fairseq export`` has written.
+        path: a checkpoint, a folder that ``python -m fb_fairseq export`` has written, or a name of
+            ``fb_fairseq.pretrained``.
         data: folder with a checkpoint's dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU."""
-    if not os.path.exists(path):
+    found = pretrained.find(path)
+    if not os.path.exists(found):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
-    model = load_exported(path, data, cpu) if os.path.isdir(path) else load_checkpoint(path, data, cpu)
+    model = load_exported(path, data, cpu) if os.path.isdir(found) else load_checkpoint(path, data, cpu)
     if type(model.stack).__name__ not in ARCHITECTURES:
         raise UserError(f"{path}: attends to nothing (an LSTM); give {CHOICE}")
     return model
@@ -168,26 +168,20 @@ def load_checkpoint(path: str, data: str | None, cpu: bool) -> ExploredModel:
 
 
 def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
-    """A model of transformers; see ``load``."""
+    """A model of an export; see ``load``."""
     import torch
 
-    import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
-    from fb_fairseq.commands.import_transformers import read_model, read_tokenizer
-    from fb_fairseq.transformers.modeling import LanguageModel
+    from fb_fairseq.pretrained import load_alone
 
-    if data is not None:
-        raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
-    model = read_model(path)
-    if not isinstance(model, LanguageModel):
-        raise UserError(f"{path}: is a translation model; give a language model")
-    tokenizer, symbols = read_tokenizer(path, model.config.vocab_size)
+    model, tokenizer = load_alone(path, data), None
+    symbols = model.symbols
+    if symbols is None:
+        import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
+        from fb_fairseq.commands.import_transformers import read_tokenizer
+
+        tokenizer, symbols = read_tokenizer(path, model.config["vocab_size"])
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    decoder = model.eval().float().to(device).decoder
-
-    def embed(tokens_BT, start):
-        return decoder.embed(decoder.embed_tokens(tokens_BT), start, None)
-
-    return ExploredModel(path, decoder, embed, Vocabulary(symbols, tokenizer), device)
+    return ExploredModel(path, model.to(device), model.embed, Vocabulary(symbols, tokenizer), device)
 
 
 class Candidate(NamedTuple):

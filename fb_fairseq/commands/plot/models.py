@@ -91,7 +91,7 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
 
 def text_of(args, loaded: LoadedModel) -> list[int]:
     """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first."""
-    from fb_fairseq.commands.generate import encode
+    from fb_fairseq.pretrained.text import encode
 
     option, text = "--prompt", args.prompt
     if text is None:
@@ -100,7 +100,7 @@ def text_of(args, loaded: LoadedModel) -> list[int]:
         as_bytes = byte_codec.is_byte_dictionary(loaded.dictionary)
         with open(args.text, "rb") if as_bytes else open_text(args.text) as file:
             text = byte_codec.escape(file.read()) if as_bytes else file.read()
-    tokens = encode(text, loaded.dictionary, option)
+    tokens = encode(text, loaded.dictionary.symbols, option)
     if not tokens:
         raise UserError(f"{option}: is empty; give at least one token")
     return [loaded.dictionary.eos(), *tokens]
