@@ -70,6 +70,7 @@ setup(
         "fb_fairseq": ["py.typed"],
         "fb_fairseq.ops.feedback.cpp": ["src/*"],  # compiled at first use
         "fb_fairseq.papers.values": ["*.json"],
+        "fb_fairseq.pretrained": ["*/*"],
     },
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.
@@ -83,6 +84,7 @@ setup(
         'fairseq-fixed==0.12.3.1; python_version=="3.12"',
         "torch>=2.4",
         "numpy",
+        "safetensors",
     ],
     extras_require={
         "explore": [GRADIO],
@@ -90,7 +92,7 @@ setup(
         "plot": ["matplotlib", "tensorboard"],
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
-        "transformers": [TRANSFORMERS, "safetensors", "tokenizers", "accelerate"],
+        "transformers": [TRANSFORMERS, "tokenizers", "accelerate"],
         "state-tracking": [TRANSFORMERS, "mambapy", "matplotlib"],
         "test": [
             *("pytest", "pytest-timeout", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),

@@ -11,6 +11,7 @@ The folders, of which ``docs/development.md`` says more:
     models/, criterions.py, optim.py    fairseq's side of the models
     tasks/, patches/                    --task streaming_lm; what is patched in fairseq
     transformers/                       the models in Hugging Face transformers
+    pretrained/                         trained models that come with the package, in plain PyTorch
     commands/                           what ``python -m fb_fairseq`` runs
     papers/                             the papers' experiments and results, which nothing above imports
 

@@ -15,7 +15,7 @@ EXTRAS = {
     **dict.fromkeys(("matplotlib", "tensorboard"), "plot"),
     **dict.fromkeys(("gymnasium", "PIL"), "rl"),
     **dict.fromkeys(("sacremoses", "subword_nmt", "rouge_score", "sacrebleu"), "translation"),
-    **dict.fromkeys(("transformers", "safetensors", "tokenizers"), "transformers"),
+    **dict.fromkeys(("transformers", "tokenizers"), "transformers"),
     "gradio": "explore",
 }
 

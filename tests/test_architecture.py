@@ -70,14 +70,15 @@ MAY_IMPORT = {
     "tasks": BASE | MATHEMATICS | {"criterions", "patches", "streams", "streams.fairseq"},
     "commands": BASE
     | MATHEMATICS
-    | {"criterions", "models", "optim", "patches", "streams", "streams.fairseq", "tasks", "transformers"},
+    | {"criterions", "models", "optim", "patches", "pretrained", "streams", "streams.fairseq", "tasks", "transformers"},
     "transformers": BASE | MATHEMATICS | {"streams"},
+    "pretrained": BASE | MATHEMATICS,
     "papers": set(),
     "papers.values": set(),
     "papers.toy_tasks": BASE,
     "papers.runner": BASE | {"commands", "modules", "papers.toy_tasks"},  # commands: what reads checkpoints
     "papers.rl": BASE | MATHEMATICS,
-    "papers.state_tracking": BASE | MATHEMATICS | {"papers.toy_tasks"},
+    "papers.state_tracking": BASE | MATHEMATICS | {"commands", "papers.toy_tasks", "pretrained", "transformers"},
     "papers.benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "papers.table5": BASE | MATHEMATICS | {"models", "papers.benchmark", "papers.rl"},
     "papers.compare": BASE | {"papers.runner", "papers.values"},
@@ -89,7 +90,7 @@ MAY_IMPORT = {
 }
 PAPERS = "fb_fairseq.papers"
 WITHOUT_FAIRSEQ = (
-    *(*sorted(BASE), "ops", "modules", "streams", "transformers"),
+    *(*sorted(BASE), "ops", "modules", "pretrained", "streams", "transformers"),
     *("papers.compare", "papers.rl", "papers.state_tracking", "papers.toy_tasks"),
 )
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
@@ -342,7 +343,7 @@ def without_hints(module: Module) -> Iterator[str]:
                 yield f"{module.name}.{function.name}:{function.lineno} {', '.join(untyped)}"
 
 
-@pytest.mark.parametrize("room", ["modules", "streams", "transformers"])
+@pytest.mark.parametrize("room", ["modules", "pretrained", "streams", "transformers"])
 def test_type_hints(room):
     """Of what other programs call: the package has a ``py.typed``."""
     missing = [where for module in package().values() if module.room == room for where in without_hints(module)]

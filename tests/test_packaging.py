@@ -77,12 +77,13 @@ def test_every_folder_with_modules_is_a_package():
 
 @pytest.mark.not_fast
 def test_what_is_no_module_is_installed_too(wheel):  # noqa: F811
-    """The sources of the C++ loop, data, and the mark of a package with type hints."""
+    """The sources of the C++ loop, data, trained models, and the mark of a package with type hints."""
     files = {path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*") if path.is_file()}
     files = {path.as_posix() for path in files if path.suffix != ".py" and "__pycache__" not in path.parts}
     assert "fb_fairseq/py.typed" in files
     with zipfile.ZipFile(wheel) as archive:
         assert files <= set(archive.namelist())
+    assert wheel.stat().st_size < 5e6
 
 
 def packaging(version=sys.version_info, repository=REPOSITORY):
@@ -156,7 +157,7 @@ def test_fairseq_is_required_where_it_runs(version, package):
         for requirement in map(requirements.Requirement, packaging(pair)["install_requires"])
         if not requirement.marker or requirement.marker.evaluate({"python_version": version})
     ]
-    assert required == [*([package] if package else []), "torch", "numpy"]
+    assert required == [*([package] if package else []), "torch", "numpy", "safetensors"]
     assert (pair in FAIRSEQ_VERSIONS) == (package is not None)
 
 

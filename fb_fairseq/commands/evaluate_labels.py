@@ -161,12 +161,15 @@ def load_and_evaluate(args) -> Accuracy:
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
+    from fb_fairseq.commands.import_transformers import checkpoint_of
 
     overrides = parse_literal(args.model_overrides)
     if not isinstance(overrides, dict):
         raise UserError(f"--model-overrides {args.model_overrides}: not a dictionary such as {{'attention_span': 900}}")
     overrides["data"] = args.data
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides=overrides)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [checkpoint_of(args.path)], arg_overrides=overrides
+    )
     if not getattr(getattr(task, "args", None), "labels", False):  # other tasks do not have the option
         raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
     task.load_dataset(args.gen_subset)

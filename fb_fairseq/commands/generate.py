@@ -90,7 +90,8 @@ def check_labels(path: str, labels: bool) -> None:
 
 
 def load_reader(path: str, data: str | None, cpu: bool) -> tuple[Callable[[int], "Tensor"], list[str]]:
-    """What reads a text with a model, and the symbols of its dictionary. A model of an export needs no fairseq.
+    """A function that reads a text token by token (see ``reader``), and the symbols of the model's dictionary. Of an
+    export or a model that comes with the package, without fairseq.
 
     Args:
         path: a checkpoint, a folder that was exported, or the name of a model that comes with the package.

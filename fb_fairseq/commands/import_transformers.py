@@ -7,19 +7,41 @@ commands evaluate the result, decode with it, and fine-tune it (--finetune-from-
 beside it.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import fields
+from typing import Any, NamedTuple
 
+from fb_fairseq import pretrained
+from fb_fairseq.checksums import checksum_of
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.imported import quiet_transformers
+from fb_fairseq.commands.imported import (
+    LANGUAGE_MODEL,
+    Imported,
+    build_checkpoint,
+    check_dictionary_file,
+    command_line,
+    quiet_transformers,
+    write_dictionary,
+)
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
+from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.ops.feedback.cpp.library import cache_folder
+from fb_fairseq.pretrained import COMPLETE
+from fb_fairseq.tensor_files import WRITER, save_file
 
 NAME = "import-transformers"
-COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
+
+
+class ReadModel(NamedTuple):
+    """A model in a folder, as fairseq has it."""
+
+    imported: Imported
+    dictionaries: dict[str, Any]  # by the names of their files; the source's first
+    training: tuple[str, ...]  # its task and criterion, as arguments of fairseq-train
+    task: dict[str, Any]  # further options of its task
 
 
 @contextmanager
@@ -53,124 +75,111 @@ def read_tokenizer(folder: str, symbols_of_model: int) -> tuple[Any, list[str]]:
     return tokenizer, symbols
 
 
-def read_dictionary(folder: str, symbols_of_model: int):
-    """fairseq's dictionary, of the tokenizer in a folder."""
+def as_dictionary(symbols: list[str]):
+    """fairseq's dictionary of symbols."""
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
-    for symbol in read_tokenizer(folder, symbols_of_model)[1][dictionary.nspecial :]:
+    for symbol in symbols[dictionary.nspecial :]:
         dictionary.add_symbol(symbol)
     return dictionary
 
 
-def read_model(folder: str):
-    """The model in a folder."""
-    from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
-    from fb_fairseq.transformers.modeling import MODELS
+def read_language_model(folder: str) -> ReadModel:
+    """A language model in a folder. Only one of subwords needs transformers."""
+    model = pretrained.load(folder)
+    config, symbols = model.config, model.symbols
+    kinds = pretrained.STACKS[config["model_type"]][1], WordOptions
+    defaults = {field.name: field.default for kind in kinds for field in fields(kind)}
+    options = {name: config[name] for name, default in defaults.items() if config.get(name, default) != default}
+    options["arch"] = config["model_type"]
+    if "memory_storage" in config and config["model_type"] != "streaming_lstm_lm":  # which has no ring
+        options["memory_storage"] = config["memory_storage"]
+    parameters = {f"{pretrained.PREFIX}{name}": value for name, value in model.named_parameters()}
+    dictionary = as_dictionary(symbols or read_tokenizer(folder, config["vocab_size"])[1])
+    names, more = (("dict.input.txt", "dict.label.txt"), ("--labels",)) if model.labels else (("dict.txt",), ())
+    return ReadModel(Imported(options, parameters), dict.fromkeys(names, dictionary), (*LANGUAGE_MODEL, *more), {})
 
-    models = {**MODELS, FeedbackDecoderConfig.model_type: FeedbackDecoderForConditionalGeneration}
-    path = os.path.join(folder, "config.json")
-    if not os.path.isfile(path):
-        raise UserError(f"{folder}: has no config.json; give {COMPLETE}")
-    with reading(path), open(path, encoding="utf-8") as file:
-        kind = json.load(file).get("model_type")
-    if kind not in models:
-        raise UserError(f"{path}: {kind} is not a model of this package; give one of {', '.join(models)}")
-    missing = missing_files(folder)
-    if missing:
-        raise UserError(f"{folder}: has no {missing[0]}; give a folder with all weights")
-    with reading(path):
-        config = models[kind].config_class.from_pretrained(folder)
+
+def read_translation_model(folder: str) -> ReadModel:
+    """A translation model in a folder, by transformers."""
+    from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
+
+    pretrained.weights(folder)
+    with reading(os.path.join(folder, "config.json")):
+        config = FeedbackDecoderConfig.from_pretrained(folder)
     with reading(folder), quiet_transformers():
-        model, found = models[kind].from_pretrained(
+        model, found = FeedbackDecoderForConditionalGeneration.from_pretrained(
             folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
         )
     misfits = [name[0] if isinstance(name, (list, tuple)) else name for names in found.values() for name in names]
-    if misfits:
-        raise UserError(
-            f"{folder}: {', '.join(sorted(misfits)[:3])}: the weights are not those of config.json; give {COMPLETE}"
-        )
-    return model
-
-
-def missing_files(folder: str) -> list[str]:
-    """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index."""
-    names = ["model.safetensors"]
-    index = os.path.join(folder, "model.safetensors.index.json")
-    if os.path.isfile(index):
-        with reading(index), open(index, encoding="utf-8") as file:
-            names = sorted(set(json.load(file)["weight_map"].values()))
-    return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
+    pretrained.check_misfits(folder, misfits)
+    # All options: the architecture's defaults are not the configuration's.
+    names = (*config.option_defaults(), "share_all_embeddings", "decoder_learned_pos", "max_target_positions")
+    options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    options.update(arch=config.model_type, memory_storage=config.memory_storage)
+    training = ("--task", "translation", "--criterion", "cross_entropy")
+    languages = dict(source_lang=config.source_lang, target_lang=config.target_lang)
+    imported = Imported(options, dict(model.named_parameters()))
+    return ReadModel(imported, read_dictionaries(folder, config), training, languages)
 
 
 def read_dictionaries(folder: str, config) -> dict[str, Any]:
-    """The dictionaries of a model by the names of their files."""
+    """The dictionaries of a translation model by the names of their files."""
     from fb_fairseq.transformers.card import TARGET_FOLDER
 
-    if not config.is_encoder_decoder:
-        return {"dict.txt": read_dictionary(folder, config.vocab_size)}
     languages = config.source_lang, config.target_lang
     if not all(languages) or languages[0] == languages[1] or any(os.sep in language for language in languages):
         raise UserError(
             f"{os.path.join(folder, 'config.json')}: source_lang {languages[0]!r} and target_lang {languages[1]!r}: "
             "give both languages names there, such as 'de' and 'en'"
         )
-    source = target = read_dictionary(folder, config.source_vocab_size)
+    source = target = as_dictionary(read_tokenizer(folder, config.source_vocab_size)[1])
     target_folder = os.path.join(folder, TARGET_FOLDER)
     joined = config.vocab_size == config.source_vocab_size and not os.path.isdir(target_folder)
     if not (config.share_all_embeddings or joined):
-        target = read_dictionary(target_folder, config.vocab_size)
+        target = as_dictionary(read_tokenizer(target_folder, config.vocab_size)[1])
     return {f"dict.{language}.txt": dictionary for language, dictionary in zip(languages, (source, target))}
 
 
-def convert(folder: str, out: str, overwrite: bool = False) -> None:
-    """Write the checkpoint and its dictionaries, and print what was written."""
+def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
+    """Write the checkpoint and its dictionaries. Returns lines that say what was written."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
-    # isort: split
-    from fb_fairseq.commands.imported import (
-        LANGUAGE_MODEL,
-        Imported,
-        build_checkpoint,
-        check_dictionary_file,
-        command_line,
-        write_dictionary,
-    )
-    from fb_fairseq.tensor_files import WRITER, save_file
-
     check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
-    model = read_model(folder)
-    config, training = model.config, LANGUAGE_MODEL
-    dictionaries = read_dictionaries(folder, config)
-    options = {name: getattr(config, name) for name in config.option_defaults()}
-    if config.is_encoder_decoder:
-        # All of them: the architecture's defaults are not the configuration's.
-        names = ("share_all_embeddings", "decoder_learned_pos", "max_target_positions")
-        options.update({name: getattr(config, name) for name in names})
-        options = {name: value for name, value in options.items() if value is not None}
-        training = ("--task", "translation", "--criterion", "cross_entropy")
-    else:
-        defaults = config.option_defaults()
-        options = {name: value for name, value in options.items() if value != defaults[name]}
-    options["arch"] = config.model_type
-    if config.model_type != "streaming_lstm_lm":  # which has no ring
-        options["memory_storage"] = config.memory_storage
-    parameters = dict(model.named_parameters())
-    imported = Imported(options, parameters)
-    checkpoint = build_checkpoint(folder, imported, *dictionaries.values(), training=training, remedy=COMPLETE)
-    if config.is_encoder_decoder:
-        checkpoint["cfg"]["task"].update(source_lang=config.source_lang, target_lang=config.target_lang)
+    translates = pretrained.read_json(folder, "config.json").get("is_encoder_decoder")
+    model = (read_translation_model if translates else read_language_model)(folder)
+    options, parameters = model.imported.options, model.imported.parameters
+    dictionaries = model.dictionaries.values()
+    checkpoint = build_checkpoint(folder, model.imported, *dictionaries, training=model.training, remedy=COMPLETE)
     beside = os.path.dirname(os.path.abspath(out))
-    paths = {os.path.join(beside, name): dictionary for name, dictionary in dictionaries.items()}
+    checkpoint["cfg"]["task"].update(data=beside, **model.task)
+    paths = {os.path.join(beside, name): dictionary for name, dictionary in model.dictionaries.items()}
     for path, dictionary in paths.items():
         check_dictionary_file(dictionary, path)
     save_file({WRITER: NAME, **checkpoint}, out)
     for path, dictionary in paths.items():
         write_dictionary(dictionary, path)
     number = sum(parameter.numel() for parameter in parameters.values())
-    print(f"{out}: {number:,} parameters, {' '.join(training[:2])} {' '.join(command_line(options))}")
-    for path, dictionary in paths.items():
-        print(f"{path}: its dictionary, {len(dictionary)} symbols, for fairseq-preprocess --srcdict or --tgtdict")
+    lines = [f"{out}: {number:,} parameters, {' '.join(model.training[:2])} {' '.join(command_line(options))}"]
+    how = "for fairseq-preprocess --srcdict or --tgtdict"
+    return lines + [f"{path}: its dictionary, {len(one)} symbols, {how}" for path, one in paths.items()]
+
+
+def checkpoint_of(path: str) -> str:
+    """The path of a checkpoint. Of the name of a model that comes with the package: that of a checkpoint which is made
+    of it at the first call, in the user's cache."""
+    folder = pretrained.find(path)
+    if folder == path:
+        return path
+    from fairseq import __version__ as version
+
+    made = cache_folder() / f"{path}-{checksum_of(pretrained.weights(folder)[0])}-{version}"
+    made.mkdir(parents=True, exist_ok=True)
+    out = str(made / "model.pt")
+    if not os.path.exists(out):
+        convert(folder, out)
+    return out
 
 
 def build_parser() -> CommandParser:
@@ -187,4 +196,5 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        convert(args.folder, args.out, args.overwrite)
+        lines = convert(args.folder, args.out, args.overwrite)
+    print(*lines, sep="\n")

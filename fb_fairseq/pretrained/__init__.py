@@ -13,7 +13,7 @@ can do. text.py has what makes texts of tokens.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -50,8 +50,9 @@ def folder(name: str) -> str:
 
 
 def find(path: str) -> str:
-    """A path, or the folder of the model of this name. What exists in the current folder comes first."""
-    return folder(path) if path in NAMES and not os.path.exists(path) else path
+    """A path, or the folder of the model of this name. A file or an exported model in the current folder comes first."""
+    own = os.path.isfile(path) or os.path.isfile(os.path.join(path, "config.json"))
+    return folder(path) if path in NAMES and not own else path
 
 
 class LanguageModel(StackHolder):
@@ -136,16 +137,31 @@ class LanguageModel(StackHolder):
         return self.decode([*tokens, *new])
 
 
+def weights(path: str) -> list[str]:
+    """The files of a model's weights in a folder: ``model.safetensors``, or those of its index."""
+    names = ["model.safetensors"]
+    if os.path.isfile(os.path.join(path, f"{names[0]}.index.json")):
+        names = sorted(set(read_json(path, f"{names[0]}.index.json")["weight_map"].values()))
+    missing = [name for name in names if not os.path.isfile(os.path.join(path, name))]
+    if missing:
+        raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")
+    return [os.path.join(path, name) for name in names]
+
+
 def _options(kind: type, config: dict[str, Any]) -> Any:
     return kind(**{field.name: config[field.name] for field in fields(kind) if field.name in config})
 
 
-def _read(path: str, name: str) -> dict[str, Any]:
+def read_json(path: str, name: str) -> dict[str, Any]:
+    """A JSON file in the folder of a model."""
     file = os.path.join(path, name)
     if not os.path.isfile(file):
         raise UserError(f"{path}: has no {name}; give {COMPLETE}")
-    with open(file, encoding="utf-8") as opened:
-        return json.load(opened)
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return json.load(opened)
+    except ValueError as error:
+        raise UserError(f"{file}: cannot be read ({error}); give {COMPLETE}") from None
 
 
 def _symbols(tokenizer: dict[str, Any]) -> list[str] | None:
@@ -156,33 +172,40 @@ def _symbols(tokenizer: dict[str, Any]) -> list[str] | None:
     return sorted(model["vocab"], key=model["vocab"].get) if model["type"] == "WordLevel" else None
 
 
+def check_misfits(path: str, names: Collection[str]) -> None:
+    """Check that no parameters are missing, in excess or of another shape. ``names``: those that are."""
+    if names:
+        raise UserError(
+            f"{path}: {', '.join(sorted(names)[:3])}: the weights are not those of config.json; give {COMPLETE}"
+        )
+
+
 def load(name: str) -> LanguageModel:
     """A language model in evaluation mode, its parameters in single precision.
 
     ``name``: one of ``NAMES``, or a folder that ``python -m fb_fairseq export`` has written."""
     path = find(name)
-    config = _read(path, "config.json")
+    config = read_json(path, "config.json")
     if config.get("model_type") not in STACKS:
         what = "is a translation model" if config.get("is_encoder_decoder") else "is no model of this package"
         raise UserError(f"{path}: {what}; give a language model")
-    weights = os.path.join(path, "model.safetensors")
-    if not os.path.isfile(weights):
-        raise UserError(f"{path}: has no model.safetensors; give {COMPLETE}")
+    files = weights(path)
     check_weights(path)
     try:
-        model = LanguageModel(config, _symbols(_read(path, "tokenizer.json")))
-        found = {name.removeprefix(PREFIX): x.float() for name, x in load_file(weights).items()}
+        model = LanguageModel(config, _symbols(read_json(path, "tokenizer.json")))
+        found = {name.removeprefix(PREFIX): x.float() for file in files for name, x in load_file(file).items()}
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # of json, safetensors, or options of another type
         raise UserError(f"{path}: cannot be read ({str(error).partition(chr(10))[0]}); give {COMPLETE}") from None
+    if model.symbols is not None and len(model.symbols) != config["vocab_size"]:
+        raise UserError(
+            f"{path}: its tokenizer has {len(model.symbols)} symbols, its model {config['vocab_size']}; give the "
+            "tokenizer that belongs to the model"
+        )
     expected = dict(model.named_parameters())
     misfits = {name for name, p in expected.items() if name not in found or found[name].shape != p.shape}
-    misfits |= found.keys() - expected.keys()
-    if misfits:
-        raise UserError(
-            f"{path}: {', '.join(sorted(misfits)[:3])}: the weights are not those of config.json; give {COMPLETE}"
-        )
+    check_misfits(path, misfits | (found.keys() - model.state_dict().keys()))
     for name, parameter in expected.items():
         parameter.data = found[name]
     return model.eval()

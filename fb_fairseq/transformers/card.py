@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
@@ -98,6 +98,8 @@ class CardFacts:
     language: str | None = None  # code of the text's language, such as ``en``; of several, with commas
     separate_tokenizers: bool = False  # whether a translation model has a tokenizer for targets
     with_code: bool = False  # whether the code that it needs lies beside it
+    labels: bool = False  # whether it gives each symbol a label, instead of predicting the next one
+    notes: list[tuple[str, str]] = field(default_factory=list)  # further rows on its training: names and texts
 
 
 def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _front_matter(facts: CardFacts) -> str:
 
 
 def _task(facts: CardFacts) -> str:
-    return "translation" if facts.languages else "text-generation"
+    return "translation" if facts.languages else "token-classification" if facts.labels else "text-generation"
 
 
 def _results(facts: CardFacts) -> list[EvalResult]:
@@ -193,7 +195,7 @@ def _kinds(facts: CardFacts) -> list[ModelKind]:
 
 def _introduction(facts: CardFacts) -> str:
     described = [kind.introduction for kind in _kinds(facts)]
-    what = "An encoder-decoder" if facts.languages else "A language model"
+    what = "An encoder-decoder" if facts.languages else "A tagger" if facts.labels else "A language model"
     return " ".join([*described, f"{what} trained with fb_fairseq, a plugin for fairseq."])
 
 
@@ -224,6 +226,7 @@ def _training(facts: CardFacts) -> list[tuple[str, Any]]:
         ("validation perplexity", None if bits is None or facts.reads == "bytes" else f"{2**bits:.2f} per token"),
         ("validation BLEU", None if facts.valid_bleu is None else f"{facts.valid_bleu:.2f}"),
         ("validation loss per byte", None if bytewise is None else f"{bytewise:.3f} bits per byte"),
+        *facts.notes,
     ]
 
 
@@ -248,6 +251,12 @@ def _usage(facts: CardFacts) -> str:
     if facts.separate_tokenizers:
         tokenizer = "target_tokenizer"
         more = f'{tokenizer} = AutoTokenizer.from_pretrained({name}, subfolder="{TARGET_FOLDER}")\n'
+    generates = f"model.generate({options})"
+    if facts.labels:
+        generates, prompt = (
+            "model(**inputs).logits.argmax(-1)  # the label of each symbol, after that of </s>",
+            '"SYMBOLS"',
+        )
     registers = "" if facts.with_code else "import fb_fairseq.transformers  # registers the architecture\n"
     trust = ", trust_remote_code=True" if facts.with_code else ""
     code = f"""{registers}from transformers import {auto}, AutoTokenizer
@@ -255,7 +264,7 @@ def _usage(facts: CardFacts) -> str:
 tokenizer = AutoTokenizer.from_pretrained({name})
 {more}model = {auto}.from_pretrained({name}{trust})
 inputs = tokenizer({prompt}, return_tensors="pt")
-output = model.generate({options})
+output = {generates}
 print({tokenizer}.decode(output[0], skip_special_tokens=True))"""
     knows = "Only the package fb_fairseq knows the architecture."
     if facts.with_code:

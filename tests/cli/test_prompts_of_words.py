@@ -16,7 +16,8 @@ from fb_fairseq.commands import generate as own_generate  # noqa: E402
 from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
 from fb_fairseq.commands.explore.reading import load_checkpoint as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
-from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.errors import UserError
+from fb_fairseq.pretrained.text import choices, encode, sample  # noqa: E402
 from tests.cli import parallel_text  # noqa: E402
 from tests.cli.checkpoints import interactive, load  # noqa: E402
 from tests.cli.fairseq_commands import options, run, train  # noqa: E402
@@ -54,7 +55,7 @@ def test_temperature(word_data, adaptive, temperature):
         for length in (1, 2, 3):
             found, _ = ensemble.forward_decoder(tokens[:, :length], [], states, temperature)
         torch.testing.assert_close(found, tempered(lprobs, temperature), atol=2e-4, rtol=1e-4)
-    probabilities, symbols = own_generate.choices(lprobs[0], [1], temperature, 0)
+    probabilities, symbols = choices(lprobs[0], [1], temperature, 0)
     mine = torch.zeros_like(lprobs[0]).scatter(0, symbols, probabilities)
     expected = tempered(lprobs[0].index_fill(0, torch.tensor([1]), -math.inf), temperature).exp()
     torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-4)
@@ -92,8 +93,8 @@ def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
     with pytest.raises(UserError, match="prompt.* </s> .*use python -m fb_fairseq generate"):
         hub(adaptive, word_data).sample(prompt, beam=1, max_len_b=9)
     model, task = own_generate.load(str(adaptive), str(word_data))
-    tokens = own_generate.encode(prompt, task.source_dictionary)
-    assert len(list(own_generate.sample(model, task.source_dictionary, tokens, 5, 0, 0))) == 5
+    tokens = encode(prompt, task.source_dictionary.symbols)
+    assert len(list(sample(own_generate.reader(model), tokens, 5, 0, 0, False))) == 5
 
 
 @pytest.mark.parametrize("prompt", ["w1 <pad> w2", "<pad> w1"])
@@ -162,7 +163,7 @@ def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_pa
     word = task.source_dictionary[9]
     expected = " ".join(["w1", *[word] * 4])
 
-    assert list(own_generate.sample(model, task.source_dictionary, [], 4, 0, 0)) == [9] * 4
+    assert list(sample(own_generate.reader(model), [], 4, 0, 0, False)) == [9] * 4
     more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)
     assert interactive(word_data, path, tmp_path, ["w1"], *more) == [expected]
     assert interactive(word_data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")

@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
+from fb_fairseq import byte_codec
 from fb_fairseq.commands import generate
+from fb_fairseq.pretrained.text import decoder, encode
 from tests.cli.conftest import write_byte_data
 from tests.cli.fairseq_commands import run, train
 
@@ -48,8 +50,8 @@ def test_characters_are_printed_whole():
     from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 
     dictionary = byte_dictionary()
-    text = generate.decoder(dictionary)
-    indices = [dictionary.index(symbol) for symbol in generate.byte_codec.encode("é!".encode() + b"\xff.")]
+    text = decoder(dictionary.symbols)
+    indices = [dictionary.index(symbol) for symbol in byte_codec.encode("é!".encode() + b"\xff.")]
     assert [text(index) for index in indices] == ["", "é", "!", "\ufffd", "."]
 
 
@@ -58,11 +60,11 @@ def test_words(capsys):
 
     dictionary = Dictionary()
     words = [dictionary.add_symbol(word) for word in ("the", "cat")]
-    assert generate.encode(" the  cat ", dictionary) == words
-    text = generate.decoder(dictionary)
+    assert encode(" the  cat ", dictionary.symbols) == words
+    text = decoder(dictionary.symbols)
     assert "".join(map(text, [*words, dictionary.eos()])) == "the cat \n"
     with pytest.raises(generate.UserError, match="--prompt: 'dog' is not in dict.txt"):
-        generate.encode("the dog", dictionary)
+        encode("the dog", dictionary.symbols)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Look into a language model in the browser.
 
+    python -m fb_fairseq explore
     python -m fb_fairseq explore checkpoints/checkpoint_best.pt
     python -m fb_fairseq explore model --port 8000
 
@@ -24,7 +25,14 @@ OWN = ("127.0.0.1", "localhost", "::1")  # addresses that only this machine reac
 def build_parser() -> CommandParser:
     """The command's options."""
     parser = CommandParser("explore", description=__doc__)
-    parser.add_argument("model", metavar="MODEL", help="checkpoint, or folder of an exported model")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        default="python",
+        metavar="MODEL",
+        help="checkpoint, folder of an exported model, or a model that comes with the package: python, which continues "
+        "code, or a5, which keeps track of a product (default: %(default)s)",
+    )
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
     )

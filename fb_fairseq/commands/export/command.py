@@ -11,6 +11,9 @@ AutoTokenizer. --with-code adds the code that a model needs, so that trust_remot
 import os
 from typing import Any
 
+import torch
+from safetensors.torch import load_file, save_file
+
 from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.average_checkpoints import NAME as AVERAGE
@@ -19,6 +22,8 @@ from fb_fairseq.commands.imported import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_folder, check_own_folder, open_text
 from fb_fairseq.tensor_files import WRITER, using
+
+DTYPES = ("bfloat16", "float16", "float32")
 
 
 def export(
@@ -31,32 +36,31 @@ def export(
     with_code: bool = False,
     overwrite: bool = False,
     log: str | None = None,
+    dtype: str | None = None,
 ) -> list[str]:
     """Write the model to a folder.
 
     Args:
-        path: the checkpoint.
+        path: the checkpoint, or the name of a model that comes with the package.
         dictionaries, codes, languages: see ``fb_fairseq.commands.export.models.Checkpoint``.
         known: what the card says besides, as arguments of ``CardFacts``.
         with_code: add the code that the model needs.
         overwrite: replace files that no export has written, or that were changed since.
         log: log of the training, for the card's figures.
+        dtype: type of the numbers in the file of weights, as torch names it; None: the model's.
 
     Returns:
         The names of its files, without those of the code."""
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
     # isort: split
-    from fb_fairseq.commands.export.code import add_code
     from fb_fairseq.commands.export.models import build_language_model, build_translation, read
+    from fb_fairseq.commands.import_transformers import checkpoint_of
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
-    from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
-    from fb_fairseq.transformers.tokenizers import save_tokenizer
+    from fb_fairseq.transformers.card import figures_of_checkpoint
 
-    if overwrite:
-        check_output_folder("--to", folder)
-    else:
-        check_own_folder("--to", folder, FILE, more=", or --overwrite")
+    path = checkpoint_of(path)
+    check_folder(folder, overwrite)
     with using(path):
         checkpoint = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, build_language_model), FeedbackDecoderConfig.model_type: build_translation}
@@ -69,23 +73,45 @@ def export(
         figures = read_log(log, path, checkpoint.saved) if log else figures_of_checkpoint(checkpoint.saved)
         card = {"name": name, "with_code": with_code, **figures, **known}
         model, tokenizers, facts = builders[checkpoint.architecture](checkpoint, card)
+    return write(folder, model, tokenizers, facts, overwrite, dtype)
+
+
+def check_folder(folder: str, overwrite: bool) -> None:
+    """Check that the folder of ``--to`` can be written."""
+    if overwrite:
+        check_output_folder("--to", folder)
+    else:
+        check_own_folder("--to", folder, FILE, more=", or --overwrite")
+
+
+def write(
+    folder: str, model, tokenizers: dict[str, Any], facts, overwrite: bool = False, dtype: str | None = None
+) -> list[str]:
+    """Write a model of transformers, with its tokenizers by subfolder and a card of these facts; see ``export``."""
+    from fb_fairseq.commands.export.code import add_code
+    from fb_fairseq.transformers.card import model_card
+    from fb_fairseq.transformers.tokenizers import save_tokenizer
+
     with own_folder("--to", folder, overwrite, clean=True) as temporary:
-        if with_code:
+        if facts.with_code:
             add_code(model, temporary)
-        save_model(model, temporary)
+        save_model(model, temporary, dtype)
         for subfolder, tokenizer in tokenizers.items():
             save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(model_card(facts))
-        names = sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
-    return names
+        return sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
 
 
-def save_model(model, folder: str) -> None:
-    """Save configuration and weights, with their checksum; others may read them as any new file."""
+def save_model(model, folder: str, dtype: str | None = None) -> None:
+    """Save configuration and weights, with their checksum; others may read them as any new file. Numbers that are kept
+    in another type become those of ``model`` again when they are loaded."""
     with quiet_transformers():
         model.save_pretrained(folder)
     for path in weights_in(folder):
+        if dtype is not None:
+            tensors = {name: x.to(getattr(torch, dtype)) for name, x in load_file(path).items()}
+            save_file(tensors, path, {"format": "pt"})
         add_to_weights(path)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
@@ -143,6 +169,16 @@ def build_parser() -> CommandParser:
         "what the checkpoint says)",
     )
     parser.add_argument(
+        "--note",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="a further line of the card's table of the training, such as 'hardware=1 CPU core'; may be repeated",
+    )
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="type of the numbers in model.safetensors (default: the checkpoint's)"
+    )
+    parser.add_argument(
         "--with-code",
         action="store_true",
         help="add the code that the model needs, for trust_remote_code=True where fb_fairseq is not installed",
@@ -156,8 +192,11 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        known = {"data": args.data, "license": args.license, "language": args.language}
+        notes = [note.partition("=")[::2] for note in args.note]
+        if not all(name and text for name, text in notes):
+            raise UserError(f"--note {args.note[0]}: give NAME=TEXT")
+        known = {"data": args.data, "license": args.license, "language": args.language, "notes": notes}
         languages = args.source_lang, args.target_lang
-        options = known, languages, args.with_code, args.overwrite, args.log
+        options = known, languages, args.with_code, args.overwrite, args.log, args.dtype
         names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, *options)
     print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")

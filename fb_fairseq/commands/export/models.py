@@ -122,7 +122,6 @@ def build_language_model(checkpoint: Checkpoint, card: dict[str, Any]):
     arguments of ``CardFacts``."""
     from fb_fairseq.byte_codec import is_byte_dictionary
     from fb_fairseq.transformers import CONFIGS
-    from fb_fairseq.transformers.card import CardFacts
     from fb_fairseq.transformers.configuration import BOS, PAD, UNK
     from fb_fairseq.transformers.modeling import MODELS
     from fb_fairseq.transformers.tokenizers import build_tokenizer
@@ -141,23 +140,8 @@ def build_language_model(checkpoint: Checkpoint, card: dict[str, Any]):
     model = MODELS[config.model_type](config)
     load_parameters(checkpoint, model)
     model.generation_config.suppress_tokens = [BOS, PAD, UNK]  # as python -m fb_fairseq generate does
-    facts = CardFacts(
-        architecture=config.model_type,
-        layers=config.decoder_layers,
-        width=config.decoder_embed_dim,
-        feed_forward=None
-        if config.model_type.startswith("all_att")
-        else getattr(config, "decoder_ffn_embed_dim", None),
-        persistent_vectors=getattr(config, "persistent_memory_size", 0) or None,
-        heads=getattr(config, "decoder_attention_heads", None),
-        span=getattr(config, "attention_span", None),
-        adaptive_span=getattr(config, "adaptive_span", False),
-        parameters=sum(p.numel() for p in model.parameters()),
-        reads="bytes" if is_byte_dictionary(dictionary) else "subwords" if checkpoint.codes else "words",
-        vocabulary=config.vocab_size,
-        **card,
-    )
-    return model, {"": build_tokenizer(dictionary.symbols, checkpoint.codes)}, facts
+    reads = "bytes" if is_byte_dictionary(dictionary) else "subwords" if checkpoint.codes else "words"
+    return model, {"": build_tokenizer(dictionary.symbols, checkpoint.codes)}, card_facts(model, reads=reads, **card)
 
 
 def check(checkpoint: Checkpoint) -> None:
@@ -189,7 +173,7 @@ def read_languages(checkpoint: Checkpoint) -> tuple[str, str]:
 def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
     """A translation model, its tokenizers, and what its card says. ``card``: what is known of the model already, as
     arguments of ``CardFacts``."""
-    from fb_fairseq.transformers.card import TARGET_FOLDER, CardFacts
+    from fb_fairseq.transformers.card import TARGET_FOLDER
     from fb_fairseq.transformers.configuration import PAD, FeedbackDecoderConfig
     from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
     from fb_fairseq.transformers.tokenizers import build_tokenizer
@@ -221,18 +205,24 @@ def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
     tokenizers = {"": build_tokenizer(dictionaries[0].symbols, checkpoint.codes, after_text=True)}
     if dictionaries[0] != dictionaries[1]:
         tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, checkpoint.codes, after_text=True)
-    facts = CardFacts(
-        architecture=config.model_type,
-        languages=" → ".join(languages),
-        encoder_layers=config.encoder_layers,
-        layers=config.decoder_layers,
-        width=config.decoder_embed_dim,
-        feed_forward=config.decoder_ffn_embed_dim,
-        heads=config.decoder_attention_heads,
-        parameters=sum(p.numel() for p in model.parameters()),
-        reads="subwords" if checkpoint.codes else "words",
-        vocabulary=config.vocab_size,
-        separate_tokenizers=len(tokenizers) > 1,
-        **card,
-    )
-    return model, tokenizers, facts
+    reads = "subwords" if checkpoint.codes else "words"
+    more = dict(languages=" → ".join(languages), separate_tokenizers=len(tokenizers) > 1, **card)
+    return model, tokenizers, card_facts(model, reads=reads, **more)
+
+
+def card_facts(model, **card):
+    """The facts of a model's card: those that its configuration says, and others."""
+    from fb_fairseq.transformers.card import CardFacts
+
+    config = model.config
+    names = dict(layers="decoder_layers", width="decoder_embed_dim", heads="decoder_attention_heads")
+    if config.is_encoder_decoder:
+        names.update(encoder_layers="encoder_layers")
+    else:
+        names.update(span="attention_span", persistent_vectors="persistent_memory_size")
+    if not config.model_type.startswith("all_att"):
+        names.update(feed_forward="decoder_ffn_embed_dim")
+    known = {fact: getattr(config, name, None) or None for fact, name in names.items()}
+    parameters = sum(p.numel() for p in model.parameters())
+    known.update(architecture=config.model_type, parameters=parameters, vocabulary=config.vocab_size)
+    return CardFacts(**known, adaptive_span=getattr(config, "adaptive_span", False), **card)

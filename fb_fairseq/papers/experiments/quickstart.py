@@ -27,7 +27,7 @@ PROMPT, LONGEST_PROMPT = "def __init__(self", 60
 SETTINGS = {
     2: dict(updates=1000, layers=2, width=128, span=16, lr=0.006),
     10: dict(updates=2300, layers=3, width=192, span=32, lr=0.004),
-    60: dict(updates=7500, layers=3, width=256, span=32, lr=0.003),
+    60: dict(updates=15000, layers=3, width=160, span=32, lr=0.004),
 }
 
 

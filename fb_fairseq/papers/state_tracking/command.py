@@ -12,6 +12,7 @@ import os
 from dataclasses import asdict, fields
 
 import torch
+import torch.nn.functional as F
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
@@ -20,10 +21,12 @@ from fb_fairseq.hardware import training_hardware
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good, measure
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
-from fb_fairseq.papers.state_tracking.trainer import CURRICULA, Options, Trainer
-from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
+from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, CURRICULA, Options, Trainer
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named
+from fb_fairseq.tensor_files import load_file
 
 RESULT_FILE = "result.json"
+NEVER = -1e4  # logit of a label that is none
 
 
 def build_parser() -> CommandParser:
@@ -41,6 +44,11 @@ def build_parser() -> CommandParser:
     speed.add_argument("--out", metavar="FILE", help="JSON file for the results")
     add_overwrite(speed)
     _add_options(speed, "model")
+    text = "write a Feedback Transformer that was trained on a word problem as export does; see fb_fairseq.pretrained"
+    export = commands.add_parser("export", help=text)
+    export.add_argument("run", metavar="DIR", help="folder of its training")
+    export.add_argument("--to", required=True, metavar="DIR", help="folder to write")
+    add_overwrite(export)
     for command in (train, speed):
         command.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
     return parser
@@ -114,6 +122,49 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
     )
 
 
+def export(run: str, folder: str, overwrite: bool) -> list[str]:
+    """Write a model as ``python -m fb_fairseq export`` does. Inputs and labels have one dictionary, the group's
+    elements; special symbols, such as the ``</s>`` before a text, are read as the neutral one. Returns the files."""
+    from fb_fairseq.commands.export.command import check_folder, write
+    from fb_fairseq.commands.export.models import card_facts
+    from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
+    from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer
+
+    check_folder(folder, overwrite)
+    path = os.path.join(run, CHECKPOINT_FILE)
+    options = Options(**load_file(path)["options"])
+    if (options.task, options.model) != ("word_problem", "feedback"):
+        raise UserError(f"{run}: {options.task} with {options.model}; give a run of word_problem with feedback")
+    trainer = Trainer(options, torch.device("cpu"))
+    trainer.resume(path)
+    tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
+    sizes = asdict(tagger.body.stack.options)
+    model = FeedbackTransformerForCausalLM(FeedbackTransformerConfig(vocab_size=len(symbols), labels=True, **sizes))
+    model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
+    words, output = model.decoder.embed_tokens.weight.detach(), model.decoder.output_projection
+    words[: len(SPECIAL)], words[len(SPECIAL) :] = tagger.embedding.weight[0].detach(), tagger.embedding.weight.detach()
+    output.load_state_dict(
+        {
+            name: F.pad(x, (0,) * (2 * x.dim() - 2) + (len(SPECIAL), 0), value=NEVER * (x.dim() == 1))
+            for name, x in tagger.classifier.state_dict().items()
+        }
+    )
+    with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
+        result = json.load(file)
+    values = ((field.name, getattr(options, field.name), field.default) for field in fields(options))
+    words = [f"{flag(name)} {value}" for name, value, default in values if value != default]
+    tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"
+    notes = [
+        ("task", f"the product so far of elements of {options.group}, each written as the images of 1, 2, …"),
+        ("command", f"`python -m fb_fairseq state-tracking train --out DIR {' '.join(words)}`"),
+        ("seed, hardware, time", f"{options.seed}; {result['hardware']}; {result['seconds']} s"),
+        (f"test, {options.test_sequences:,} sequences of {len(result['sizes'])}", tested),
+    ]
+    more = dict(updates=options.updates, license="mit", labels=True, notes=notes)
+    facts = card_facts(model, name=os.path.basename(os.path.abspath(folder)), reads="words", **more)
+    return write(folder, model, {"": build_tokenizer(symbols)}, facts, overwrite, "bfloat16")
+
+
 def speed(args: argparse.Namespace, options: Options, device: torch.device) -> None:
     """Measure models one after the other."""
     names = args.models.split() if args.models else list(ARCHITECTURES)
@@ -143,8 +194,10 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        given = {f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)}
-        options = Options(**given)
+        if args.command == "export":
+            print(f"{args.to}: {', '.join(export(args.run, args.to, args.overwrite))}")
+            return
+        options = Options(**{f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)})
         device = device_of(args.device)
         quiet()
         if args.command == "speed":

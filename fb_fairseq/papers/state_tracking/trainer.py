@@ -116,7 +116,7 @@ class Trainer:
         lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
         if os.path.exists(path):
-            self._resume(path)
+            self.resume(path)
         saved = said = last = time.monotonic()
         end = float("inf") if minutes is None else last + 60 * minutes
         while self.update < self.options.updates and last < end:
@@ -169,7 +169,8 @@ class Trainer:
             **dict(update=self.update, size=self.size, seconds=self.seconds, recent=list(self.recent)),
         }
 
-    def _resume(self, path: str) -> None:
+    def resume(self, path: str) -> None:
+        """Go on from a checkpoint."""
         state = load_file(path)
         if not isinstance(state, dict) or "state_tracking" not in state:
             raise UserError(f"{path}: not a checkpoint of state-tracking; give another --out")
