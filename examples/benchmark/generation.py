@@ -35,7 +35,7 @@ from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, Fe
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary
-from fb_fairseq.pretrained.text import sample
+from fb_fairseq.pretrained.model import sample
 from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
 from fb_fairseq.transformers.configuration import EOS, PAD
 

@@ -83,31 +83,39 @@ def load(path: str, data: str | None):
     return models[0].eval(), task
 
 
+def check_no_data(path: str, data: str | None) -> None:
+    """Check that ``--data`` is not given with a folder that has its own tokenizer."""
+    if data is not None:
+        raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
+
+
 def check_labels(path: str, labels: bool) -> None:
     """Check that a model was trained on text."""
     if labels:
         raise UserError(f"--path {path}: was trained with --labels, and cannot generate text; use evaluate-labels")
 
 
-def load_reader(path: str, data: str | None, cpu: bool) -> tuple[Callable[[int], "Tensor"], list[str]]:
+def load_reader(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[[int], "Tensor"], list[str]]:
     """A function that reads a text token by token (see ``reader``), and the symbols of the model's dictionary. Of an
     export or a model that comes with the package, without fairseq.
 
     Args:
         path: a checkpoint, a folder that was exported, or the name of a model that comes with the package.
         data: folder with a checkpoint's dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU."""
+        cpu: use the CPU even if there is a GPU.
+        length: number of tokens that are read, about."""
     import torch
 
     from fb_fairseq import pretrained
 
     device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
     if os.path.isdir(pretrained.find(path)):
-        model = pretrained.load_alone(path, data).to(device)
+        check_no_data(path, data)
+        model = pretrained.load(path).to(device)
         check_labels(path, model.labels)
         if model.symbols is None:
             raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
-        return model.reader(), model.symbols
+        return model.reader(length), model.symbols
     model, task = load(path, data)
     return reader(model.to(device)), task.source_dictionary.symbols
 
@@ -156,9 +164,9 @@ def main(argv=None) -> None:
         check(args)
         import torch
 
-        from fb_fairseq.pretrained.text import decoder, encode, of_bytes, sample
+        from fb_fairseq.pretrained.model import decoder, encode, of_bytes, sample
 
-        read, symbols = load_reader(args.path, args.data, args.cpu)
+        read, symbols = load_reader(args.path, args.data, args.cpu, args.length)
         if args.seed is not None:
             torch.manual_seed(args.seed)
         else:

@@ -29,7 +29,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
-from fb_fairseq.pretrained import COMPLETE
+from fb_fairseq.pretrained.model import COMPLETE, PREFIX, STACKS, check_misfits, read_json, weights
 from fb_fairseq.tensor_files import WRITER, save_file
 
 NAME = "import-transformers"
@@ -89,13 +89,13 @@ def read_language_model(folder: str) -> ReadModel:
     """A language model in a folder. Only one of subwords needs transformers."""
     model = pretrained.load(folder)
     config, symbols = model.config, model.symbols
-    kinds = pretrained.STACKS[config["model_type"]][1], WordOptions
+    kinds = STACKS[config["model_type"]][1], WordOptions
     defaults = {field.name: field.default for kind in kinds for field in fields(kind)}
     options = {name: config[name] for name, default in defaults.items() if config.get(name, default) != default}
     options["arch"] = config["model_type"]
     if "memory_storage" in config and config["model_type"] != "streaming_lstm_lm":  # which has no ring
         options["memory_storage"] = config["memory_storage"]
-    parameters = {f"{pretrained.PREFIX}{name}": value for name, value in model.named_parameters()}
+    parameters = {f"{PREFIX}{name}": value for name, value in model.named_parameters()}
     dictionary = as_dictionary(symbols or read_tokenizer(folder, config["vocab_size"])[1])
     names, more = (("dict.input.txt", "dict.label.txt"), ("--labels",)) if model.labels else (("dict.txt",), ())
     return ReadModel(Imported(options, parameters), dict.fromkeys(names, dictionary), (*LANGUAGE_MODEL, *more), {})
@@ -105,7 +105,7 @@ def read_translation_model(folder: str) -> ReadModel:
     """A translation model in a folder, by transformers."""
     from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
 
-    pretrained.weights(folder)
+    weights(folder)
     with reading(os.path.join(folder, "config.json")):
         config = FeedbackDecoderConfig.from_pretrained(folder)
     with reading(folder), quiet_transformers():
@@ -113,7 +113,7 @@ def read_translation_model(folder: str) -> ReadModel:
             folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
         )
     misfits = [name[0] if isinstance(name, (list, tuple)) else name for names in found.values() for name in names]
-    pretrained.check_misfits(folder, misfits)
+    check_misfits(folder, misfits)
     # All options: the architecture's defaults are not the configuration's.
     names = (*config.option_defaults(), "share_all_embeddings", "decoder_learned_pos", "max_target_positions")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
@@ -147,7 +147,7 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
-    translates = pretrained.read_json(folder, "config.json").get("is_encoder_decoder")
+    translates = read_json(folder, "config.json").get("is_encoder_decoder")
     model = (read_translation_model if translates else read_language_model)(folder)
     options, parameters = model.imported.options, model.imported.parameters
     dictionaries = model.dictionaries.values()
@@ -172,9 +172,12 @@ def checkpoint_of(path: str) -> str:
     folder = pretrained.find(path)
     if folder == path:
         return path
+    from fb_fairseq import patches  # noqa: F401  before fairseq is used
+
+    # isort: split
     from fairseq import __version__ as version
 
-    made = cache_folder() / f"{path}-{checksum_of(pretrained.weights(folder)[0])}-{version}"
+    made = cache_folder() / f"{path}-{checksum_of(weights(folder)[0])}-{version}"
     made.mkdir(parents=True, exist_ok=True)
     out = str(made / "model.pt")
     if not os.path.exists(out):

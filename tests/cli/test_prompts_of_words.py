@@ -17,7 +17,7 @@ from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
 from fb_fairseq.commands.explore.reading import load_checkpoint as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.errors import UserError
-from fb_fairseq.pretrained.text import choices, encode, sample  # noqa: E402
+from fb_fairseq.pretrained.model import choices, encode, sample  # noqa: E402
 from tests.cli import parallel_text  # noqa: E402
 from tests.cli.checkpoints import interactive, load  # noqa: E402
 from tests.cli.fairseq_commands import options, run, train  # noqa: E402

@@ -6,7 +6,7 @@ import pytest
 
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import generate
-from fb_fairseq.pretrained.text import decoder, encode
+from fb_fairseq.pretrained.model import decoder, encode
 from tests.cli.conftest import write_byte_data
 from tests.cli.fairseq_commands import run, train
 

@@ -102,7 +102,7 @@ def test_any_bytes_are_decoded():
 def test_bytes_are_those_of_a_dictionary_of_preprocess_bytes():
     pytest.importorskip("fairseq")
     from fb_fairseq.commands.preprocess_bytes import byte_dictionary
-    from fb_fairseq.pretrained.text import encode
+    from fb_fairseq.pretrained.model import encode
 
     dictionary = byte_dictionary()
     tokenizer = build_tokenizer(dictionary.symbols)

@@ -1,6 +1,7 @@
 """The page: its parts, and the actions of its buttons."""
 
 import os
+import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,11 +10,12 @@ import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.explore.pictures import STYLE
-from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, Vocabulary, check_length
+from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, check_length
 from fb_fairseq.errors import UserError
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
 EXAMPLE_WORDS = "the first of the two was not the last , and it is known that they have been there"
+DRAWN = 64  # elements of a group
 MANY = 40  # tokens that are generated with one click
 PAUSE = 0.06  # seconds between two of them, to watch
 EACH_HEAD, MEAN = "each head", "mean of heads"
@@ -105,8 +107,66 @@ class Explorer:
         ]
 
 
+def build_tracker_page(model: ExploredModel, most: int, text: str | None) -> gr.Blocks:
+    """The page of a model that keeps track of a product; see ``build_page``."""
+    explorer, elements = Explorer(model, most), model.vocabulary.symbols[UNK + 1 :]
+
+    def drawn(number: int) -> str:
+        return " ".join(random.choices(elements, k=int(number)))
+
+    with gr.Blocks(title=f"{model.kind}: {model.path}", analytics_enabled=False) as page:
+        reading, before = gr.State(None), gr.State([])
+        gr.HTML(facts(model))
+        info = f"Type some of its {len(elements)} elements, such as {elements[1]}, or draw some; then press Read."
+        box = gr.Textbox(text or drawn(DRAWN), lines=3, max_lines=6, label="Elements", info=info, elem_id="text")
+        with gr.Row():
+            read = gr.Button("Read", variant="primary", elem_id="read")
+            one = gr.Button("Change the element of this step", elem_id="change")
+            many = gr.Button("Draw", elem_id="draw")
+            number = gr.Slider(1, most, DRAWN, step=1, label="Number of elements to draw", elem_id="number")
+        products = gr.HTML(js_on_load=STEPS_IN_TEXT, container=True, padding=True, elem_id="products")
+        step = gr.Slider(1, 2, 1, step=1, label="Step", info="which step the picture below is of", elem_id="step")
+        attention = gr.HTML(container=True, padding=True, elem_id="attention")
+        gr.HTML(pictures.layer_weights(model), container=True, padding=True, elem_id="weights")
+
+        def read_text(text, last, at):
+            unknown = [word for word in text.split() if word not in elements]
+            if unknown or not text.split():
+                raise gr.Error(f"{' '.join(unknown[:1])}: give elements, such as {elements[1]}", print_exception=False)
+            found, earlier = explorer.read(text), last.products() if last else []
+            return [text, found, earlier, *show(found, earlier, at)]
+
+        def change(text, last, at):
+            words = text.split()
+            place = min(int(at), len(words)) - 1
+            words[place] = random.choice([element for element in elements if element != words[place]])
+            return read_text(" ".join(words), last, at)
+
+        def show(found, earlier, at):
+            at = max(1, min(int(at), len(found) - 1))
+            picture = pictures.attention_and_memory(found, at, True)
+            return [pictures.products(found, at, earlier), picture, gr.update(maximum=len(found) - 1, value=at)]
+
+        quiet = dict(show_progress="hidden", api_visibility="private")
+        shown = [products, attention, step]
+        everything = [box, reading, before, *shown]
+        gr.on([read.click, box.submit], read_text, [box, reading, step], everything, **quiet)
+        page.load(read_text, [box, reading, step], everything, **quiet)
+        one.click(change, [box, reading, step], everything, **quiet)
+        many.click(lambda number: read_text(drawn(number), None, 1), number, everything, **quiet)
+        step.input(show, [reading, before, step], shown, **quiet)
+
+        def show_clicked(found, earlier, event: gr.EventData):
+            return show(found, earlier, event.step)
+
+        products.click(show_clicked, [reading, before], shown, **quiet)
+    return page
+
+
 def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.Blocks:
     """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
+    if model.labels:
+        return build_tracker_page(model, most, text)
     explorer, unit, options = Explorer(model, most), model.vocabulary.unit, model.stack.options
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mix_KA(model))

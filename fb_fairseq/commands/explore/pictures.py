@@ -36,6 +36,9 @@ STYLE = """
 .ex-token:hover { outline: 1px solid var(--ex-muted); }
 .ex-token.ex-special { color: var(--ex-muted); font-size: .8em; padding: 2px 4px; margin-right: 3px;
   border: 1px dashed var(--ex-line); }
+.ex-token.ex-product { font-size: .8em; line-height: 1.35; text-align: center; margin: 0 4px 6px 0; }
+.ex-product.ex-wrong i { color: rgb(var(--ex-surprise)); font-weight: 700; }
+.ex-product.ex-changed i { background: rgb(var(--ex-attention) / .25); border-radius: 3px; }
 .ex-token.ex-selected { outline: 2px solid rgb(var(--ex-attention)); outline-offset: 0; }
 .ex-scale { display: inline-block; vertical-align: -1px; width: 90px; height: 10px; border-radius: 2px; margin: 0 5px;
   border: 1px solid var(--ex-line); }
@@ -115,6 +118,27 @@ def surprise(reading: Reading, step: int) -> str:
     )
     kind = " ex-words" if words else ""
     return f'<div class="ex">{title("Surprise", explanation)}<div class="ex-text{kind}">{"".join(parts)}</div></div>'
+
+
+def products(reading: Reading, step: int, before: Sequence[str]) -> str:
+    """The elements that a tracker has read, and below each its product so far. ``before``: the products of the text
+    that was read before; those that differ are marked."""
+    found, right = reading.products(), reading.right_products()
+    parts = []
+    for t, (product, expected) in enumerate(zip(found, right), 1):
+        element = reading.model.vocabulary.symbols[reading.tokens[t]]
+        wrong, changed = product != expected, t <= len(before) and product != before[t - 1]
+        classes = f"ex-token ex-product{' ex-wrong' * wrong}{' ex-changed' * changed}{' ex-selected' * (t == step)}"
+        below = f"<i>{product}</i>" + f"<br><s>{expected}</s>" * wrong
+        told = f"step {t} reads {element}: the product is {expected}, and the model says {product}"
+        parts.append(f'<span class="{classes}" data-step="{t}" title="{told}">{element}<br>{below}</span>')
+    mistakes = sum(product != expected for product, expected in zip(found, right))
+    explanation = (
+        f"Above: what the model reads, permutations as the images of 1, 2, …. Below: its product so far. <b>{mistakes} of "
+        f"{len(found):,} are wrong</b> (orange, with the right one below). Blue: other products than before the text was "
+        "changed. Click one to see that step."
+    )
+    return f'<div class="ex">{title("Product so far", explanation)}<div class="ex-text">{"".join(parts)}</div></div>'
 
 
 def bar(name: str, share: float, mark: float | None = None, follows: bool = False, tip: str = "") -> str:

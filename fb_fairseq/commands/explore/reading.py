@@ -13,15 +13,17 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from fb_fairseq import byte_codec, pretrained
+from fb_fairseq.commands.generate import check_no_data
 from fb_fairseq.commands.plot.models import CHOICE
 from fb_fairseq.errors import UserError
-from fb_fairseq.pretrained.text import EOS, NEVER_DRAWN, UNK, choices
-
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
+from fb_fairseq.pretrained.model import EOS, NEVER_DRAWN, UNK, choices
 
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
@@ -114,9 +116,10 @@ class ExploredModel:
     path: str  # the checkpoint or folder
     decoder: Any  # fairseq's side of the model, or that of ``fb_fairseq.pretrained``: its ``stack`` and output layer
     # embeddings [1, T, D] of tokens [1, T] of which the first has a position
-    embed: Callable[["Tensor", int], "Tensor"]
+    embed: Callable[[Tensor, int], Tensor]
     vocabulary: Vocabulary  # its symbols
     device: Any  # where it runs
+    labels: bool = False  # whether it says the product so far of the permutations that it reads
     # held while the stack is watched, which only one thread may do: windows of the browser have their own
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -130,7 +133,7 @@ class ExploredModel:
         """The papers' name of such a model."""
         return ARCHITECTURES[type(self.stack).__name__]
 
-    def log_probs(self, features_TD: "Tensor") -> "Tensor":
+    def log_probs(self, features_TD: Tensor) -> Tensor:
         """Log-probabilities [T, V] of the next token, of the stack's features."""
         if self.decoder.adaptive_softmax is not None:
             return self.decoder.adaptive_softmax.get_log_prob(features_TD[None], None)[0].float()
@@ -169,11 +172,8 @@ def load_checkpoint(path: str, data: str | None, cpu: bool) -> ExploredModel:
 
 def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of an export; see ``load``."""
-    import torch
-
-    from fb_fairseq.pretrained import load_alone
-
-    model, tokenizer = load_alone(path, data), None
+    check_no_data(path, data)
+    model, tokenizer = pretrained.load(path), None
     symbols = model.symbols
     if symbols is None:
         import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
@@ -181,7 +181,9 @@ def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
 
         tokenizer, symbols = read_tokenizer(path, model.config["vocab_size"])
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    return ExploredModel(path, model.to(device), model.embed, Vocabulary(symbols, tokenizer), device)
+    if model.labels and len({"".join(sorted(symbol)) for symbol in symbols[UNK + 1 :]}) != 1:
+        raise UserError(f"{path}: its labels are no permutations; use plot --position-accuracy")
+    return ExploredModel(path, model.to(device), model.embed, Vocabulary(symbols, tokenizer), device, model.labels)
 
 
 class Candidate(NamedTuple):
@@ -219,8 +221,6 @@ class Reading:
 
     def read(self, tokens: Sequence[int]) -> None:
         """Go on reading: the result is the same as if all of the text had been read at once."""
-        import torch
-
         stack = self.model.stack
         # Not more steps than the memory carries on: so it holds all that the block has added.
         block = max(1, min(BLOCK_STEPS, stack.carried_steps(stack.reaches())))
@@ -229,8 +229,6 @@ class Reading:
                 self._read_block(list(tokens[first : first + block]))
 
     def _read_block(self, tokens: list[int]) -> None:
-        import torch
-
         stack, T = self.model.stack, len(tokens)
         x_TBD = self.model.embed(torch.tensor([tokens], device=self.model.device), len(self)).transpose(0, 1)
         weights_LBHTS, after = stack.memory_attention(x_TBD, self._state)
@@ -253,10 +251,8 @@ class Reading:
         """The mean surprise of the text's tokens; None if it has none."""
         return sum(self.bits[1:]) / (len(self) - 1) if len(self) > 1 else None
 
-    def next_log_probs(self, step: int) -> "Tensor":
+    def next_log_probs(self, step: int) -> Tensor:
         """The log-probabilities [V] of the token after a step."""
-        import torch
-
         with torch.no_grad():
             return self.model.log_probs(self._features[step][None].to(self.model.device))[0].cpu()
 
@@ -277,22 +273,30 @@ class Reading:
 
     def draw(self, temperature: float, topk: int) -> int:
         """The next token, drawn as ``python -m fb_fairseq generate`` does."""
-        import torch
-
         probabilities, symbols = choices(self.next_log_probs(len(self) - 1), NEVER_DRAWN, temperature, topk)
         return int(symbols[torch.multinomial(probabilities, 1)[0]])
+
+    def products(self) -> list[str]:
+        """Of a model with labels: the product so far that it gives each step after the first."""
+        names = self.model.vocabulary.symbols
+        return [names[int(self.next_log_probs(step).argmax())] for step in range(1, len(self))]
+
+    def right_products(self) -> list[str]:
+        """The right products: of permutations, written as the images of 1, 2, …, the right one acts first."""
+        names = [self.model.vocabulary.symbols[token] for token in self.tokens[1:]]
+        return list(accumulate(names, lambda product, one: "".join(product[int(image) - 1] for image in one)))
 
     def seen(self, step: int) -> range:
         """The steps in the memory that a step attends to, oldest first."""
         return range(max(0, step - max(self.model.stack.reaches())), step)
 
-    def attention(self, step: int) -> "Tensor":
+    def attention(self, step: int) -> Tensor:
         """Attention of a step's layers and heads: weights [L, H, C] of the steps ``seen``.
 
         A head's weights sum to 1, but where persistent vectors take a part of its attention."""
         return self._attention[step][..., : len(self.seen(step))].flip(-1)
 
-    def persistent(self, step: int) -> Optional["Tensor"]:
+    def persistent(self, step: int) -> Tensor | None:
         """The share [L, H] of a step's attention that its layers and heads pay to persistent vectors. None if the model
         has none, or not in the same softmax."""
         options = self.model.stack.options
@@ -300,23 +304,19 @@ class Reading:
             return None
         return 1 - self._attention[step].sum(-1)
 
-    def memory(self, step: int) -> "Tensor":
+    def memory(self, step: int) -> Tensor:
         """The memory that a step attends to: vectors [K, C, D] of the steps ``seen``. K is 1, or the number of layers
         where each has a memory of its own."""
-        import torch
-
         seen = self.seen(step)
         return torch.stack(self._memory[seen.start : seen.stop], 1) if seen else self._memory[0][:, None][:, :0]
 
-    def added(self, step: int) -> "Tensor":
+    def added(self, step: int) -> Tensor:
         """The vectors [K, D] that a step adds to the memory."""
         return self._memory[step]
 
 
 def mix_KA(model: ExploredModel) -> list[list[float]]:
     """The weights of the embedding and of each layer's output in each memory, [K, L + 1]."""
-    import torch
-
     stack = model.stack
     with torch.no_grad():
         return stack.loop_weights(model.device, stack.reaches()).mix_KA.tolist()

@@ -49,6 +49,7 @@ from fb_fairseq.commands.plot.models import LoadedModel, check_split, load_corpu
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.pretrained import find
 
 PANELS = (
     *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
@@ -186,7 +187,7 @@ def named_path(argument: str) -> tuple[str, str]:
         argparse.ArgumentTypeError: the path does not exist."""
     name, _, path = ("", "", argument) if os.path.exists(argument) else argument.partition("=")
     path = path or name
-    if not os.path.exists(path):
+    if not os.path.exists(find(path)):
         raise argparse.ArgumentTypeError(f"{path}: no such file or folder")
     return without_math(name), path
 
@@ -277,12 +278,22 @@ def build_parser() -> CommandParser:
     return parser
 
 
+def file_of(path: str) -> str:
+    """A path, or that of a checkpoint of the model that comes with the package under this name."""
+    if path == find(path):
+        return path
+    from fb_fairseq.commands.import_transformers import checkpoint_of
+
+    return checkpoint_of(path)
+
+
 def name_all(args) -> None:
     """Of several paths of an option, those without a name are called by the path."""
     for option in PANELS:
         paths = getattr(args, option)
         if len(paths) > 1:
-            setattr(args, option, [(name or without_math(path), path) for name, path in paths])
+            paths = [(name or without_math(path), path) for name, path in paths]
+        setattr(args, option, [(name, file_of(path)) for name, path in paths])
 
 
 def check(parser: CommandParser, args) -> None:
@@ -313,8 +324,8 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)
-    name_all(args)
     with parser.one_line_errors(), no_log():
+        name_all(args)
         check_figure("--out", args.out, args.overwrite)
         drawn = make_panels(args)
         draw_figure(args.out, drawn, args.title)

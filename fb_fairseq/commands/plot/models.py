@@ -55,11 +55,10 @@ def load_model(option: str, path: str, data: str | None, cpu: bool = False) -> L
     from fairseq import checkpoint_utils
 
     import fb_fairseq.tasks  # noqa: F401  --user-dir does this in fairseq's commands
-    from fb_fairseq.commands.import_transformers import checkpoint_of
     from fb_fairseq.models.language_model import StreamingLanguageModel
 
     overrides = {} if data is None else {"data": data}
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint_of(path)], arg_overrides=overrides)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
     source = f"{option} {path}".strip()
     if not isinstance(model, StreamingLanguageModel):
         raise UserError(f"{source}: is not a language model of this package; give a checkpoint of {CHOICE}")
@@ -92,7 +91,7 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
 
 def text_of(args, loaded: LoadedModel) -> list[int]:
     """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first."""
-    from fb_fairseq.pretrained.text import encode
+    from fb_fairseq.pretrained.model import encode
 
     option, text = "--prompt", args.prompt
     if text is None:
