@@ -68,6 +68,7 @@ setup(
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
     package_data={
         "fb_fairseq": ["py.typed"],
+        "fb_fairseq.commands.explore": ["*.css", "*.js"],
         "fb_fairseq.ops.feedback.cpp": ["src/*"],  # compiled at first use
         "fb_fairseq.papers.values": ["*.json"],
         "fb_fairseq.pretrained": ["*/*"],

@@ -28,14 +28,14 @@ from fairseq.sequence_generator import SequenceGenerator
 from transformers import AutoModelForCausalLM
 
 from fb_fairseq.commands.export.command import export
-from fb_fairseq.commands.generate import load, reader
+from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary
-from fb_fairseq.pretrained.model import sample
+from fb_fairseq.pretrained.model import MANY, reader, sample
 from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
 from fb_fairseq.transformers.configuration import EOS, PAD
 
@@ -81,11 +81,11 @@ def models(args: argparse.Namespace):
         UserError: ``--path`` is no checkpoint of a model that can be exported.
     """
     if args.path:
-        model, task = load(args.path, args.data)
+        loaded = load_model("--path", args.path, args.data, cpu=True)
         with tempfile.TemporaryDirectory() as folder:
             export(args.path, os.path.join(folder, "model"), args.data, None, {})
             exported = AutoModelForCausalLM.from_pretrained(os.path.join(folder, "model")).eval()
-        return model, exported, task.target_dictionary
+        return loaded.model, exported, loaded.dictionary
     cfg, symbols = FeedbackTransformerLMConfig(**SIZES), dictionary(BYTES)
     task = argparse.Namespace(source_dictionary=symbols, target_dictionary=symbols)
     model = FeedbackTransformerLanguageModel.build_model(cfg, task).eval()
@@ -113,7 +113,7 @@ def cases(args: argparse.Namespace, batch_size: int, fairseq_model, hf_model, sy
         return [best["tokens"][-args.length - 1 : -1].tolist() for best, *_ in results]
 
     def with_command() -> list[list[int]]:
-        return [list(sample(reader(fairseq_model), prompts_BT[0, 1:].tolist(), args.length, 0, 1, False))]
+        return [list(sample(reader(fairseq_model.decoder, MANY), prompts_BT[0, 1:].tolist(), args.length, 0, 1, False))]
 
     functions: dict[str, Callable] = {HF: with_transformers, FAIRSEQ: with_fairseq}
     if batch_size == 1 and len(with_command()[0]) == args.length:  # (it ends at </s>)

@@ -64,40 +64,15 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def load(path: str, data: str | None):
-    """The model of a checkpoint in evaluation mode, and its task."""
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
-
-    # isort: split
-    from fairseq import checkpoint_utils
-    from fairseq.models import FairseqLanguageModel
-
-    import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
-    import fb_fairseq.tasks  # noqa: F401
-
-    overrides = {} if data is None else {"data": data}
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
-    if not isinstance(models[0], FairseqLanguageModel):
-        raise UserError(f"--path {path}: does not contain a language model; use fairseq-interactive for translation")
-    check_labels(path, getattr(task.args, "labels", False))
-    return models[0].eval(), task
-
-
 def check_no_data(path: str, data: str | None) -> None:
     """Check that ``--data`` is not given with a folder that has its own tokenizer."""
     if data is not None:
         raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
 
 
-def check_labels(path: str, labels: bool) -> None:
-    """Check that a model was trained on text."""
-    if labels:
-        raise UserError(f"--path {path}: was trained with --labels, and cannot generate text; use evaluate-labels")
-
-
-def load_reader(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[[int], "Tensor"], list[str]]:
-    """A function that reads a text token by token (see ``reader``), and the symbols of the model's dictionary. Of an
-    export or a model that comes with the package, without fairseq.
+def load(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[[int], "Tensor"], list[str]]:
+    """A function that reads a text token by token (see ``fb_fairseq.pretrained.model.reader``), and the symbols of the
+    model's dictionary. fairseq is needed for checkpoints only.
 
     Args:
         path: a checkpoint, a folder that was exported, or the name of a model that comes with the package.
@@ -107,34 +82,22 @@ def load_reader(path: str, data: str | None, cpu: bool, length: int) -> tuple[Ca
     import torch
 
     from fb_fairseq import pretrained
+    from fb_fairseq.pretrained.model import reader
 
-    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
     if os.path.isdir(pretrained.find(path)):
         check_no_data(path, data)
-        model = pretrained.load(path).to(device)
-        check_labels(path, model.labels)
-        if model.symbols is None:
-            raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
-        return model.reader(length), model.symbols
-    model, task = load(path, data)
-    return reader(model.to(device)), task.source_dictionary.symbols
+        model = pretrained.load(path).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        labels, symbols = model.labels, model.symbols
+    else:
+        from fb_fairseq.commands.plot.models import load_model
 
-
-def reader(model) -> Callable[[int], "Tensor"]:
-    """A function that reads one token after the other, and gives fairseq's model's log-probabilities [V] of the next
-    one."""
-    import torch
-
-    tokens, state = torch.zeros(1, 0, dtype=torch.long, device=next(model.parameters()).device), {}
-
-    @torch.no_grad()
-    def read(token: int) -> "Tensor":
-        nonlocal tokens
-        tokens = torch.cat([tokens, tokens.new_tensor([[token]])], 1)
-        out, extra = model.decoder(tokens, incremental_state=state)
-        return model.get_normalized_probs((out[:, -1:], extra), log_probs=True)[0, -1].float()
-
-    return read
+        loaded = load_model("--path", path, data, cpu)
+        labels, symbols, model = loaded.has_labels, loaded.dictionary.symbols, loaded.model.decoder
+    if labels:
+        raise UserError(f"--path {path}: gives labels, and cannot generate text; use explore, or evaluate-labels")
+    if symbols is None:
+        raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
+    return reader(model, length), symbols
 
 
 def check(args) -> None:
@@ -166,7 +129,7 @@ def main(argv=None) -> None:
 
         from fb_fairseq.pretrained.model import decoder, encode, of_bytes, sample
 
-        read, symbols = load_reader(args.path, args.data, args.cpu, args.length)
+        read, symbols = load(args.path, args.data, args.cpu, args.length)
         if args.seed is not None:
             torch.manual_seed(args.seed)
         else:

@@ -147,7 +147,7 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
-    translates = read_json(folder, "config.json").get("is_encoder_decoder")
+    translates = read_json(folder, "config.json").get("model_type") == "feedback_decoder"
     model = (read_translation_model if translates else read_language_model)(folder)
     options, parameters = model.imported.options, model.imported.parameters
     dictionaries = model.dictionaries.values()

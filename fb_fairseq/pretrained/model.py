@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -120,6 +121,7 @@ class LanguageModel(StackHolder):
     def __init__(self, config: dict[str, Any], symbols: list[str] | None = None):
         super().__init__()
         self.config, self.symbols, self.labels = config, symbols, bool(config.get("labels"))
+        self.memory_storage = config.get("memory_storage", "keys-values")
         stack, options = STACKS[config["model_type"]]
         self.hold(stack(_options(options, config)))
         width = self.stack.options.decoder_embed_dim
@@ -134,40 +136,19 @@ class LanguageModel(StackHolder):
             x_BTD = x_BTD + sinusoidal_positions(start, tokens.shape[1], x_BTD[0, 0])
         return x_BTD
 
-    def output(self, features: Tensor) -> Tensor:
-        """Logits; of an adaptive softmax log-probabilities."""
-        if self.adaptive_softmax is not None:
-            return self.adaptive_softmax.get_log_prob(features, None)
-        return self.output_projection(features)
-
     def forward(
         self, tokens_TB: Tensor, state: StreamState | None = None, start: int = 0
     ) -> tuple[Tensor, StreamState]:
-        """Logits [T, B, V] of the next tokens, or of the labels, and the state that continues these streams.
+        """Logits [T, B, V] of the next tokens or of the labels, or log-probabilities of an adaptive softmax; and the
+        state that continues these streams.
 
         Args:
             tokens_TB: T steps of B texts. Each begins with ``</s>``, token 2.
             state: the one after the steps before; None: these are the first ones.
             start: number of steps before; only models without relative positions look at it."""
         features_TBD, state = self.stack(self.embed(tokens_TB.t(), start).transpose(0, 1), state)
-        return self.output(features_TBD), state
-
-    def reader(self, steps: int) -> Callable[[int], Tensor]:
-        """A function that reads one token after the other, and gives the log-probabilities [V] of the next one. Its
-        memory has a constant size. ``steps``: how many it reads, about: for few, no step loop is compiled first."""
-        stack, device, position = copy(self.stack), self.embed_tokens.weight.device, 0
-        if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
-            stack.options = replace(stack.options, step_loop=TORCH)
-        ring = stack.new_ring()
-
-        @torch.no_grad()
-        def read(token: int) -> Tensor:
-            nonlocal position
-            x_BD = self.embed(torch.tensor([[token]], device=device), position)[:, 0]
-            position += 1
-            return self.output(stack.run_step(x_BD, ring)).float().log_softmax(-1)[0]
-
-        return read
+        softmax = self.output_projection or partial(log_probs, self)
+        return softmax(features_TBD), state
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, without the ``</s>`` before it."""
@@ -188,7 +169,7 @@ class LanguageModel(StackHolder):
         if seed is not None:
             torch.manual_seed(seed)
         tokens = self.encode(prompt)
-        new = sample(self.reader(length), tokens, length, temperature, topk, of_bytes(self.symbols))
+        new = sample(reader(self, length), tokens, length, temperature, topk, of_bytes(self.symbols))
         return self.decode([*tokens, *new])
 
 
@@ -201,6 +182,35 @@ def weights(path: str) -> list[str]:
     if missing:
         raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")
     return [os.path.join(path, name) for name in names]
+
+
+def log_probs(decoder: Any, features: Tensor) -> Tensor:
+    """Log-probabilities [B, T, V] of the next token. ``decoder``: a ``LanguageModel``, or fairseq's side of one."""
+    if decoder.adaptive_softmax is not None:
+        return decoder.adaptive_softmax.get_log_prob(features, None).float()
+    return decoder.output_projection(features).float().log_softmax(-1)
+
+
+def reader(decoder: Any, steps: int) -> Callable[[int], Tensor]:
+    """A function that reads one token after the other, and gives the log-probabilities [V] of the next one, with a
+    memory of constant size.
+
+    Args:
+        decoder: a ``LanguageModel``, or fairseq's side of one.
+        steps: how many tokens it reads, about: for few, no step loop is compiled first."""
+    stack, device, position = copy(decoder.stack), next(decoder.parameters()).device, 0
+    if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
+        stack.options = replace(stack.options, step_loop=TORCH)
+    ring = stack.new_ring(decoder.memory_storage)
+
+    @torch.no_grad()
+    def read(token: int) -> Tensor:
+        nonlocal position
+        x_BD = decoder.embed(torch.tensor([[token]], device=device), position)[:, 0]
+        position += 1
+        return log_probs(decoder, stack.run_step(x_BD, ring)[:, None])[0, 0]
+
+    return read
 
 
 def _options(kind: type, config: dict[str, Any]) -> Any:
@@ -238,8 +248,10 @@ def check_misfits(path: str, names: Collection[str]) -> None:
 def load_folder(path: str) -> LanguageModel:
     """See ``fb_fairseq.pretrained.load``."""
     config = read_json(path, "config.json")
-    if config.get("model_type") not in STACKS:
-        what = "is a translation model" if config.get("is_encoder_decoder") else "is no model of this package"
+    kind = config.get("model_type")
+    if kind not in STACKS:
+        is_other = kind != "feedback_decoder"
+        what = f"config.json: {kind} is not a model of this package" if is_other else "is a translation model"
         raise UserError(f"{path}: {what}; give a language model")
     files = weights(path)
     check_weights(path)

@@ -41,7 +41,7 @@ def test_evaluation_and_generation(trained, tmp_path):
     for command in (
         lambda data: eval_lm(data, path),
         lambda data: interactive(data, path, tmp_path, ["a b"], "--max-len-b", 4, "--beam", 1),
-        lambda data: generate.load(str(path), str(data)),
+        lambda data: generate.load(str(path), str(data), True, 9),
         lambda data: load_model("--path", str(path), str(data), True),
     ):
         command(own)

@@ -17,7 +17,7 @@ from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
 from fb_fairseq.commands.explore.reading import load_checkpoint as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.errors import UserError
-from fb_fairseq.pretrained.model import choices, encode, sample  # noqa: E402
+from fb_fairseq.pretrained.model import choices, encode, reader, sample  # noqa: E402
 from tests.cli import parallel_text  # noqa: E402
 from tests.cli.checkpoints import interactive, load  # noqa: E402
 from tests.cli.fairseq_commands import options, run, train  # noqa: E402
@@ -92,9 +92,8 @@ def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
         interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
     with pytest.raises(UserError, match="prompt.* </s> .*use python -m fb_fairseq generate"):
         hub(adaptive, word_data).sample(prompt, beam=1, max_len_b=9)
-    model, task = own_generate.load(str(adaptive), str(word_data))
-    tokens = encode(prompt, task.source_dictionary.symbols)
-    assert len(list(sample(own_generate.reader(model), tokens, 5, 0, 0, False))) == 5
+    read, symbols = own_generate.load(str(adaptive), str(word_data), True, 5)
+    assert len(list(sample(read, encode(prompt, symbols), 5, 0, 0, False))) == 5
 
 
 @pytest.mark.parametrize("prompt", ["w1 <pad> w2", "<pad> w1"])
@@ -163,7 +162,7 @@ def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_pa
     word = task.source_dictionary[9]
     expected = " ".join(["w1", *[word] * 4])
 
-    assert list(sample(own_generate.reader(model), [], 4, 0, 0, False)) == [9] * 4
+    assert list(sample(reader(model.decoder, 4), [], 4, 0, 0, False)) == [9] * 4
     more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)
     assert interactive(word_data, path, tmp_path, ["w1"], *more) == [expected]
     assert interactive(word_data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")

@@ -4,12 +4,12 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
-from fb_fairseq.commands.explore.pictures import STYLE
 from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, check_length
 from fb_fairseq.errors import UserError
 
@@ -19,17 +19,7 @@ DRAWN = 64  # elements of a group
 MANY = 40  # tokens that are generated with one click
 PAUSE = 0.06  # seconds between two of them, to watch
 EACH_HEAD, MEAN = "each head", "mean of heads"
-STEPS_IN_TEXT = """
-element.addEventListener('click', event => {
-  const token = event.target.closest('[data-step]');
-  if (token) trigger('click', {step: Number(token.dataset.step)});
-});
-watch('value', () => {
-  const token = element.querySelector('.ex-selected'), text = token.parentElement;
-  const above = token.offsetTop - text.scrollTop, below = above + token.offsetHeight - text.clientHeight;
-  if (above < 0) text.scrollTop += above - 4; else if (below > 0) text.scrollTop += below + 8;
-});
-"""
+STYLE, STEPS_IN_TEXT = (Path(__file__).with_name(name).read_text() for name in ("page.css", "steps.js"))
 SYSTEM_FONTS = (["system-ui", "-apple-system", "Segoe UI", "sans-serif"], ["ui-monospace", "Menlo", "monospace"])
 
 

@@ -23,7 +23,7 @@ from fb_fairseq import byte_codec, pretrained
 from fb_fairseq.commands.generate import check_no_data
 from fb_fairseq.commands.plot.models import CHOICE
 from fb_fairseq.errors import UserError
-from fb_fairseq.pretrained.model import EOS, NEVER_DRAWN, UNK, choices
+from fb_fairseq.pretrained.model import EOS, NEVER_DRAWN, UNK, choices, log_probs
 
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
@@ -135,9 +135,7 @@ class ExploredModel:
 
     def log_probs(self, features_TD: Tensor) -> Tensor:
         """Log-probabilities [T, V] of the next token, of the stack's features."""
-        if self.decoder.adaptive_softmax is not None:
-            return self.decoder.adaptive_softmax.get_log_prob(features_TD[None], None)[0].float()
-        return self.decoder.output_projection(features_TD).float().log_softmax(-1)
+        return log_probs(self.decoder, features_TD[None])[0]
 
 
 def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel:
