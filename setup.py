@@ -72,6 +72,7 @@ setup(
         "fb_fairseq.ops.feedback.cpp": ["src/*"],  # compiled at first use
         "fb_fairseq.papers.values": ["*.json"],
         "fb_fairseq.pretrained": ["*/*"],
+        "fb_fairseq.transformers": ["*.bib"],
     },
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.

@@ -157,32 +157,19 @@ def build_parser() -> CommandParser:
 
 def load_and_evaluate(args) -> Accuracy:
     """Evaluate the checkpoint on the data that the options name."""
-    from fairseq import checkpoint_utils
-
-    import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
-    import fb_fairseq.tasks  # noqa: F401
-    from fb_fairseq.commands.import_transformers import checkpoint_of
+    from fb_fairseq.commands.plot.models import load_model
 
     overrides = parse_literal(args.model_overrides)
     if not isinstance(overrides, dict):
         raise UserError(f"--model-overrides {args.model_overrides}: not a dictionary such as {{'attention_span': 900}}")
-    overrides["data"] = args.data
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [checkpoint_of(args.path)], arg_overrides=overrides
-    )
-    if not getattr(getattr(task, "args", None), "labels", False):  # other tasks do not have the option
+    loaded = load_model("--path", args.path, args.data, args.cpu, **overrides)
+    if not loaded.has_labels:
         raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
+    task = loaded.task
     task.load_dataset(args.gen_subset)
-    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-    return evaluate(
-        model.eval().to(device),
-        task.dataset(args.gen_subset).corpus,
-        task.source_dictionary.pad(),
-        args.streams,
-        args.context_sequences,
-        args.tokens_per_sample or task.args.tokens_per_sample,
-        device,
-    )
+    corpus, block = task.dataset(args.gen_subset).corpus, args.tokens_per_sample or task.args.tokens_per_sample
+    pad = loaded.dictionary.pad()
+    return evaluate(loaded.model, corpus, pad, args.streams, args.context_sequences, block, loaded.device)
 
 
 def main(argv=None) -> None:

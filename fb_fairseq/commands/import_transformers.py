@@ -8,8 +8,6 @@ beside it.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -22,14 +20,13 @@ from fb_fairseq.commands.imported import (
     build_checkpoint,
     check_dictionary_file,
     command_line,
-    quiet_transformers,
     write_dictionary,
 )
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
-from fb_fairseq.pretrained.model import COMPLETE, PREFIX, STACKS, check_misfits, read_json, weights
+from fb_fairseq.pretrained.model import COMPLETE, PREFIX, STACKS, read_json, read_weights, reading
 from fb_fairseq.tensor_files import WRITER, save_file
 
 NAME = "import-transformers"
@@ -42,18 +39,6 @@ class ReadModel(NamedTuple):
     dictionaries: dict[str, Any]  # by the names of their files; the source's first
     training: tuple[str, ...]  # its task and criterion, as arguments of fairseq-train
     task: dict[str, Any]  # further options of its task
-
-
-@contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Context of reading a file with transformers: whatever it raises becomes one line about this file."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except Exception as error:  # of json, tokenizers, safetensors, huggingface_hub, …
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
 
 
 def read_tokenizer(folder: str, symbols_of_model: int) -> tuple[Any, list[str]]:
@@ -103,25 +88,18 @@ def read_language_model(folder: str) -> ReadModel:
 
 def read_translation_model(folder: str) -> ReadModel:
     """A translation model in a folder, by transformers."""
-    from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
+    from fb_fairseq.transformers import FeedbackDecoderConfig
 
-    weights(folder)
     with reading(os.path.join(folder, "config.json")):
         config = FeedbackDecoderConfig.from_pretrained(folder)
-    with reading(folder), quiet_transformers():
-        model, found = FeedbackDecoderForConditionalGeneration.from_pretrained(
-            folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    misfits = [name[0] if isinstance(name, (list, tuple)) else name for names in found.values() for name in names]
-    check_misfits(folder, misfits)
+    parameters = read_weights(folder)
     # All options: the architecture's defaults are not the configuration's.
     names = (*config.option_defaults(), "share_all_embeddings", "decoder_learned_pos", "max_target_positions")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     options.update(arch=config.model_type, memory_storage=config.memory_storage)
     training = ("--task", "translation", "--criterion", "cross_entropy")
     languages = dict(source_lang=config.source_lang, target_lang=config.target_lang)
-    imported = Imported(options, dict(model.named_parameters()))
-    return ReadModel(imported, read_dictionaries(folder, config), training, languages)
+    return ReadModel(Imported(options, parameters), read_dictionaries(folder, config), training, languages)
 
 
 def read_dictionaries(folder: str, config) -> dict[str, Any]:
@@ -177,7 +155,7 @@ def checkpoint_of(path: str) -> str:
     # isort: split
     from fairseq import __version__ as version
 
-    made = cache_folder() / f"{path}-{checksum_of(weights(folder)[0])}-{version}"
+    made = cache_folder() / f"{path}-{checksum_of(os.path.join(folder, 'model.safetensors'))}-{version}"
     made.mkdir(parents=True, exist_ok=True)
     out = str(made / "model.pt")
     if not os.path.exists(out):

@@ -3,7 +3,8 @@
 import codecs
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, replace
 from functools import partial
@@ -173,15 +174,17 @@ class LanguageModel(StackHolder):
         return self.decode([*tokens, *new])
 
 
-def weights(path: str) -> list[str]:
-    """The files of a model's weights in a folder: ``model.safetensors``, or those of its index."""
+def read_weights(path: str) -> dict[str, Tensor]:
+    """The parameters in a folder, of ``model.safetensors`` or the files of its index, in single precision."""
     names = ["model.safetensors"]
     if os.path.isfile(os.path.join(path, f"{names[0]}.index.json")):
         names = sorted(set(read_json(path, f"{names[0]}.index.json")["weight_map"].values()))
     missing = [name for name in names if not os.path.isfile(os.path.join(path, name))]
     if missing:
         raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")
-    return [os.path.join(path, name) for name in names]
+    check_weights(path)
+    with reading(path):
+        return {name: x.float() for file in names for name, x in load_file(os.path.join(path, file)).items()}
 
 
 def log_probs(decoder: Any, features: Tensor) -> Tensor:
@@ -222,11 +225,20 @@ def read_json(path: str, name: str) -> dict[str, Any]:
     file = os.path.join(path, name)
     if not os.path.isfile(file):
         raise UserError(f"{path}: has no {name}; give {COMPLETE}")
+    with reading(file), open(file, encoding="utf-8") as opened:
+        return json.load(opened)
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Context of reading a file of a model: whatever it raises becomes one line about this file."""
     try:
-        with open(file, encoding="utf-8") as opened:
-            return json.load(opened)
-    except ValueError as error:
-        raise UserError(f"{file}: cannot be read ({error}); give {COMPLETE}") from None
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # of json, tokenizers, safetensors, huggingface_hub, …
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
 
 
 def _symbols(tokenizer: dict[str, Any]) -> list[str] | None:
@@ -237,14 +249,6 @@ def _symbols(tokenizer: dict[str, Any]) -> list[str] | None:
     return sorted(model["vocab"], key=model["vocab"].get) if model["type"] == "WordLevel" else None
 
 
-def check_misfits(path: str, names: Collection[str]) -> None:
-    """Check that no parameters are missing, in excess or of another shape. ``names``: those that are."""
-    if names:
-        raise UserError(
-            f"{path}: {', '.join(sorted(names)[:3])}: the weights are not those of config.json; give {COMPLETE}"
-        )
-
-
 def load_folder(path: str) -> LanguageModel:
     """See ``fb_fairseq.pretrained.load``."""
     config = read_json(path, "config.json")
@@ -253,15 +257,9 @@ def load_folder(path: str) -> LanguageModel:
         is_other = kind != "feedback_decoder"
         what = f"config.json: {kind} is not a model of this package" if is_other else "is a translation model"
         raise UserError(f"{path}: {what}; give a language model")
-    files = weights(path)
-    check_weights(path)
-    try:
+    found = {name.removeprefix(PREFIX): x for name, x in read_weights(path).items()}
+    with reading(path):
         model = LanguageModel(config, _symbols(read_json(path, "tokenizer.json")))
-        found = {name.removeprefix(PREFIX): x.float() for file in files for name, x in load_file(file).items()}
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except Exception as error:  # of json, safetensors, or options of another type
-        raise UserError(f"{path}: cannot be read ({str(error).partition(chr(10))[0]}); give {COMPLETE}") from None
     if model.symbols is not None and len(model.symbols) != config["vocab_size"]:
         raise UserError(
             f"{path}: its tokenizer has {len(model.symbols)} symbols, its model {config['vocab_size']}; give the "
@@ -269,7 +267,10 @@ def load_folder(path: str) -> LanguageModel:
         )
     expected = dict(model.named_parameters())
     misfits = {name for name, p in expected.items() if name not in found or found[name].shape != p.shape}
-    check_misfits(path, misfits | (found.keys() - model.state_dict().keys()))
+    misfits |= found.keys() - model.state_dict().keys()
+    if misfits:
+        names = ", ".join(sorted(misfits)[:3])
+        raise UserError(f"{path}: {names}: the weights are not those of config.json; give {COMPLETE}")
     for name, parameter in expected.items():
         parameter.data = found[name]
     return model.eval()

@@ -3,28 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
 
-FEEDBACK = """@article{fan2020feedback,
-  title = {Addressing Some Limitations of Transformers with Feedback Memory},
-  author = {Fan, Angela and Lavril, Thibaut and Grave, Edouard and Joulin, Armand and Sukhbaatar, Sainbayar},
-  journal = {arXiv preprint arXiv:2002.09402},
-  year = {2020}
-}"""
-ALL_ATTENTION = """@article{sukhbaatar2019augmenting,
-  title = {Augmenting Self-attention with Persistent Memory},
-  author = {Sukhbaatar, Sainbayar and Grave, Edouard and Lample, Guillaume and Jégou, Hervé and Joulin, Armand},
-  journal = {arXiv preprint arXiv:1907.01470},
-  year = {2019}
-}"""
-ADAPTIVE_SPAN = """@inproceedings{sukhbaatar2019adaptive,
-  title = {Adaptive Attention Span in Transformers},
-  author = {Sukhbaatar, Sainbayar and Grave, Edouard and Bojanowski, Piotr and Joulin, Armand},
-  booktitle = {Proceedings of the 57th Annual Meeting of the Association for Computational Linguistics},
-  year = {2019}
-}"""
+PAPERS = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8")
+FEEDBACK, ALL_ATTENTION, ADAPTIVE_SPAN = PAPERS.strip().split("\n\n")
 TARGET_FOLDER = "target"  # of a translation model's second tokenizer
 PROMPTS = {"bytes": "def main(", "words": "the meaning of", "subwords": "the meaning of"}
 READS = {

@@ -40,13 +40,15 @@ class LoadedModel(NamedTuple):
         return bool(getattr(self.task.args, "labels", False))  # other tasks do not have the option
 
 
-def load_model(option: str, path: str, data: str | None, cpu: bool = False) -> LoadedModel:
+def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:
     """Load a language model of this package.
 
     Args:
         option: the option that names the checkpoint; empty if none does.
+        path: the checkpoint, or the name of a model that comes with the package.
         data: folder with its dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU."""
+        cpu: use the CPU even if there is a GPU.
+        overrides: other values of options of its training."""
     import torch
 
     from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
@@ -55,10 +57,12 @@ def load_model(option: str, path: str, data: str | None, cpu: bool = False) -> L
     from fairseq import checkpoint_utils
 
     import fb_fairseq.tasks  # noqa: F401  --user-dir does this in fairseq's commands
+    from fb_fairseq.commands.import_transformers import checkpoint_of
     from fb_fairseq.models.language_model import StreamingLanguageModel
 
-    overrides = {} if data is None else {"data": data}
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
+    overrides.update({} if data is None else {"data": data})
+    file = checkpoint_of(path)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([file], arg_overrides=overrides)
     source = f"{option} {path}".strip()
     if not isinstance(model, StreamingLanguageModel):
         raise UserError(f"{source}: is not a language model of this package; give a checkpoint of {CHOICE}")
