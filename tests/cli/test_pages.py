@@ -104,8 +104,11 @@ class Clone:
 def test_readme(commands, tmp_path):
     """In a folder with a text, where the package is installed."""
     pytest.importorskip("transformers")
-    (_, block), (_, in_python) = blocks("README.md")
+    (_, first), (_, block), (_, in_python) = blocks("README.md")
     clone = Clone(tmp_path, commands)
+    assert f"```text\n{clone.run('python', first).strip()}\n```" in (REPOSITORY / "README.md").read_text(
+        encoding="utf-8"
+    )
     assert "\ndef main(" in clone.run("bash", small(block))
     check_curve(tmp_path)
     assert clone.run("python", in_python).startswith("def main(")
