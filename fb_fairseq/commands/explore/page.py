@@ -15,7 +15,6 @@ from fb_fairseq.errors import UserError
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
 EXAMPLE_WORDS = "the first of the two was not the last , and it is known that they have been there"
-DRAWN = 64  # elements of a group
 MANY = 40  # tokens that are generated with one click
 PAUSE = 0.06  # seconds between two of them, to watch
 EACH_HEAD, MEAN = "each head", "mean of heads"
@@ -47,8 +46,8 @@ class Explorer:
     def __init__(self, model: ExploredModel, most: int):
         self.model, self.most = model, most
 
-    def read(self, text: str) -> Reading:
-        """Read a text.
+    def read(self, text: str, before: Reading | None = None) -> Reading:
+        """Read a text. ``before``: the one that was read before it.
 
         Raises:
             gr.Error: it is too long."""
@@ -65,8 +64,10 @@ class Explorer:
         """The text that was read."""
         return self.model.vocabulary.decode(reading.tokens[1:])
 
-    def generate(self, text: str, reading: Reading | None, number: int, temperature: float, topk: int) -> Iterator:
-        """Generate tokens one by one, after the text as it stands in the page.
+    def generate(
+        self, text: str, reading: Reading | None, number: int, step: int, temperature: float, topk: int
+    ) -> Iterator:
+        """Generate tokens one by one, after the text as it stands in the page. ``step``: the one that is shown.
 
         Yields:
             The reading after each token."""
@@ -97,67 +98,43 @@ class Explorer:
         ]
 
 
-def build_tracker_page(model: ExploredModel, most: int, text: str | None) -> gr.Blocks:
-    """The page of a model that keeps track of a product; see ``build_page``."""
-    explorer, elements = Explorer(model, most), model.vocabulary.symbols[UNK + 1 :]
+class Tracker(Explorer):
+    """The actions where the model keeps track of a product."""
 
-    def drawn(number: int) -> str:
-        return " ".join(random.choices(elements, k=int(number)))
+    def drawn(self, number: int, but: str = "") -> str:
+        """Random elements. ``but``: one that is not drawn."""
+        elements = [element for element in self.model.vocabulary.symbols[UNK + 1 :] if element != but]
+        return " ".join(random.choices(elements, k=number))
 
-    with gr.Blocks(title=f"{model.kind}: {model.path}", analytics_enabled=False) as page:
-        reading, before = gr.State(None), gr.State([])
-        gr.HTML(facts(model))
-        info = f"Type some of its {len(elements)} elements, such as {elements[1]}, or draw some; then press Read."
-        box = gr.Textbox(text or drawn(DRAWN), lines=3, max_lines=6, label="Elements", info=info, elem_id="text")
-        with gr.Row():
-            read = gr.Button("Read", variant="primary", elem_id="read")
-            one = gr.Button("Change the element of this step", elem_id="change")
-            many = gr.Button("Draw", elem_id="draw")
-            number = gr.Slider(1, most, DRAWN, step=1, label="Number of elements to draw", elem_id="number")
-        products = gr.HTML(js_on_load=STEPS_IN_TEXT, container=True, padding=True, elem_id="products")
-        step = gr.Slider(1, 2, 1, step=1, label="Step", info="which step the picture below is of", elem_id="step")
-        attention = gr.HTML(container=True, padding=True, elem_id="attention")
-        gr.HTML(pictures.layer_weights(model), container=True, padding=True, elem_id="weights")
+    def read(self, text: str, before: Reading | None = None) -> Reading:
+        unknown = [word for word in text.split() if word not in self.model.vocabulary.symbols[UNK + 1 :]]
+        if unknown:
+            raise gr.Error(f"{unknown[0]}: give elements, such as {self.drawn(1)}", print_exception=False)
+        reading = super().read(text)
+        reading.before = before.products() if before else []
+        return reading
 
-        def read_text(text, last, at):
-            unknown = [word for word in text.split() if word not in elements]
-            if unknown or not text.split():
-                raise gr.Error(f"{' '.join(unknown[:1])}: give elements, such as {elements[1]}", print_exception=False)
-            found, earlier = explorer.read(text), last.products() if last else []
-            return [text, found, earlier, *show(found, earlier, at)]
+    def generate(self, text: str, reading: Reading | None, number: int, step: int, *settings: float) -> Iterator:
+        """Draw elements: ``number`` of them, or a single one for the step."""
+        words = text.split()
+        if number > 1 or not words:
+            yield self.read(self.drawn(number))
+        else:
+            place = min(max(1, int(step)), len(words)) - 1
+            words[place] = self.drawn(1, but=words[place])
+            yield self.read(" ".join(words), reading)
 
-        def change(text, last, at):
-            words = text.split()
-            place = min(int(at), len(words)) - 1
-            words[place] = random.choice([element for element in elements if element != words[place]])
-            return read_text(" ".join(words), last, at)
-
-        def show(found, earlier, at):
-            at = max(1, min(int(at), len(found) - 1))
-            picture = pictures.attention_and_memory(found, at, True)
-            return [pictures.products(found, at, earlier), picture, gr.update(maximum=len(found) - 1, value=at)]
-
-        quiet = dict(show_progress="hidden", api_visibility="private")
-        shown = [products, attention, step]
-        everything = [box, reading, before, *shown]
-        gr.on([read.click, box.submit], read_text, [box, reading, step], everything, **quiet)
-        page.load(read_text, [box, reading, step], everything, **quiet)
-        one.click(change, [box, reading, step], everything, **quiet)
-        many.click(lambda number: read_text(drawn(number), None, 1), number, everything, **quiet)
-        step.input(show, [reading, before, step], shown, **quiet)
-
-        def show_clicked(found, earlier, event: gr.EventData):
-            return show(found, earlier, event.step)
-
-        products.click(show_clicked, [reading, before], shown, **quiet)
-    return page
+    def show(self, reading: Reading, step: int, *settings: Any) -> list[Any]:
+        pictured = super().show(reading, step, *settings)
+        return [pictures.products(reading, min(int(step), len(reading) - 1)), *pictured[1:]]
 
 
 def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.Blocks:
     """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
-    if model.labels:
-        return build_tracker_page(model, most, text)
-    explorer, unit, options = Explorer(model, most), model.vocabulary.unit, model.stack.options
+    explorer = (Tracker if model.labels else Explorer)(model, most)
+    unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.labels
+    if text is None:
+        text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mix_KA(model))
     with gr.Blocks(title=f"{model.kind}: {model.path}", analytics_enabled=False) as page:
@@ -166,7 +143,7 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
         with gr.Row(equal_height=True):
             with gr.Column(scale=7):
                 box = gr.Textbox(
-                    example(model.vocabulary) if text is None else text,
+                    text,
                     lines=4,
                     max_lines=9,
                     label="Text",
@@ -175,10 +152,10 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
                 )
                 with gr.Row():
                     read = gr.Button("Read", variant="primary", elem_id="read", min_width=90)
-                    one = gr.Button(f"Next {unit}", elem_id="one", min_width=90)
-                    many = gr.Button(f"Generate {MANY}", elem_id="many", min_width=90)
-                    stop = gr.Button("Stop", elem_id="stop", min_width=90)
-            with gr.Column(scale=4):
+                    one = gr.Button(f"Next {unit}" if is_text else "Change this step", elem_id="one", min_width=90)
+                    many = gr.Button(f"{'Generate' if is_text else 'Draw'} {MANY}", elem_id="many", min_width=90)
+                    stop = gr.Button("Stop", elem_id="stop", min_width=90, visible=is_text)
+            with gr.Column(scale=4, visible=is_text):
                 temperature = gr.Slider(
                     0, 2, 0.8, step=0.05, label="Temperature", info=f"0: always the likeliest {unit}; 1: as it is"
                 )
@@ -195,7 +172,7 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
                 list(range(1, memories + 1)), value=1, label="Memory of layer", visible=memories > 1, min_width=110
             )
         with gr.Row():
-            with gr.Column(scale=4, min_width=330):
+            with gr.Column(scale=4, min_width=330, visible=is_text):
                 following = gr.HTML(container=True, padding=True, elem_id="next")
                 gr.HTML(pictures.layer_weights(model), container=True, padding=True, elem_id="weights")
             with gr.Column(scale=9, min_width=600):
@@ -204,13 +181,14 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
         settings = [temperature, topk, heads, memory]
         shown = [surprise, following, attention, step]
 
-        def read_text(text, *values):
-            found = explorer.read(text)
+        def read_text(text, before, *values):
+            found = explorer.read(text, before)
             return [found, *explorer.show(found, len(found) - 1, *values)]
 
-        def generate(text, before, number, *values):
-            for found in explorer.generate(text, before, number, *values[:2]):
-                yield [found, explorer.text_of(found), *explorer.show(found, len(found) - 1, *values)]
+        def generate(text, before, number, at, *values):
+            for found in explorer.generate(text, before, number, at, *values[:2]):
+                at = len(found) - 1 if is_text else at
+                yield [found, explorer.text_of(found), *explorer.show(found, at, *values)]
 
         def show(found, at, *values):
             return explorer.show(found, at, *values)
@@ -219,10 +197,10 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
             return explorer.show(found, event.step, temperature, topk, heads, memory)
 
         quiet = dict(show_progress="hidden", api_visibility="private")
-        gr.on([read.click, box.submit], read_text, [box, *settings], [reading, *shown], **quiet)
-        page.load(read_text, [box, *settings], [reading, *shown], **quiet)
+        gr.on([read.click, box.submit], read_text, [box, reading, *settings], [reading, *shown], **quiet)
+        page.load(read_text, [box, reading, *settings], [reading, *shown], **quiet)
         runs = [
-            button.click(generate, [box, reading, gr.State(number), *settings], [reading, box, *shown], **quiet)
+            button.click(generate, [box, reading, gr.State(number), step, *settings], [reading, box, *shown], **quiet)
             for button, number in ((one, 1), (many, MANY))
         ]
         stop.click(None, cancels=runs)

@@ -61,10 +61,10 @@ def surprise(reading: Reading, step: int) -> str:
     return f'<div class="ex">{title("Surprise", explanation)}<div class="ex-text{kind}">{"".join(parts)}</div></div>'
 
 
-def products(reading: Reading, step: int, before: Sequence[str]) -> str:
-    """The elements that a tracker has read, and below each its product so far. ``before``: the products of the text
-    that was read before; those that differ are marked."""
-    found, right = reading.products(), reading.right_products()
+def products(reading: Reading, step: int) -> str:
+    """The elements that a tracker has read, and below each its product so far. Those are marked that differ from the
+    text before."""
+    found, right, before = reading.products(), reading.right_products(), reading.before
     parts = []
     for t, (product, expected) in enumerate(zip(found, right), 1):
         element = reading.model.vocabulary.symbols[reading.tokens[t]]

@@ -200,6 +200,7 @@ class Reading:
         self.tokens: list[int] = []  # those read, ``</s>`` first: a token for each step
         # the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0
         self.bits: list[float] = []
+        self.before: list[str] = []  # of a tracker: the products in the text that was read before this one
         self._state = None
         self._features: list[Tensor] = []  # of each step, [D]
         self._attention: list[Tensor] = []  # [L, H, S] by distance
