@@ -10,7 +10,6 @@ dictionary, separated by spaces.
 
 import contextlib
 import logging
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -64,40 +63,22 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def check_no_data(path: str, data: str | None) -> None:
-    """Check that ``--data`` is not given with a folder that has its own tokenizer."""
-    if data is not None:
-        raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
-
-
 def load(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[[int], "Tensor"], list[str]]:
     """A function that reads a text token by token (see ``fb_fairseq.pretrained.model.reader``), and the symbols of the
-    model's dictionary. fairseq is needed for checkpoints only.
+    model's dictionary.
 
     Args:
-        path: a checkpoint, a folder that was exported, or the name of a model that comes with the package.
-        data: folder with a checkpoint's dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU.
+        path, data, cpu: see ``fb_fairseq.commands.plot.models.load_to_read``.
         length: number of tokens that are read, about."""
-    import torch
-
-    from fb_fairseq import pretrained
+    from fb_fairseq.commands.plot.models import load_to_read
     from fb_fairseq.pretrained.model import reader
 
-    if os.path.isdir(pretrained.find(path)):
-        check_no_data(path, data)
-        model = pretrained.load(path).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-        labels, symbols = model.labels, model.symbols
-    else:
-        from fb_fairseq.commands.plot.models import load_model
-
-        loaded = load_model("--path", path, data, cpu)
-        labels, symbols, model = loaded.has_labels, loaded.dictionary.symbols, loaded.model.decoder
-    if labels:
+    model = load_to_read("--path", path, data, cpu)
+    if model.labels:
         raise UserError(f"--path {path}: gives labels, and cannot generate text; use explore, or evaluate-labels")
-    if symbols is None:
+    if model.symbols is None:
         raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
-    return reader(model, length), symbols
+    return reader(model.decoder, length), model.symbols
 
 
 def check(args) -> None:

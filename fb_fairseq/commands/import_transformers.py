@@ -18,16 +18,13 @@ from fb_fairseq.commands.imported import (
     LANGUAGE_MODEL,
     Imported,
     build_checkpoint,
-    check_dictionary_file,
-    command_line,
-    write_dictionary,
+    write_checkpoint,
 )
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
 from fb_fairseq.pretrained.model import COMPLETE, PREFIX, STACKS, read_json, read_weights, reading
-from fb_fairseq.tensor_files import WRITER, save_file
 
 NAME = "import-transformers"
 
@@ -127,21 +124,12 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
     translates = read_json(folder, "config.json").get("model_type") == "feedback_decoder"
     model = (read_translation_model if translates else read_language_model)(folder)
-    options, parameters = model.imported.options, model.imported.parameters
-    dictionaries = model.dictionaries.values()
-    checkpoint = build_checkpoint(folder, model.imported, *dictionaries, training=model.training, remedy=COMPLETE)
-    beside = os.path.dirname(os.path.abspath(out))
-    checkpoint["cfg"]["task"].update(data=beside, **model.task)
-    paths = {os.path.join(beside, name): dictionary for name, dictionary in model.dictionaries.items()}
-    for path, dictionary in paths.items():
-        check_dictionary_file(dictionary, path)
-    save_file({WRITER: NAME, **checkpoint}, out)
-    for path, dictionary in paths.items():
-        write_dictionary(dictionary, path)
-    number = sum(parameter.numel() for parameter in parameters.values())
-    lines = [f"{out}: {number:,} parameters, {' '.join(model.training[:2])} {' '.join(command_line(options))}"]
-    how = "for fairseq-preprocess --srcdict or --tgtdict"
-    return lines + [f"{path}: its dictionary, {len(one)} symbols, {how}" for path, one in paths.items()]
+    dictionaries = model.dictionaries
+    checkpoint = build_checkpoint(
+        folder, model.imported, *dictionaries.values(), training=model.training, remedy=COMPLETE
+    )
+    checkpoint["cfg"]["task"].update(data=os.path.dirname(os.path.abspath(out)), **model.task)
+    return write_checkpoint(NAME, out, checkpoint, model.imported, dictionaries, model.training)
 
 
 def checkpoint_of(path: str) -> str:

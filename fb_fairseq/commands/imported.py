@@ -5,13 +5,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
-from fb_fairseq.tensor_files import NEW_TRAINING
+from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, save_file
 
 LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 
@@ -142,3 +143,30 @@ def write_dictionary(dictionary, path: str) -> None:
         special = dictionary.nspecial
         for symbol, count in zip(dictionary.symbols[special:], dictionary.count[special:]):
             file.write(f"{symbol} {count}\n")
+
+
+def write_checkpoint(
+    name: str,
+    out: str,
+    checkpoint: dict[str, object],
+    imported: Imported,
+    dictionaries: dict[str, Any],
+    training: Sequence[str] = LANGUAGE_MODEL,
+) -> list[str]:
+    """Write a checkpoint, and its dictionaries beside it. Returns lines that say what was written.
+
+    Args:
+        name: of the command.
+        dictionaries: by the names of their files.
+        training: see ``build_checkpoint``."""
+    beside = os.path.dirname(os.path.abspath(out))
+    paths = {os.path.join(beside, file): dictionary for file, dictionary in dictionaries.items()}
+    for path, dictionary in paths.items():
+        check_dictionary_file(dictionary, path)
+    save_file({WRITER: name, **checkpoint}, out)
+    for path, dictionary in paths.items():
+        write_dictionary(dictionary, path)
+    number = sum(parameter.numel() for parameter in imported.parameters.values())
+    lines = [f"{out}: {number:,} parameters, {' '.join([*training[:2], *command_line(imported.options)])}"]
+    how = "for fairseq-preprocess --srcdict or --tgtdict"
+    return lines + [f"{path}: its dictionary, {len(one)} symbols, {how}" for path, one in paths.items()]

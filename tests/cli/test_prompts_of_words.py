@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from fb_fairseq.commands import generate as own_generate  # noqa: E402
 from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
-from fb_fairseq.commands.explore.reading import load_checkpoint as load_explored  # noqa: E402
+from fb_fairseq.commands.explore.reading import load as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import choices, encode, reader, sample  # noqa: E402

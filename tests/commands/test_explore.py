@@ -37,7 +37,7 @@ def explored(model=FeedbackTransformerLanguageModel, **changes):
     built = build(model, **changes).eval()
     randomise(built)
     vocabulary = Vocabulary(dictionary().symbols)
-    return ExploredModel("a.pt", built.decoder, built.decoder.embed, vocabulary, torch.device("cpu")), built
+    return ExploredModel("a.pt", built.decoder, vocabulary, torch.device("cpu")), built
 
 
 def reading_of(model, tokens=TOKENS):

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq import byte_codec, pretrained
-from fb_fairseq.commands.generate import check_no_data
-from fb_fairseq.commands.plot.models import CHOICE
+from fb_fairseq.commands.plot.models import CHOICE, load_to_read
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import EOS, NEVER_DRAWN, UNK, choices, log_probs
 
@@ -114,9 +113,7 @@ class ExploredModel:
     """A language model with attention, in evaluation mode."""
 
     path: str  # the checkpoint or folder
-    decoder: Any  # fairseq's side of the model, or that of ``fb_fairseq.pretrained``: its ``stack`` and output layer
-    # embeddings [1, T, D] of tokens [1, T] of which the first has a position
-    embed: Callable[[Tensor, int], Tensor]
+    decoder: Any  # see ``fb_fairseq.commands.plot.models.ReadingModel``
     vocabulary: Vocabulary  # its symbols
     device: Any  # where it runs
     labels: bool = False  # whether it says the product so far of the permutations that it reads
@@ -146,42 +143,20 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel
             ``fb_fairseq.pretrained``.
         data: folder with a checkpoint's dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU."""
-    found = pretrained.find(path)
-    if not os.path.exists(found):
+    if not os.path.exists(pretrained.find(path)):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
-    model = load_exported(path, data, cpu) if os.path.isdir(found) else load_checkpoint(path, data, cpu)
-    if type(model.stack).__name__ not in ARCHITECTURES:
-        raise UserError(f"{path}: attends to nothing (an LSTM); give {CHOICE}")
-    return model
-
-
-def load_checkpoint(path: str, data: str | None, cpu: bool) -> ExploredModel:
-    """A model of a checkpoint; see ``load``."""
-    from fb_fairseq.commands.plot.models import load_model
-
-    loaded = load_model("", path, data, cpu)
-    if loaded.has_labels:
-        raise UserError(f"{path}: was trained with --labels, and predicts no text; use plot --position-accuracy")
-    line_ends = not getattr(loaded.task.args, "omit_eos", False)
-    vocabulary = Vocabulary(loaded.dictionary.symbols, line_ends=line_ends)
-    decoder = loaded.model.decoder
-    return ExploredModel(path, decoder, decoder.embed, vocabulary, loaded.device)
-
-
-def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
-    """A model of an export; see ``load``."""
-    check_no_data(path, data)
-    model, tokenizer = pretrained.load(path), None
-    symbols = model.symbols
+    model, tokenizer = load_to_read("", path, data, cpu), None
+    symbols, decoder = model.symbols, model.decoder
     if symbols is None:
         import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
         from fb_fairseq.commands.import_transformers import read_tokenizer
 
-        tokenizer, symbols = read_tokenizer(path, model.config["vocab_size"])
-    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        tokenizer, symbols = read_tokenizer(path, decoder.config["vocab_size"])
+    if type(decoder.stack).__name__ not in ARCHITECTURES:
+        raise UserError(f"{path}: attends to nothing (an LSTM); give {CHOICE}")
     if model.labels and len({"".join(sorted(symbol)) for symbol in symbols[UNK + 1 :]}) != 1:
-        raise UserError(f"{path}: its labels are no permutations; use plot --position-accuracy")
-    return ExploredModel(path, model.to(device), model.embed, Vocabulary(symbols, tokenizer), device, model.labels)
+        raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
+    return ExploredModel(path, decoder, Vocabulary(symbols, tokenizer, model.line_ends), model.device, model.labels)
 
 
 class Candidate(NamedTuple):
@@ -229,7 +204,7 @@ class Reading:
 
     def _read_block(self, tokens: list[int]) -> None:
         stack, T = self.model.stack, len(tokens)
-        x_TBD = self.model.embed(torch.tensor([tokens], device=self.model.device), len(self)).transpose(0, 1)
+        x_TBD = self.model.decoder.embed(torch.tensor([tokens], device=self.model.device), len(self)).transpose(0, 1)
         weights_LBHTS, after = stack.memory_attention(x_TBD, self._state)
         with stack.watching() as watched:  # by plain operations: no step loop has to be compiled first
             stack.run_block(x_TBD, self._state)

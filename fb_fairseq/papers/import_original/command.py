@@ -11,11 +11,11 @@ and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fa
 import os
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.imported import build_checkpoint, command_line, write_dictionary
+from fb_fairseq.commands.imported import build_checkpoint, write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_layers
-from fb_fairseq.tensor_files import WRITER, check_parameters, load_file, save_file, using
+from fb_fairseq.tensor_files import check_parameters, load_file, using
 
 NAME = "import-original"
 POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
@@ -50,12 +50,7 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, ove
         imported.update(import_embeddings(source, indices, len(dictionary)))
         source.check_all_taken()
         checkpoint = build_checkpoint(path, imported, dictionary, remedy=f"a complete checkpoint of {PROGRAMS}")
-    dictionary_path = os.path.join(os.path.dirname(os.path.abspath(out)), "dict.txt")
-    write_dictionary(dictionary, dictionary_path)
-    save_file({WRITER: NAME, **checkpoint}, out)
-    parameters = sum(tensor.numel() for tensor in imported.parameters.values())
-    print(f"{out}: {parameters:,} parameters, --task streaming_lm {' '.join(command_line(imported.options))}")
-    print(f"{dictionary_path}: its dictionary, {len(dictionary)} symbols, for fairseq-preprocess --srcdict")
+    print(*write_checkpoint(NAME, out, checkpoint, imported, {"dict.txt": dictionary}), sep="\n")
     if imported.options["adaptive_span"]:
         print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is assumed (--span-ramp).")
 
