@@ -22,7 +22,6 @@ import difflib
 import importlib
 import os
 import sys
-from typing import NamedTuple
 
 import fb_fairseq
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
@@ -37,43 +36,25 @@ NAME = fb_fairseq.__name__
 PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
 
 
-class Command(NamedTuple):
-    """An entry of the list of commands."""
-
-    module: str  # name of the module whose ``main(argv)`` runs the command
-    help: str  # one line for the list of commands
-
-
-COMMANDS = {
-    "quickstart": Command(
-        "fb_fairseq.papers.experiments.quickstart",
-        "train on real text, evaluate, generate and draw, in minutes on a CPU",
-    ),
-    "preprocess-bytes": Command("fb_fairseq.commands.preprocess_bytes", "binarise text as bytes"),
-    "synthetic-tasks": Command("fb_fairseq.papers.toy_tasks.common.command", "generate the data of toy tasks"),
-    "state-tracking": Command(
-        "fb_fairseq.papers.state_tracking.command", "track a state beside the recurrent models of today"
-    ),
-    "generate": Command("fb_fairseq.commands.generate", "continue a text, printed as it is generated"),
-    "evaluate-labels": Command("fb_fairseq.commands.evaluate_labels", "accuracy of a model trained with --labels"),
-    "average-checkpoints": Command("fb_fairseq.commands.average_checkpoints", "average the last checkpoints of a run"),
-    "import-original": Command(
-        "fb_fairseq.papers.import_original.command", "convert checkpoints of the papers' original code"
-    ),
-    "export": Command("fb_fairseq.commands.export.command", "write a model for Hugging Face transformers"),
-    "import-transformers": Command(
-        "fb_fairseq.commands.import_transformers", "convert a model of transformers to a checkpoint of fairseq"
-    ),
-    "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
-    "compare": Command("fb_fairseq.papers.compare", "results of recipes beside the papers' tables"),
-    "plot": Command(
-        "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
-    ),
-    "explore": Command("fb_fairseq.commands.explore.command", "look into a model in the browser"),
-    "benchmark": Command("fb_fairseq.papers.benchmark.command", "speed and memory of training and decoding"),
-    "recipe": Command("fb_fairseq.papers.runner.command", "run an experiment from its data to its figures"),
-    "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
-    "rl": Command("fb_fairseq.papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
+COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs it, and one line for the list
+    "quickstart": ("papers.experiments.quickstart", "train on real text, evaluate, generate and draw, in minutes"),
+    "preprocess-bytes": ("commands.preprocess_bytes", "binarise text as bytes"),
+    "synthetic-tasks": ("papers.toy_tasks.common.command", "generate the data of toy tasks"),
+    "state-tracking": ("papers.state_tracking.command", "track a state beside the recurrent models of today"),
+    "generate": ("commands.generate", "continue a text, printed as it is generated"),
+    "evaluate-labels": ("commands.evaluate_labels", "accuracy of a model trained with --labels"),
+    "average-checkpoints": ("commands.average_checkpoints", "average the last checkpoints of a run"),
+    "import-original": ("papers.import_original.command", "convert checkpoints of the papers' original code"),
+    "export": ("commands.export.command", "write a model for Hugging Face transformers"),
+    "import-transformers": ("commands.import_transformers", "convert a model of transformers to a fairseq checkpoint"),
+    "score": ("commands.score", "BLEU and ROUGE of generated text"),
+    "compare": ("papers.compare", "results of recipes beside the papers' tables"),
+    "plot": ("commands.plot.command", "learning curves, what models have learned, and what they attend to"),
+    "explore": ("commands.explore.command", "look into a model in the browser"),
+    "benchmark": ("papers.benchmark.command", "speed and memory of training and decoding"),
+    "recipe": ("papers.runner.command", "run an experiment from its data to its figures"),
+    "env": ("commands.env", "versions, devices, threads, and which step loop runs here and why"),
+    "rl": ("papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }
 
 
@@ -85,7 +66,7 @@ def usage() -> str:
             "usage: python -m fb_fairseq <command> [options]",
             "",
             "commands:",
-            *(f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items()),
+            *(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()),
             "",
             "fairseq's commands with this plugin loaded, without --user-dir:",
             f"  {', '.join(FAIRSEQ_COMMANDS)}",
@@ -142,7 +123,7 @@ def run(argv: list[str]) -> int | None:
         print(f"python -m fb_fairseq: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
         return STATUS
     try:
-        return importlib.import_module(COMMANDS[name].module).main(argv[1:])
+        return importlib.import_module(f"{NAME}.{COMMANDS[name][0]}").main(argv[1:])
     except ImportError as error:
         return without_package(name, error)
 

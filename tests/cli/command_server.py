@@ -266,8 +266,8 @@ def serve(path: str) -> None:
     from fb_fairseq.commands import main
     from tests.cli.quick_composition import quick_composition
 
-    for command in OWN.values():
-        importlib.import_module(command.module)
+    for module, _ in OWN.values():
+        importlib.import_module(f"fb_fairseq.{module}")
     programs[OWN_COMMANDS] = main
     quick_composition().__enter__()
     for kind, *choices in USUAL_CHOICES:

@@ -57,7 +57,7 @@ def captured_parser(function, *arguments):
 
 def own_parser(words):
     """The parser of one of this package's commands, or of its subcommand."""
-    parser = captured_parser(importlib.import_module(COMMANDS[words[0]].module).main, [])
+    parser = captured_parser(importlib.import_module(f"fb_fairseq.{COMMANDS[words[0]][0]}").main, [])
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return action.choices[words[1]]

@@ -102,7 +102,7 @@ def test_help_of_each_command(capsys, name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_main_of_each_module(capsys, monkeypatch, name):
     """``main`` takes a list of arguments, or the program's own."""
-    command = importlib.import_module(COMMANDS[name].module)
+    command = importlib.import_module(f"fb_fairseq.{COMMANDS[name][0]}")
     errors = []
     monkeypatch.setattr(sys, "argv", ["fb_fairseq", "--no-such-option"])
     for arguments in (["--no-such-option"],), ():
