@@ -12,7 +12,6 @@ import os
 from dataclasses import asdict, fields
 
 import torch
-import torch.nn.functional as F
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
@@ -141,14 +140,10 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     sizes = asdict(tagger.body.stack.options)
     model = FeedbackTransformerForCausalLM(FeedbackTransformerConfig(vocab_size=len(symbols), labels=True, **sizes))
     model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
-    words, output = model.decoder.embed_tokens.weight.detach(), model.decoder.output_projection
-    words[: len(SPECIAL)], words[len(SPECIAL) :] = tagger.embedding.weight[0].detach(), tagger.embedding.weight.detach()
-    output.load_state_dict(
-        {
-            name: F.pad(x, (0,) * (2 * x.dim() - 2) + (len(SPECIAL), 0), value=NEVER * (x.dim() == 1))
-            for name, x in tagger.classifier.state_dict().items()
-        }
-    )
+    words, output, new = model.decoder.embed_tokens.weight.data, model.decoder.output_projection, len(SPECIAL)
+    words[:new], words[new:] = tagger.embedding.weight.data[0], tagger.embedding.weight.data
+    output.weight.data[:new], output.weight.data[new:] = 0, tagger.classifier.weight.data
+    output.bias.data[:new], output.bias.data[new:] = NEVER, tagger.classifier.bias.data
     with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
         result = json.load(file)
     values = ((field.name, getattr(options, field.name), field.default) for field in fields(options))
@@ -180,15 +175,6 @@ def speed(args: argparse.Namespace, options: Options, device: torch.device) -> N
             json.dump({"hardware": training_hardware(), "steps_per_second": results}, file)
 
 
-def quiet() -> None:
-    """Without transformers' notes on kernels that are not installed and token indices that are not used."""
-    try:
-        from transformers.utils import logging
-    except ImportError:  # models of this project run without it
-        return
-    logging.set_verbosity_error()
-
-
 def main(argv=None) -> None:
     """Run ``python -m fb_fairseq state-tracking``."""
     parser = build_parser()
@@ -199,7 +185,8 @@ def main(argv=None) -> None:
             return
         options = Options(**{f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)})
         device = device_of(args.device)
-        quiet()
+        # transformers would tell of kernels that are not installed, and of token indices that are not used.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         if args.command == "speed":
             if args.out:
                 check_output_file("--out", args.out, b'{"hardware": ', overwrite=args.overwrite)
