@@ -65,7 +65,7 @@ class Explorer:
         return self.model.vocabulary.decode(reading.tokens[1:])
 
     def generate(
-        self, text: str, reading: Reading | None, number: int, step: int, temperature: float, topk: int
+        self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, step: int = 0
     ) -> Iterator:
         """Generate tokens one by one, after the text as it stands in the page. ``step``: the one that is shown.
 
@@ -114,7 +114,9 @@ class Tracker(Explorer):
         reading.before = before.products() if before else []
         return reading
 
-    def generate(self, text: str, reading: Reading | None, number: int, step: int, *settings: float) -> Iterator:
+    def generate(
+        self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, step: int = 0
+    ) -> Iterator:
         """Draw elements: ``number`` of them, or a single one for the step."""
         words = text.split()
         if number > 1 or not words:
@@ -186,7 +188,7 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
             return [found, *explorer.show(found, len(found) - 1, *values)]
 
         def generate(text, before, number, at, *values):
-            for found in explorer.generate(text, before, number, at, *values[:2]):
+            for found in explorer.generate(text, before, number, *values[:2], at):
                 at = len(found) - 1 if is_text else at
                 yield [found, explorer.text_of(found), *explorer.show(found, at, *values)]
 
