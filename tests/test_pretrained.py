@@ -1,11 +1,11 @@
 """Models that come with the package: the same in plain PyTorch, in transformers and in fairseq, as good as their cards
 say, and found by their names in every command."""
 
-import math
 import re
 import subprocess
 import sys
 import sysconfig
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import torch
 
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
+from fb_fairseq.commands.explore.reading import load
 from fb_fairseq.papers.state_tracking.problems import Sequences
 from fb_fairseq.pretrained.model import EOS, PAD, UNK, reader
 from tests.conftest import REPOSITORY
@@ -23,20 +24,18 @@ def card(name):
 
 
 @pytest.mark.parametrize("name", pretrained.NAMES)
+@torch.no_grad()
 def test_the_same_everywhere(name, tmp_path, monkeypatch):
     """At once and step by step, in blocks, in transformers, and as a checkpoint of fairseq."""
     model = pretrained.load(name)
     tokens_TB = torch.randint(UNK + 1, len(model.symbols), (40, 3))
     tokens_TB[0] = EOS
-    with torch.no_grad():
-        expected_TBV, _ = model(tokens_TB)
-        first, state = model(tokens_TB[:17])
-        parts = torch.cat([first, model(tokens_TB[17:], state, 17)[0]])
-    close = dict(rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(parts, expected_TBV, **close)
+    expected_TBV, _ = model(tokens_TB)
+    first, state = model(tokens_TB[:17])
+    close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+    close(torch.cat([first, model(tokens_TB[17:], state, 17)[0]]), expected_TBV)
     read = reader(model, steps=1)
-    found = torch.stack([read(token) for token in tokens_TB[:, 1].tolist()])
-    torch.testing.assert_close(found, expected_TBV[:, 1].log_softmax(-1), **close)
+    close(torch.stack([read(token) for token in tokens_TB[:, 1].tolist()]), expected_TBV[:, 1].log_softmax(-1))
     pytest.importorskip("transformers")
     import fb_fairseq.transformers  # noqa: F401
 
@@ -45,22 +44,20 @@ def test_the_same_everywhere(name, tmp_path, monkeypatch):
 
     theirs = AutoModelForCausalLM.from_pretrained(pretrained.folder(name))
     text = model.decode(tokens_TB[1:, 0].tolist()) if name == "a5" else "def f(é):\n\t"
-    ids = AutoTokenizer.from_pretrained(pretrained.folder(name))(text)["input_ids"]
-    assert ids == [EOS, *model.encode(text)]
-    with torch.no_grad():
-        torch.testing.assert_close(theirs(tokens_TB.t()).logits.transpose(0, 1), expected_TBV, **close)
+    tokenizer = AutoTokenizer.from_pretrained(pretrained.folder(name))
+    assert tokenizer(text)["input_ids"] == [EOS, *model.encode(text)]
+    close(theirs(tokens_TB.t()).logits.transpose(0, 1), expected_TBV)
     pytest.importorskip("fairseq")
-    from fb_fairseq.commands.import_transformers import checkpoint_of
     from fb_fairseq.commands.plot.models import load_model
 
     monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path))
-    loaded = load_model("", checkpoint_of(name), None, cpu=True)
+    for _ in range(2):
+        loaded = load_model("", name, None, cpu=True)
     assert loaded.dictionary.symbols == model.symbols and loaded.has_labels == (name == "a5")
-    with torch.no_grad():
-        torch.testing.assert_close(loaded.model(tokens_TB.t())[0].transpose(0, 1), expected_TBV, **close)
-    assert checkpoint_of(name) == checkpoint_of(name) and len(list(tmp_path.glob(f"{name}-*"))) == 1
+    close(loaded.model(tokens_TB.t())[0].transpose(0, 1), expected_TBV)
 
 
+@torch.no_grad()
 def test_bits_of_held_out_modules():
     """Those that the card names, in the library of this Python."""
     told = re.search(r"([\d.]+) bits per byte in the first 4,000 bytes of each of (.*?) \|", card("python"))
@@ -69,43 +66,34 @@ def test_bits_of_held_out_modules():
     assert len(modules) > 5
     texts = [torch.tensor([EOS, *(byte + UNK + 1 for byte in path.read_bytes()[:4000])]) for path in modules]
     tokens_TB = torch.nn.utils.rnn.pad_sequence(texts, padding_value=PAD)
-    with torch.no_grad():
-        logits_TBV, _ = pretrained.load("python")(tokens_TB[:-1])
+    logits_TBV, _ = pretrained.load("python")(tokens_TB[:-1])
     nats = torch.nn.functional.cross_entropy(logits_TBV.flatten(0, 1), tokens_TB[1:].flatten(), ignore_index=PAD)
-    assert nats.item() / math.log(2) == pytest.approx(float(told[1]), abs=0.15)  # (modules change between versions)
+    assert nats.item() / 0.6931 == pytest.approx(float(told[1]), abs=0.15)  # (modules change between versions)
 
 
+@torch.no_grad()
 def test_products_of_512_elements():
     """Of sequences that are drawn anew, in which every label counts."""
     assert "| test, 3,000 sequences of 512 | 100.00% without a mistake" in card("a5")
     inputs_BL, labels_BL = Sequences("word_problem", dict(group="A5"), seed=72).draw("test", 0, 512, 50)
-    with torch.no_grad():
-        logits_TBV, _ = pretrained.load("a5")(torch.cat([torch.full((1, 50), EOS), inputs_BL.t() + UNK + 1]))
+    logits_TBV, _ = pretrained.load("a5")(torch.cat([torch.full((1, 50), EOS), inputs_BL.t() + UNK + 1]))
     assert logits_TBV[1:].argmax(-1).equal(labels_BL.t() + UNK + 1)
 
 
-def test_sizes_and_names(tmp_path, monkeypatch):
+def test_sizes():
     for name, most in {"python": 2_000_000, "a5": 500_000}.items():
         assert sum(path.stat().st_size for path in Path(pretrained.folder(name)).iterdir()) < most
         assert "| seed, hardware, time |" in card(name) and "| command |" in card(name)
-    monkeypatch.chdir(tmp_path)
-    assert pretrained.find("python") == pretrained.folder("python")
-    (tmp_path / "python").write_text("a checkpoint")
-    assert pretrained.find("python") == "python"
 
 
 def test_the_page_of_a_tracker():
     """A change in the middle changes all later products."""
     page = pytest.importorskip("fb_fairseq.commands.explore.page")
-    from fb_fairseq.commands.explore.reading import load
-
     explorer = page.Tracker(load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
     (after,) = explorer.generate(explorer.text_of(before), before, 1, 1.0, 10, 21)
     shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
-    with pytest.raises(page.gr.Error, match="11111: give elements, such as"):
-        explorer.read("11111")
 
 
 PROGRAM = """
@@ -121,13 +109,11 @@ print(reading.products() == reading.right_products(), reading.right_products())
 
 
 def test_without_fairseq_and_transformers():
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("def main(") and "True ['21435', '12453', '24153']" in done.stdout, done.stderr
 
 
 def test_names_in_commands(tmp_path, capsys):
-    """A model with labels says what to do with it."""
     pytest.importorskip("fairseq")
     with pytest.raises(SystemExit):
         main(["generate", "--path", "a5", "--cpu"])
