@@ -32,8 +32,8 @@ def test_list_of_commands(capsys, arguments, status):
     assert main(arguments) == status
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: python -m fb_fairseq <command> [options]"
-    for name, command in COMMANDS.items():
-        assert any(line.split() == [name, *command.help.split()] for line in lines)
+    for name, (_, text) in COMMANDS.items():
+        assert any(line.split() == [name, *text.split()] for line in lines)
     assert f"  {', '.join(FAIRSEQ_COMMANDS)}" in lines
 
 
