@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 from fb_fairseq import pretrained
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.imported import (
-    LANGUAGE_MODEL,
-    Imported,
-    build_checkpoint,
-    write_checkpoint,
-)
+from fb_fairseq.commands.imported import LANGUAGE_MODEL, Imported, build_checkpoint, write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.modules.words import WordOptions
