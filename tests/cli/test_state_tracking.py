@@ -71,7 +71,7 @@ def test_commands_of_the_page(command):
 
 def test_a_model_of_ones_own(tmp_path):
     """The code of the page."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(code, {})
     try:
         options = ["--group", "parity", "--longest", "4", "--updates", "1", "--width", "16", "--tokens", "16"]
