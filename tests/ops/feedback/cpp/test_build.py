@@ -72,32 +72,25 @@ def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
     assert build().path != path
 
 
-def test_without_a_compiler(cache, monkeypatch, caplog):
-    monkeypatch.setenv("PATH", str(cache))
-    monkeypatch.delenv("CXX", raising=False)
-    caplog.set_level("INFO")
-    assert library.load().library is None and library.load().library is None
-    assert [m for m in caplog.messages if "no C++ compiler was found" in m] == caplog.messages
-
-
-def test_a_compiler_that_fails(cache, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    "variables,message",
+    [
+        ({"PATH": "{cache}", "CXX": ""}, "no C++ compiler was found"),
+        ({"CXX": "{compiler}"}, "failed: loop.cpp:1: error: no"),
+        ({"FB_FAIRSEQ_CACHE": "{compiler}"}, "FB_FAIRSEQ_CACHE"),
+    ],
+    ids=["no compiler", "one that fails", "a file as the folder"],
+)
+def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplog, variables, message):
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'loop.cpp:1: error: no' >&2\nexit 1\n")
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("CXX", str(compiler))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(cache=cache, compiler=compiler))
     caplog.set_level("INFO")
-    assert library.load().library is None
-    assert "failed: loop.cpp:1: error: no" in caplog.text and not [path for path in cache.rglob("*") if path.is_file()]
-
-
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, caplog):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "file"))
-    library.load.cache_clear()
-    caplog.set_level("INFO")
-    assert library.load().library is None
-    assert "FB_FAIRSEQ_CACHE" in caplog.text
-    library.load.cache_clear()
+    assert library.load().library is None and library.load().library is None
+    (line,) = caplog.messages
+    assert message in line and not [path for path in cache.rglob("*") if path.is_file()]
 
 
 TESTS = [pathlib.Path(__file__).with_name("test_loop.py"), REPOSITORY / "tests/modules/test_cpp_steps.py"]
