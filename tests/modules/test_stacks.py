@@ -300,6 +300,7 @@ def test_dropout_keeps_the_mean(stack):
         (dict(memory_composition="topmost"), ["--memory-composition topmost", "same-and-lower"]),
         (dict(memory_composition="layer:7"), ["--memory-composition layer:7", "layer:6"]),
         (dict(memory_composition="layer:x"), ["--memory-composition layer:x"]),
+        (dict(memory_composition="layer"), ["--memory-composition layer: ", "layer:0"]),
         (dict(memory_composition="average:2"), ["--memory-composition average:2"]),
         (dict(memory_projections="both"), ["--memory-projections both"]),
         (dict(activation_fn="sine"), ["--activation-fn sine", "relu"]),

@@ -1,6 +1,5 @@
 """Parallel passes: exact where they converge, and finished by an ordinary loop where they do not."""
 
-
 import pytest
 import torch
 
