@@ -181,9 +181,11 @@ def test_a_configuration_of_an_earlier_version():
 
 def test_options_of_configurations():
     """transformers' names are ours, or refused; so are misspelt ones."""
-    config = ft.FeedbackTransformerConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=3)
-    assert (config.decoder_embed_dim, config.decoder_ffn_embed_dim, config.decoder_layers) == (16, 24, 3)
-    assert config.intermediate_size == 24 and not config.tie_word_embeddings
+    sizes = dict(hidden_size=24, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4)
+    config = ft.FeedbackTransformerConfig(**sizes)
+    assert (config.decoder_embed_dim, config.decoder_ffn_embed_dim, config.decoder_layers) == (24, 32, 3)
+    assert config.decoder_attention_heads == 4 and {name: getattr(config, name) for name in sizes} == sizes
+    assert config.to_dict()["tie_word_embeddings"] is False
     assert ft.FeedbackTransformerConfig(share_decoder_input_output_embed=True, tie_word_embeddings=True)
     for kind in (ft.FeedbackTransformerConfig, ft.FeedbackDecoderConfig):
         with pytest.raises(UserError, match="tie_word_embeddings True: .* give share_decoder_input_output_em"):

@@ -240,14 +240,6 @@ def test_bad_input(tmp_path, ids):
         AutoModelForCausalLM.from_pretrained(tmp_path)
 
 
-def test_standard_names():
-    """Sizes can be asked for, and given, by transformers' names."""
-    config = ft.FeedbackTransformerConfig(hidden_size=24, num_hidden_layers=3, num_attention_heads=4)
-    assert (config.decoder_embed_dim, config.decoder_layers, config.decoder_attention_heads) == (24, 3, 4)
-    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (24, 3, 4)
-    assert "tie_word_embeddings" in config.to_dict() and not config.tie_word_embeddings
-
-
 @pytest.mark.slow
 def test_broken_torchaudio(tmp_path):
     """transformers works beside a torchaudio that was built for another torch."""
