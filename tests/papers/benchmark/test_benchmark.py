@@ -13,11 +13,7 @@ from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
 
 
-@pytest.fixture(autouse=True)
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("torch_threads")
 
 
 def results(capsys, *arguments):
@@ -99,19 +95,22 @@ def test_saved_bytes():
 
 
 @pytest.mark.parametrize(
-    "arguments,message",
+    "words,message",
     [
-        (["decode", "--heads", "3"], "--heads 3: does not divide --embed-dim 256"),
-        (["span", "--span", "0"], "--span 0: give 1 or more"),
-        (["decode", "--device", "foo"], "--device foo: unknown"),
-        (["decode", "--device", "cuda"], "--device cuda: torch finds no GPU"),
+        ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
+        ("span --span 0", "--span 0: give 1 or more"),
+        ("decode --device foo", "--device foo: unknown"),
+        ("decode --device cuda", "--device cuda: torch finds no GPU"),
+        ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference', 'torch'"),
+        ("bptt --tokens 100", "--tokens 100: is not a multiple of --blocks 32; give one that is"),
+        ("bptt --blocks 32 0", "--blocks 0: give 1 or more"),
+        ("bptt --out figure.foo", "--out figure.foo: give a name that ends with .png, .pdf or .svg"),
+        ("bptt --batch-size 3", "unrecognized arguments: --batch-size 3"),
     ],
 )
-def test_bad_input(capsys, monkeypatch, arguments, message):
+def test_bad_input(refused, monkeypatch, words, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert message in refused(main, words.split())
 
 
 def test_only_some_loops(capsys):
@@ -121,7 +120,3 @@ def test_only_some_loops(capsys):
     printed = capsys.readouterr().out
     assert "Gradients are not checked" in printed and "cpp" not in printed
     assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:2] == ["torch", "transformer"]
-    with pytest.raises(SystemExit):
-        main(["train", *sizes, "--only", "faster"])
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "--only 'faster': not measured on cpu; choose from 'reference', 'torch'" in error
