@@ -40,18 +40,13 @@ COLUMNS = {
         BYTES,
         ["feedback_transformer_lm_enwik8", "relative_transformer_lm_enwik8", "feedback_transformer_lm_text8"],
     ),
-    "WikiText-103 small": (
-        WORDS,
-        ["feedback_transformer_lm_wikitext103_small", "relative_transformer_lm_wikitext103_small"],
-    ),
-    "WikiText-103 large": (
-        WORDS,
-        ["feedback_transformer_lm_wikitext103_large", "relative_transformer_lm_wikitext103_large"],
-    ),
-    "WikiText-103 large, span 2048": (
-        WORDS,
-        ["feedback_transformer_lm_wikitext103_large_span2048", "relative_transformer_lm_wikitext103_large_span2048"],
-    ),
+    **{
+        f"WikiText-103 {size}": (
+            WORDS,
+            [f"{kind}_transformer_lm_wikitext103_{name}" for kind in ("feedback", "relative")],
+        )
+        for size, name in (("small", "small"), ("large", "large"), ("large, span 2048", "large_span2048"))
+    },
     "characters, small": (BYTES, ["all_attention_lm_char_small"]),
     "characters, large": (BYTES, ["all_attention_lm_char_large"]),
     "WikiText-103": (WORDS, ["all_attention_lm_wikitext103"]),
@@ -78,18 +73,15 @@ def test_all_columns_have_architectures():
     assert set(COLUMNS) == {*TABLE_9, *SECTION_5}
 
 
-@pytest.mark.parametrize("arch,column", ARCHITECTURES)
-def test_values_are_the_papers(arch, column):
-    args, paper = resolve(arch), {**TABLE_9, **SECTION_5}[column]
+def check_model(args, column):
+    """Compare a model's options with a column of the papers."""
+    paper = {**TABLE_9, **SECTION_5}[column]
     for name, option in OPTIONS.items():
         if paper.get(name) is not None:
             assert getattr(args, option, False) == paper[name], option
     assert not getattr(args, "dropout", 0)
-    assert (
-        getattr(args, "embedding_dropout", 0)
-        == getattr(args, "output_dropout", 0)
-        == (paper.get("embedding_dropout") or 0)
-    )
+    dropouts = {getattr(args, name, 0) for name in ("embedding_dropout", "output_dropout")}
+    assert dropouts == {paper.get("embedding_dropout") or 0}
     if "ffn" in paper:
         assert args.activation_dropout == paper["dropout"]
         head = getattr(args, "decoder_head_dim", 0) or args.decoder_embed_dim // args.decoder_attention_heads
@@ -97,6 +89,11 @@ def test_values_are_the_papers(arch, column):
     pre_norm = column in TABLE_9  # v3 §7.6; the all-attention paper's models are post-norm (Eq. 6)
     assert getattr(args, "decoder_normalize_before", False) == pre_norm
     assert getattr(args, "adaptive_span", False) == (paper.get("adaptive_span", True))
+
+
+@pytest.mark.parametrize("arch,column", ARCHITECTURES)
+def test_values_are_the_papers(arch, column):
+    check_model(resolve(arch), column)
 
 
 # Architectures that are in no column: number of symbols, and of parameters in millions.
