@@ -8,12 +8,14 @@ from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends
 from tests.streams.fairseq.indexed import EOS, Items, corpus
 
 LINES = Items(torch.tensor(line) for line in ([5, 6, EOS], [EOS], [EOS], [7, EOS], [8, 9, 10, EOS], [EOS]))
+EMPTY = corpus([3, 0, 4, 0]).dataset
 
 
-@pytest.mark.parametrize("omit_eos", [False, True])
-def test_every_slice(omit_eos):
-    text = Corpus(LINES, EOS, omit_eos)
-    tokens = torch.cat(list(LINES)).tolist()
+@pytest.mark.parametrize("lines,omit_eos", [(LINES, False), (LINES, True), (EMPTY, False)])
+def test_every_slice(lines, omit_eos):
+    """Of one sequence after </s>."""
+    text = Corpus(lines, EOS, omit_eos)
+    tokens = torch.cat(list(lines)).tolist()
     if omit_eos:
         tokens = [token for token in tokens if token != EOS]
     assert len(text) == len(tokens)
@@ -28,17 +30,6 @@ def test_lines_must_end():
         check_ends("data", Items([torch.tensor([5, EOS]), torch.tensor([5, 6])]), EOS)
     with pytest.raises(UserError, match="data: has no tokens but </s>"):
         check_ends("data", Items([torch.tensor([EOS])]), EOS)
-
-
-@pytest.mark.parametrize("sizes", [[7], [3, 0, 4, 0], [1] * 7])
-def test_corpus_is_one_sequence_after_eos(sizes):
-    text = corpus(sizes)
-    assert len(text) == 7
-    assert text[-1:7].tolist() == [EOS] + list(range(10, 17))
-    for start in range(-1, 8):
-        for stop in range(max(start, 0), 8):
-            expected = ([EOS] if start < 0 else []) + list(range(10 + max(start, 0), 10 + stop))
-            assert text[start:stop].tolist() == expected
 
 
 def test_fingerprint_tells_texts_apart():
