@@ -5,9 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.feedback.cuda_graphs import steps
 from tests.models.decoders import PAD, batch, build
-from tests.ops.recorded_graph import capture_on_cpu
 
 OPTIONS = [
     dict(),
@@ -154,8 +152,9 @@ def test_hypotheses_share_their_sentence(changes):
 
 @pytest.mark.parametrize("projections,share", [("shared", 0.5), ("per-layer", 1 / 6)])
 def test_vector_storage(projections, share):
-    """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer."""
-    found = {}
+    """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer. The state grows
+    with the sentence, and no sooner."""
+    found, first = {}, 0
     source, target = batch([5, 7, 2]), batch([70, 70, 70])
     for storage in ("keys-values", "vectors"):
         torch.manual_seed(0)
@@ -165,26 +164,13 @@ def test_vector_storage(projections, share):
             full = model.decoder(target, encoder_out=encoder_out)[0]
             for t in range(1, 71):
                 steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
+                first = model.decoder.state_bytes(state) if t == 1 else first
                 if t == 30:
                     model.decoder.reorder_incremental_state(state, torch.tensor([0, 1, 2]))
         torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-5, rtol=1e-5)
         found[storage] = model.decoder.state_bytes(state)
+        assert found[storage] == 2 * first, "128 slots, and 64"
     assert found["vectors"] == share * found["keys-values"]
-
-
-def test_a_captured_step_decodes_the_same(monkeypatch):
-    """(Without a GPU, a stand-in for CUDA's graphs.)"""
-    made = capture_on_cpu(monkeypatch, steps)
-    model = build(step_loop="triton")
-    source, target = batch([5, 7, 2]), batch([90, 90, 90])
-    encoder_out = encode(model, source)
-    state = {}
-    with torch.no_grad():
-        full = model.decoder(target, encoder_out=encoder_out)[0]
-        for t in range(1, 91):
-            step = model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0]
-            torch.testing.assert_close(step[:, 0], full[:, t - 1], atol=1e-5, rtol=1e-5)
-    assert len(made) == 2, "with 64 slots, and with 128"
 
 
 def test_a_sentence_alone_and_in_a_padded_batch():
@@ -195,40 +181,6 @@ def test_a_sentence_alone_and_in_a_padded_batch():
     for row, (s, t) in enumerate(zip(sources, targets)):
         alone = forward(model, source[row : row + 1, :s], target[row : row + 1, :t])
         torch.testing.assert_close(alone[0], together[row, :t], atol=1e-5, rtol=1e-5)
-
-
-def test_a_thousand_tokens():
-    """The state grows with the sentence, and no sooner."""
-    model = build(decoder_layers=2)
-    source, target = batch([4]), batch([1000])
-    encoder_out = encode(model, source)
-    full = model.decoder(target, encoder_out=encoder_out)[0]
-    state, sizes, steps = {}, [], []
-    with torch.no_grad():
-        for t in range(1, 1001):
-            steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
-            sizes.append(model.decoder.state_bytes(state))
-    torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-4, rtol=1e-4)
-    assert sizes[0] == 2 * 64 * 12 * 4 and sizes[-1] == 2 * 1024 * 12 * 4
-
-
-def test_state_is_one_layers():
-    """One set of keys and values: L times fewer bytes than vanilla, which keeps a set a layer."""
-    from fairseq.models.transformer import TransformerModel
-
-    source, target = batch([4, 6]), batch([64, 64])
-    feedback, vanilla = build(), build(TransformerModel)
-    sizes = []
-    for model in (feedback, vanilla):
-        state, encoder_out = {}, encode(model, source)
-        for t in range(1, 65):
-            model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
-        sizes.append(state)
-    own = feedback.decoder.state_bytes(sizes[0])
-    attention = [layer.self_attn for layer in vanilla.decoder.layers]
-    buffers = [a._get_input_buffer(sizes[1]) for a in attention]
-    theirs = sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
-    assert theirs == 3 * own
 
 
 def test_vanilla_has_the_same_parameters():

@@ -6,15 +6,14 @@ import dataclasses
 import pytest
 import torch
 
-from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
 from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.ops import threads as step_loop_threads
 from fb_fairseq.streams.state import StateHandle, StateStore
-from tests.models.language_models import MODELS, SIZES, build, dictionary, tokens
+from tests.models.decoders import dictionary
+from tests.models.language_models import MODELS, SIZES, WIDTHS, build, tokens
 from tests.modules.options import randomise
 
 VANILLA = list(MODELS)[:2]  # those that have a vanilla Transformer's parameters
@@ -25,21 +24,10 @@ def test_names_are_fairseqs(model):
     """Whatever a vanilla transformer_lm has, is here under the same name and with the same shape."""
     from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-    cfg = TransformerLanguageModelConfig(
-        decoder_layers=2,
-        decoder_embed_dim=12,
-        decoder_input_dim=12,
-        decoder_output_dim=12,
-        decoder_ffn_embed_dim=20,
-        decoder_attention_heads=3,
-        decoder_normalize_before=True,
-        decoder_learned_pos=True,
-        max_target_positions=30,
-        tokens_per_sample=30,
-        add_bos_token=False,
-        tpu=False,
-    )
-    words = dictionary()
+    switches = dict(decoder_normalize_before=True, decoder_learned_pos=True, add_bos_token=False, tpu=False)
+    lengths = dict(decoder_input_dim=12, decoder_output_dim=12, max_target_positions=30, tokens_per_sample=30)
+    cfg = TransformerLanguageModelConfig(**WIDTHS, **lengths, **switches)
+    words = dictionary(20)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     vanilla = TransformerLanguageModel.build_model(cfg, task).state_dict()
     changes = dict(relative_positions="none", decoder_learned_pos=True, decoder_normalize_before=True)
@@ -117,7 +105,7 @@ def test_layers_to_keep(composition):
     randomise(full)
     state = full.state_dict()
     cfg = FeedbackTransformerLMConfig(**{**SIZES, **changes, "decoder_layers": 3, "decoder_layers_to_keep": "0,2"})
-    words = dictionary()
+    words = dictionary(20)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     pruned = FeedbackTransformerLanguageModel.build_model(cfg, task)
     cfg.arch = "feedback_transformer_lm"
@@ -138,7 +126,7 @@ def test_layers_to_keep(composition):
 
 
 def test_learned_positions_are_refused_on_streams():
-    words = dictionary()
+    words = dictionary(20)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words, endless_streams=True)
     with pytest.raises(UserError, match="--decoder-learned-pos"):
         build(RelativeTransformerLanguageModel, task, relative_positions="none", decoder_learned_pos=True)
@@ -170,65 +158,6 @@ def test_decoding_equals_the_full_forward(model, storage, changes):
         for length in [prompt, *range(prompt + 1, 24)]:
             outputs.append(decoder.decoder(batch[:, :length], incremental_state=state)[0])
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
-def test_reordering_with_repeated_indices(storage):
-    """Each row continues as if it had always been where it is now; rows can be dropped and doubled."""
-    decoder = build(FeedbackTransformerLanguageModel, memory_storage=storage).eval()
-    randomise(decoder)
-    batch, order = tokens(3, 8), torch.tensor([2, 0, 2, 2])
-    state = {}
-    decoder.decoder(batch, incremental_state=state)
-    decoder.decoder.reorder_incremental_state_scripting(state, order)
-    longer = torch.cat([batch[order], tokens(4, 3)], 1)
-    steps = decoder.decoder(longer, incremental_state=state)[0]
-    torch.testing.assert_close(steps, decoder(longer)[0][:, 8:], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "model,memories",
-    [(FeedbackTransformerLanguageModel, 1), (RelativeTransformerLanguageModel, 2), (AllAttentionLanguageModel, 2)],
-)
-def test_size_of_the_state(model, memories):
-    """O(S) for shared projections, O(L S) for the baseline; vectors are half of keys and values."""
-    S, B, D = 5, 3, 12
-    for storage, factor in (("keys-values", 2), ("vectors", 1)):
-        decoder = build(model, memory_storage=storage).eval().decoder
-        state = {}
-        for length in (9, 18):  # it does not grow once it is there
-            decoder(tokens(B, length), incremental_state=state)
-            assert decoder.get_incremental_state(state, "ring").nbytes() == factor * memories * S * B * D * 4
-
-
-@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("model", MODELS)
-def test_adaptive_words_under_autocast(model, half):
-    """Loss and gradients are close to those in fp32. (fairseq's own embedding raises an error there.)"""
-    clusters = dict(adaptive_input=True, adaptive_input_cutoff="8,14", adaptive_softmax_cutoff="8,14")
-    torch.manual_seed(1)
-    built = build(
-        model,
-        **clusters,
-        tie_adaptive_weights=True,
-        tie_adaptive_proj=True,
-        adaptive_input_factor=2.0,
-        adaptive_softmax_factor=2.0,
-    )
-    criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary(), byte_data=False))
-    source = tokens(3, 10)
-    sample = {"target": source.roll(-1, 1), "ntokens": 30, "net_input": {"src_tokens": source}}
-    found = []
-    for autocast in (False, True):
-        built.zero_grad()
-        with torch.autocast("cpu", half, enabled=autocast):
-            loss = criterion(built, sample)[0]
-        loss.backward()
-        found.append([loss, *(p.grad.clone() for p in built.parameters() if p.grad is not None)])
-    largest = max(gradient.norm() for gradient in found[0][1:])  # the keys' biases have none, but for rounding
-    for plain, cast in zip(*found):
-        assert cast.dtype == torch.float32
-        assert (plain - cast).norm() <= 0.1 * plain.norm() + 0.01 * largest
 
 
 @pytest.mark.parametrize(

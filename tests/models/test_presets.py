@@ -5,13 +5,13 @@ import argparse
 import pytest
 import torch
 from fairseq import options
-from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.values import load
+from tests.models.decoders import dictionary
 
 
 def resolve(arch, *more):
@@ -19,13 +19,6 @@ def resolve(arch, *more):
     parser = options.get_training_parser()
     arguments = ["data", "--task", "streaming_lm", "--arch", arch, "--criterion", "lm_loss", *more]
     return options.parse_args_and_arch(parser, arguments)
-
-
-def dictionary(symbols):
-    result = Dictionary()
-    for i in range(symbols - len(result)):
-        result.add_symbol(str(i))
-    return result
 
 
 TABLES = load("hyperparameters")
@@ -131,12 +124,6 @@ def test_three_clusters():
     assert sizes[:2] == wanted[:2] and sizes[2] == pytest.approx(wanted[2], rel=0.05)
 
 
-@pytest.mark.parametrize("values", ["key", "key-value"])
-def test_positions_on_values(values):
-    """Eq. 4 and 13 of the all-attention paper add them to the values too; its published code does not."""
-    assert resolve("all_attention_lm_char_small", "--relative-positions", values).relative_positions == values
-
-
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_transformer_lm_char_ptb", *list(COUNTS)[-3:-1]])
 def test_post_norm(arch):
     """It can be reached from every named architecture, and stays the default elsewhere."""
@@ -150,7 +137,7 @@ def test_parameter_counts(arch):
     from fairseq import models
 
     symbols, millions = COUNTS[arch]
-    words = dictionary(symbols)
+    words = dictionary(symbols - 4)  # and fairseq's special ones
     cfg = models.MODEL_DATACLASS_REGISTRY[models.ARCH_MODEL_NAME_REGISTRY[arch]].from_namespace(resolve(arch))
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     with torch.device("meta"):

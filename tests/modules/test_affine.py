@@ -14,7 +14,7 @@ from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.cpp.steps import checksums
 from fb_fairseq.ops.feedback.reference import feedback_block
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
 LOOPS = ["reference", "torch", "cpp"]
@@ -38,12 +38,7 @@ class Adapter(nn.Module):
 
 
 def build(stack, seed=1, **changes):
-    torch.manual_seed(seed)
-    changes = {"activation_fn": "relu", "persistent_memory_size": 5} if stack is AllAttention else changes
-    options = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_layerdrop=0.0, **changes)
-    model = stack(random_options(seed, adaptive_span=False, **options))
-    randomise(model)
-    return model
+    return random_stack(stack, seed, adaptive_span=False, **({} if stack is AllAttention else changes))
 
 
 def linear_maps(model):

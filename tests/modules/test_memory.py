@@ -41,12 +41,6 @@ def test_other_compositions(composition, rows):
     assert m.memories == len(rows)
 
 
-def test_pruning_selects_the_kept_layers_weights():
-    assert memory("weighted").keep_layers(torch.arange(4.0), [0, 2]).tolist() == [0, 1, 3]
-    rows = torch.arange(12.0).view(3, 4)
-    assert memory("same-and-lower").keep_layers(rows, [0, 2]).tolist() == [[0, 1, 3], [8, 9, 11]]
-
-
 class EmbeddingAndTop(Composition):
     """As somebody else would add it."""
 
@@ -80,11 +74,3 @@ def test_one_entry_adds_a_composition(monkeypatch):
     assert model_options("ends") == dict(memory_projections="per-layer", memory_composition="ends")
     with pytest.raises(UserError, match="unknown; choose from weighted, average, layer:<l>, .*, ends"):
         random_options(1, memory_composition="both")
-
-
-def test_names_of_recipes():
-    from fb_fairseq.papers.runner.settings import composition as model_options
-
-    assert model_options("layer2")["memory_composition"] == "layer:2"
-    assert model_options("previous")["memory_composition"] == "previous"
-    assert model_options("layer") is model_options("average2") is model_options("feedback_transformer_lm") is None

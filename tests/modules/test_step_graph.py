@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps
 from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.types import EncoderContext
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 from tests.ops.recorded_graph import capture_on_cpu, change_limits
 
 CAPTURE_AT = 3
@@ -32,12 +32,9 @@ def captures(monkeypatch):
 
 
 def build(step_loop="triton", seed=1, **changes):
-    torch.manual_seed(seed)
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
-    options = random_options(seed, step_loop=step_loop, adaptive_span=False, **{**sizes, **changes})
-    model = FeedbackTransformer(options).double().eval()
-    randomise(model)
-    return model
+    options = {**sizes, "adaptive_span": False, **changes}
+    return random_stack(FeedbackTransformer, seed, step_loop=step_loop, **options).double().eval()
 
 
 def plain_copy(model):
@@ -69,10 +66,7 @@ def equal_steps(models, rings, x_TBD):
 @torch.no_grad()
 def test_equals_a_block(captures, stack, seed, storage):
     """Slots that fill, grow in number, and are overwritten: steps work on all of them, filled or not."""
-    torch.manual_seed(seed)
-    changes = {"activation_fn": "relu", "persistent_memory_size": 5} if stack is AllAttention else {}
-    model = stack(random_options(seed, step_loop="triton", attention_span=20, **changes)).double().eval()
-    randomise(model)
+    model = random_stack(stack, seed, step_loop="triton", attention_span=20).double().eval()
     x_TBD = torch.randn(40, 3, model.options.decoder_embed_dim, dtype=torch.double)
     memory = model.new_ring(storage)
     y_TBD = torch.stack([model.run_step(x_BD, memory) for x_BD in x_TBD])

@@ -117,27 +117,6 @@ def test_generation_in_training_mode(kind, ids):
     assert model.train().generate(batch, **options).tolist() == expected.tolist()
 
 
-def test_sampling_and_scores(ids):
-    model = build("feedback")
-    torch.manual_seed(3)
-    options = dict(do_sample=True, top_k=5, max_new_tokens=8, return_dict_in_generate=True, output_scores=True)
-    output = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-    assert output.sequences.shape == (3, 28) and len(output.scores) == 8
-
-
-def test_one_long_stream(ids):
-    """generate goes on from the memory of an earlier call, given the whole text."""
-    model = build("feedback")
-    prompt, options = ids[:1], dict(max_new_tokens=5, do_sample=False, return_dict_in_generate=True)
-    first = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
-    text = torch.cat([first.sequences, ids[1:2]], 1)
-    second = model.generate(
-        text, attention_mask=torch.ones_like(text), past_key_values=first.past_key_values, **options
-    )
-    whole = model.generate(text, attention_mask=torch.ones_like(text), **options)
-    assert second.sequences.tolist() == whole.sequences.tolist()
-
-
 def test_saving(model, ids, tmp_path):
     """The same logits to the bit; tied parameters are saved once, and stay tied."""
     logits = model(ids).logits

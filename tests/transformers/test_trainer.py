@@ -36,10 +36,6 @@ def tokenizer(side):
     return made
 
 
-def batches(side):
-    return DataCollatorForLanguageModeling(tokenizer(side), mlm=False)
-
-
 def losses_by_hand(model, smoothing=0.0):
     """The sum of the losses of texts, one by one, and their number."""
     total = number = 0
@@ -58,13 +54,9 @@ def arguments(folder, kind=TrainingArguments, **more):
 
 def trainer(model, folder, side="right", smoothing=0.0, **more):
     rows = [{"input_ids": text.tolist()} for text in TEXTS]
-    return Trainer(
-        model=model,
-        args=arguments(folder, label_smoothing_factor=smoothing, **more),
-        train_dataset=rows,
-        eval_dataset=rows,
-        data_collator=batches(side),
-    )
+    data = dict(train_dataset=rows, eval_dataset=rows)
+    data["data_collator"] = DataCollatorForLanguageModeling(tokenizer(side), mlm=False)
+    return Trainer(model=model, args=arguments(folder, label_smoothing_factor=smoothing, **more), **data)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -146,13 +138,10 @@ def test_a_loss_outside_of_the_model(tmp_path, caplog):
 def test_translation(smoothing, tmp_path):
     """``Seq2SeqTrainer``, with the collator's decoder inputs: losses of padded pairs are those of the pairs."""
     model = test_seq2seq.build("pre-norm")
-    vocabulary = min(model.config.vocab_size, model.config.source_vocab_size)
+    words = min(model.config.vocab_size, model.config.source_vocab_size) - 4
+    sentence = lambda text: [*(text % words + 4).tolist(), 2]
     pairs = [
-        {
-            "input_ids": [*(text % (vocabulary - 4) + 4).tolist(), 2],
-            "labels": [*(text.flip(0)[:n] % (vocabulary - 4) + 4).tolist(), 2],
-        }
-        for n, text in zip((3, 4, 5, 2), TEXTS)
+        {"input_ids": sentence(text), "labels": sentence(text.flip(0)[:n])} for n, text in zip((3, 4, 5, 2), TEXTS)
     ]
     total = number = 0
     with torch.no_grad():
@@ -161,13 +150,10 @@ def test_translation(smoothing, tmp_path):
             logits = model(torch.tensor([pair["input_ids"]]), labels=labels).logits[0]
             total += F.cross_entropy(logits, labels[0], reduction="sum", label_smoothing=smoothing).item()
             number += labels.numel()
-    made = Seq2SeqTrainer(
-        model=model,
-        args=arguments(tmp_path, Seq2SeqTrainingArguments, label_smoothing_factor=smoothing),
-        train_dataset=pairs,
-        eval_dataset=pairs,
-        data_collator=DataCollatorForSeq2Seq(tokenizer("right"), model=model),
-    )
+    args = arguments(tmp_path, Seq2SeqTrainingArguments, label_smoothing_factor=smoothing)
+    data = dict(train_dataset=pairs, eval_dataset=pairs)
+    data["data_collator"] = DataCollatorForSeq2Seq(tokenizer("right"), model=model)
+    made = Seq2SeqTrainer(model=model, args=args, **data)
     assert made.evaluate()["eval_loss"] == pytest.approx(total / number, abs=1e-4)
     made.train()
     assert made.state.log_history[-2]["loss"] == pytest.approx(total / number, abs=2e-3)

@@ -137,18 +137,9 @@ def test_memory_does_not_grow():
 
 def test_autocast():
     """In bf16, gradients and outputs are close to those in fp32; sums of residual connections stay fp32."""
-    case = Case(
-        3,
-        steps=12,
-        dtype=torch.float32,
-        decoder_layers=2,
-        adaptive_span=False,
-        memory_composition="weighted",
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        dropout=0.0,
-        relative_positions="key-value",
-    )
+    dropouts = dict(attention_dropout=0.0, activation_dropout=0.0, dropout=0.0)
+    options = dict(decoder_layers=2, adaptive_span=False, memory_composition="weighted")
+    case = Case(3, steps=12, dtype=torch.float32, relative_positions="key-value", **options, **dropouts)
     plain = case.run(feedback_block)
     with torch.autocast("cpu", torch.bfloat16):
         ours = case.run(feedback_block_torch)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops import threads as buffers
-from fb_fairseq.papers.benchmark import train
+from fb_fairseq.papers.benchmark import bptt, train
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
 
@@ -120,3 +120,24 @@ def test_only_some_loops(capsys):
     printed = capsys.readouterr().out
     assert "Gradients are not checked" in printed and "cpp" not in printed
     assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:2] == ["torch", "transformer"]
+
+
+def test_bptt(capsys, tmp_path, monkeypatch):
+    built = []
+    training_step = bptt.training_step
+
+    def spy(case, args):
+        built.append((args.block, args.batch_size))
+        return training_step(case, args)
+
+    monkeypatch.setattr(bptt, "training_step", spy)
+    figure = tmp_path / "bptt.png"
+    sizes = [*SMALL[:-2], "--repeats", "1", "--device", "cpu"]  # (the number of streams follows from --tokens)
+    main(["bptt", *sizes, "--blocks", "4", "8", "2", "--tokens", "16", "--out", str(figure)])
+    *lines, last = capsys.readouterr().out.splitlines()
+    found = json.loads(last)["milliseconds"]
+    assert set(found) == {"Feedback, shared", "Feedback, per-layer", "Transformer"}
+    assert all(len(times) == 3 and min(times) > 0 for times in found.values())
+    assert set(built) == {(4, 4), (8, 2), (2, 8)} and len(built) == 9
+    assert [line.split("  ")[0] for line in lines[1:]] == ["M = 4, 4 streams", "M = 8, 2 streams", "M = 2, 8 streams"]
+    assert figure.stat().st_size > 1000

@@ -16,7 +16,7 @@ from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
 from tests.conftest import REPOSITORY
-from tests.papers.original_checkpoints import FILES as PLAIN
+from tests.papers.test_original_checkpoints import FILES as PLAIN
 
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
 

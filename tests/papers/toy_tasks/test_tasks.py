@@ -305,10 +305,8 @@ def test_training_with_several_lengths(tmp_path, capsys):
     "words,message",
     [
         ("copy --length 0", "--length 0: give a number from 1 to"),
-        ("copy --test-length 0", "--test-length 0: give a number from 1 to"),
         ("reverse --shortest 0", "--shortest 0: give a number from 1 to"),
         ("reverse --shortest 9 --length 8", "--shortest 9: more than --length 8; give at most this"),
-        ("random_walk --size 1", "--size 1: give a number from 2 to"),
         ("random_walk --train 0", "--train 0: give 1 or more sequences"),
         ("algorithmic --variables 7", "--variables 7: give a number from 1 to 6"),
         ("algorithmic --highest 1", "--highest 1: give a number from 2 to"),

@@ -1,10 +1,14 @@
-"""The concatenated tokens of a split, with and without the end of each line."""
+"""The concatenated tokens of a split, the formats they are read from, and documents in several pieces."""
 
+import numpy as np
 import pytest
 import torch
+from fairseq.data import indexed_dataset
 
+from fb_fairseq.byte_codec import ITEM_TOKENS
+from fb_fairseq.commands.preprocess_bytes import binarise, byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends
+from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, check_ends, load_indexed_dataset
 from tests.streams.fairseq.indexed import EOS, Items, corpus
 
 LINES = Items(torch.tensor(line) for line in ([5, 6, EOS], [EOS], [EOS], [7, EOS], [8, 9, 10, EOS], [EOS]))
@@ -37,3 +41,45 @@ def test_fingerprint_tells_texts_apart():
     assert text.fingerprint() == other.fingerprint() == corpus([100, 400]).fingerprint()
     other.dataset[0][3] = 5
     assert text.fingerprint() != other.fingerprint() != corpus([501]).fingerprint()
+
+
+SHORT = [[5, 6, 7, EOS], [EOS], [8, EOS]]
+
+
+@pytest.mark.parametrize("impl", ["mmap", "lazy", "cached"])
+@pytest.mark.parametrize("given", [True, False])
+def test_formats(tmp_path, impl, given):
+    path = str(tmp_path / "train")
+    builder = indexed_dataset.make_builder(f"{path}.bin", impl=impl, vocab_size=99)
+    for line in SHORT:
+        builder.add_item(torch.IntTensor(line))
+    builder.finalize(f"{path}.idx")
+    corpus = Corpus(load_indexed_dataset(path, byte_dictionary(), impl if given else None), EOS)
+    assert corpus[0 : len(corpus)].tolist() == sum(SHORT, []) and corpus[2:5].tolist() == [7, EOS, EOS]
+
+
+def test_text_files_are_refused(tmp_path):
+    (tmp_path / "valid.None-None").write_text("a b\n")  # as --dataset-impl raw names it
+    for impl in (None, "raw"):
+        with pytest.raises(UserError, match=r"valid: is a text file of --dataset-impl raw; .*mmap"):
+            load_indexed_dataset(str(tmp_path / "valid"), byte_dictionary(), impl)
+
+
+@pytest.mark.parametrize("append_eos", [True, False])
+def test_documents_of_bytes(tmp_path, append_eos):
+    """A document is one, however long it is."""
+    lengths = [10, ITEM_TOKENS, ITEM_TOKENS + 1, 3 * ITEM_TOKENS + 5, 1]
+    if not append_eos:
+        lengths.remove(ITEM_TOKENS)  # which then cannot be told from the first piece of a longer one
+    documents = [(np.arange(n) % 251).astype(np.uint8).tobytes() for n in lengths]
+    binarise({"train": documents}, str(tmp_path), append_eos)
+    corpus = Corpus(load_indexed_dataset(str(tmp_path / "train"), byte_dictionary()), EOS)
+    found = Documents(corpus)
+    assert found.sizes.tolist() == [n + append_eos for n in lengths] and len(found) == len(lengths)
+    if append_eos:
+        without = Corpus(load_indexed_dataset(str(tmp_path / "train"), byte_dictionary()), EOS, omit_eos=True)
+        assert len(without) == sum(lengths) and np.diff(without.documents, prepend=0).tolist() == lengths
+        assert not bool(without[0 : len(without)].eq(EOS).any())
+    first = byte_dictionary().index("<0x00>")
+    for document, tokens in zip(documents, found):
+        assert tokens[: len(document)].tolist() == [first + byte for byte in document]

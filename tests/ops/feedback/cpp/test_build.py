@@ -6,13 +6,13 @@ import pathlib
 import shutil
 import stat
 import subprocess
-import sys
 
 import pytest
 
 from fb_fairseq.ops.feedback.cpp import library
 from fb_fairseq.ops.feedback.cpp.library import BuildError, build, find_compiler
 from tests.conftest import REPOSITORY
+from tests.ops.own_process import run_tests
 
 pytestmark = pytest.mark.not_fast
 
@@ -96,14 +96,9 @@ def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplo
 TESTS = [pathlib.Path(__file__).with_name("test_loop.py"), REPOSITORY / "tests/modules/test_cpp_steps.py"]
 
 
-def run_tests(**environment):
+def run_compiled(**environment):
     """The tests of blocks and of decoding steps, with the loop compiled for these environment variables."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--fast"]
-    done = subprocess.run(
-        [*command, *map(str, TESTS)], env={**os.environ, **environment}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-300:]
+    assert "skipped" not in run_tests(*TESTS, options=["--fast"], **environment)
 
 
 @pytest.mark.slow
@@ -116,7 +111,7 @@ def test_no_access_out_of_bounds_and_nothing_undefined(tmp_path):
     ]
     if not all(map(os.path.isabs, libraries)):
         pytest.skip("AddressSanitizer is not installed")
-    run_tests(
+    run_compiled(
         LD_PRELOAD=" ".join(libraries),
         ASAN_OPTIONS="detect_leaks=0",  # Python's own
         FB_FAIRSEQ_CACHE=str(tmp_path),
@@ -130,14 +125,14 @@ def test_other_processors(tmp_path, option):
     """Built for processors with narrower vectors."""
     if os.uname().machine != "x86_64":
         pytest.skip("an option of x86-64")
-    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), FB_FAIRSEQ_CXXFLAGS=option)
+    run_compiled(FB_FAIRSEQ_CACHE=str(tmp_path), FB_FAIRSEQ_CXXFLAGS=option)
 
 
 @pytest.mark.slow
 def test_clang(tmp_path):
     if shutil.which("clang++") is None:
         pytest.skip("clang++ is not installed")
-    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), CXX="clang++")
+    run_compiled(FB_FAIRSEQ_CACHE=str(tmp_path), CXX="clang++")
 
 
 @pytest.mark.slow
