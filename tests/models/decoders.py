@@ -20,7 +20,7 @@ SIZES = dict(
 def dictionary(words=20):
     made = Dictionary()
     for word in range(words):
-        made.add_symbol(f"w{word}")
+        made.add_symbol(f"word{word}")
     return made
 
 

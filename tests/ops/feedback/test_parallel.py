@@ -9,7 +9,7 @@ from fb_fairseq.ops.feedback import parallel
 from fb_fairseq.ops.feedback.loops import run_block
 from fb_fairseq.ops.feedback.parallel import ParallelBlock, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_block
-from tests.modules.options import random_stack
+from tests.modules.options import random_options, randomise
 from tests.ops.feedback.cases import KINDS, Case, compare
 
 TIGHT = 1e-13
@@ -109,7 +109,10 @@ def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypa
 
 
 def build(seed=1, **changes):
-    return random_stack(FeedbackTransformer, seed, **{"step_loop": "parallel", **changes}).double()
+    torch.manual_seed(seed)
+    model = FeedbackTransformer(random_options(seed, **{"step_loop": "parallel", **changes})).double()
+    randomise(model)
+    return model
 
 
 def test_blocks_may_be_cut_anywhere():
