@@ -13,18 +13,12 @@ from tests.conftest import REPOSITORY
 
 
 class Notebook(NamedTuple):
-    """A notebook in examples/.
-
-    Attributes:
-        figures: how many it draws.
-        shorter: parts of the code, and what the test runs instead.
-        needs: packages that are not needed to run the other tests.
-    """
+    """A notebook in examples/."""
 
     name: str
-    figures: int
-    shorter: dict[str, str]
-    needs: tuple[str, ...] = ()
+    figures: int  # that it draws
+    shorter: dict[str, str]  # parts of the code, and what the test runs instead
+    needs: tuple[str, ...] = ()  # packages that the other tests do not need
 
     @property
     def path(self):

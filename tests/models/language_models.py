@@ -3,7 +3,6 @@
 import argparse
 
 import torch
-from fairseq.data import Dictionary
 
 from fb_fairseq.models.architectures import (
     AllAttentionLanguageModel,
@@ -13,6 +12,7 @@ from fb_fairseq.models.architectures import (
     RelativeTransformerLanguageModel,
     RelativeTransformerLMConfig,
 )
+from tests.models.decoders import dictionary
 
 MODELS = {
     FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,
@@ -21,21 +21,8 @@ MODELS = {
 }
 
 
-SIZES = dict(
-    decoder_layers=2,
-    decoder_embed_dim=12,
-    decoder_ffn_embed_dim=20,
-    decoder_attention_heads=3,
-    attention_span=5,
-    tokens_per_sample=30,
-)
-
-
-def dictionary(words=20):
-    result = Dictionary()
-    for i in range(words):
-        result.add_symbol(f"word{i}")
-    return result
+WIDTHS = dict(decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3)
+SIZES = dict(**WIDTHS, attention_span=5, tokens_per_sample=30)
 
 
 def build(model, task=None, **changes):
@@ -44,7 +31,7 @@ def build(model, task=None, **changes):
         sizes = {**sizes, "persistent_memory_size": 7}
         del sizes["decoder_ffn_embed_dim"]
     cfg = MODELS[model](**sizes)
-    words = dictionary()
+    words = dictionary(20)
     return model.build_model(cfg, task or argparse.Namespace(source_dictionary=words, target_dictionary=words))
 
 

@@ -15,22 +15,14 @@ pytestmark = pytest.mark.not_fast
 
 def made_up_run(folder, seed, accuracy, **setting):
     """Write the results and the log of a run with made-up numbers."""
-    result = {
-        "recipe": "copy",
-        "model": "relative_transformer_lm",
-        "accuracy": accuracy,
-        "sequence_accuracy": accuracy / 2,
-        "parameters": 12345,
-        "layers": 2,
-        "updates": 50,
-        "seed": seed,
-        "seconds": 90,
-        **setting,
-    }
+    name = "relative_transformer_lm"
+    sizes = {"parameters": 12345, "layers": 2, "updates": 50, "seed": seed, "seconds": 90}
+    accuracies = {"accuracy": accuracy, "sequence_accuracy": accuracy / 2}
+    result = {"recipe": "copy", "model": name, **sizes, **accuracies, **setting}
     folder.mkdir(parents=True)
-    (folder / "results.json").write_text(json.dumps({"relative_transformer_lm": result}))
+    (folder / "results.json").write_text(json.dumps({name: result}))
     log = [{"num_updates": str(u), "accuracy": str(u + seed)} for u in (25, 50)]
-    (folder / "relative_transformer_lm.log").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    (folder / f"{name}.log").write_text("".join(json.dumps(entry) + "\n" for entry in log))
 
 
 def test_summary(tmp_path):

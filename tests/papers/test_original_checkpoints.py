@@ -6,8 +6,18 @@ import torch.nn.functional as F
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.papers.import_original.layers import Source, import_layers
-from tests.papers.original_checkpoints import FILES
 
+FILES = [
+    "adaptive-span.plain",
+    "adaptive-span.adaptive_span",
+    "adaptive-span.all_attention",
+    "transformer-sequential.transformer_pre",
+    "transformer-sequential.per_layer_pre",
+    "transformer-sequential.per_layer_pre_span",
+    "transformer-sequential.shared_pre",
+    "transformer-sequential.shared_pre_span",
+    "transformer-sequential.shared_post",
+]
 STACKS = {
     "relative_transformer_lm": RelativeTransformer,
     "feedback_transformer_lm": FeedbackTransformer,

@@ -10,24 +10,10 @@ from huggingface_hub import ModelCard
 from fb_fairseq.transformers.card import CardFacts, figures_of_checkpoint, figures_of_log, model_card
 
 FEEDBACK, ALL_ATTENTION, ADAPTIVE_SPAN = "2002.09402", "1907.01470", "Adaptive Attention Span"
-KNOWN = CardFacts(
-    name="someone/feedback-wikitext",
-    architecture="feedback_transformer_lm",
-    layers=4,
-    width=512,
-    feed_forward=2048,
-    heads=8,
-    span=512,
-    parameters=44_123_456,
-    reads="words",
-    vocabulary=267_744,
-    data="WikiText-103 | tokenised\nas published",
-    updates=200_000,
-    valid_bits=4.5,
-    valid_bpb=1.0,
-    license="mit",
-    language="en",
-)
+SIZES = dict(layers=4, width=512, feed_forward=2048, heads=8, span=512, parameters=44_123_456)
+TEXT = dict(reads="words", vocabulary=267_744, data="WikiText-103 | tokenised\nas published", language="en")
+TRAINED = dict(updates=200_000, valid_bits=4.5, valid_bpb=1.0, license="mit")
+KNOWN = CardFacts("someone/feedback-wikitext", "feedback_transformer_lm", **SIZES, **TEXT, **TRAINED)
 
 
 def front_matter(card):

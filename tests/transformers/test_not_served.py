@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers import FeedbackTransformerForCausalLM
 from tests.conftest import REPOSITORY
-from tests.transformers.models import ADAPTIVE, SHAPE, SPAN, V, build
+from tests.transformers.models import ADAPTIVE, SHAPE, V, build
 
 IDS = torch.arange(4, 24).view(2, 10)
 pytestmark = pytest.mark.filterwarnings("ignore")  # of tracing, and of torch's own quantisation
@@ -176,13 +176,3 @@ def test_other_embeddings():
     for kind in ("tied", "adaptive", "adaptive-tied"):
         with pytest.raises(UserError, match="not with adaptive or shared words .*share_decoder_input_output_embed"):
             build(kind).set_output_embeddings(out)
-
-
-def test_quantised_models():
-    """Block, steps and generation."""
-    model = build("feedback")
-    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-    with torch.no_grad():
-        exact, rounded = model(IDS).logits, quantised(IDS).logits
-    assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.1
-    assert quantised.generate(IDS, max_new_tokens=SPAN, min_new_tokens=SPAN).shape == (2, IDS.shape[1] + SPAN)

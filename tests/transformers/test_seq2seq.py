@@ -10,18 +10,9 @@ import fb_fairseq.transformers as ft  # noqa: E402  before anything of transform
 from fb_fairseq.errors import UserError  # noqa: E402
 
 PAD, EOS = 1, 2
-SHAPE = dict(
-    vocab_size=30,
-    source_vocab_size=25,
-    encoder_layers=2,
-    encoder_embed_dim=16,
-    encoder_ffn_embed_dim=24,
-    encoder_attention_heads=2,
-    decoder_layers=2,
-    decoder_embed_dim=16,
-    decoder_ffn_embed_dim=24,
-    decoder_attention_heads=2,
-)
+SIDE = dict(layers=2, embed_dim=16, ffn_embed_dim=24, attention_heads=2)
+SHAPE = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDE.items()}
+SHAPE.update(vocab_size=30, source_vocab_size=25)
 KINDS = {
     "post-norm": dict(),
     "pre-norm": dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),

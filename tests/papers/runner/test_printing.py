@@ -19,13 +19,8 @@ RESULTS = re.findall(
     "".join(page.read_text(encoding="utf-8") for page in sorted((REPOSITORY / "examples/results").glob("*.md"))),
     re.MULTILINE,
 )
-# The scripts of a block, with --print.
-PRINT = """bash() {
-    case $1 in
-        *sweep.sh) command bash "$1" "$2" --print "${@:3}" ;;
-        *) command bash "$1" --print "${@:2}" ;;
-    esac
-}
+# Writes down a block's calls of scripts, instead of running them.
+RECORD_CALLS = """bash() { printf '%s\x1f' "$@"; echo; }
 """
 
 
@@ -201,10 +196,18 @@ def test_quoting(tmp_path, monkeypatch):
     "block", RESULTS, ids=lambda block: re.search(r"examples/(?:language_modeling/)?(\w+)", block)[1]
 )
 def test_commands_of_results(block):
-    """The scripts take the commands of the results page, none of which trains into the folder of another model."""
-    block = PRINT + block.replace('"1 2 3', '"1').replace(" --jobs 2", "")
-    done = subprocess.run(["bash", "-euc", block], capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
+    """The recipes take the commands of the results page, none of which trains into the folder of another model."""
+    block = RECORD_CALLS + block.replace('"1 2 3', '"1').replace(" --jobs 2", "")
+    done = subprocess.run(["bash", "-euc", block], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    found = commands(done.stdout, "fairseq-train", "python -m fb_fairseq rl train")
+    text = ""
+    for line in done.stdout.splitlines():
+        script, *words = line.split("\x1f")[:-1]
+        if script.endswith("sweep.sh"):
+            name, *words = words[0], "--sweep", *words[1:]
+        else:
+            name = re.search(r'recipe(?:\.sh")? (\w+) "\$@"', (REPOSITORY / script).read_text())[1]
+        text += printed(name, *words)
+    found = commands(text, "fairseq-train", "python -m fb_fairseq rl train")
     folders = [command[command.index("--save-dir" if "--save-dir" in command else "--out") + 1] for command in found]
     assert folders and len(set(folders)) == len(folders)
