@@ -146,19 +146,6 @@ def test_hub_interface(byte_data, language_models):
         assert score == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "prompt,options,message",
-    [
-        ("a" * 30, ["--max-len-b", 30], "--max-len-b: 30 tokens.*has 30; give more"),
-        (r"a\q", [], r"unknown escape \\q.*xHH"),
-    ],
-)
-def test_bad_prompts(byte_data, language_models, tmp_path, prompt, options, message):
-    with pytest.raises(UserError, match=message) as error:
-        interactive(byte_data, language_models[MODELS[0]], tmp_path, [prompt], *options)
-    assert "\n" not in str(error.value)
-
-
 def test_unknown_words_are_named(byte_data, language_models):
     """(In bytes none is unknown.)"""
     task = hub(language_models[MODELS[0]], byte_data).task

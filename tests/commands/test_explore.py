@@ -235,23 +235,6 @@ def test_attention_and_memory_are_drawn(step, each_head):
     torch.testing.assert_close(signed.view_as(vectors), vectors / vectors.abs().max(), atol=6e-3, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        (["nowhere.pt"], "nowhere.pt: no such file or folder; give a checkpoint, or the folder of an exported model"),
-        (["tests"], "tests: has no config.json; give the folder of a model that"),
-        (["tests", "--data", "x"], "--data x: has no effect, because tests has its own tokenizer; leave it out"),
-        (["a.pt", "--max-steps", "0"], "--max-steps 0: must be 1 or more"),
-        (["a.pt", "--port", "70000"], "--port 70000: must be between 0 and 65535"),
-        (["a.pt", "--host", "192.0.2.1"], "--host 192.0.2.1: is no address of this machine; give 127.0.0.1"),
-    ],
-)
-def test_bad_input(capsys, arguments, message):
-    pytest.importorskip("gradio")
-    line = one_line(capsys, command.main, *arguments, *([] if "--port" in arguments else ["--port", "0"]))
-    assert line.startswith(f"python -m fb_fairseq explore: error: {message}")
-
-
 def test_port_in_use(capsys):
     pytest.importorskip("gradio")
     with socket.create_server(("127.0.0.1", 0)) as other:

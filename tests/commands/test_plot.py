@@ -1,7 +1,6 @@
 """Figures from logs of both kinds and from checkpoints."""
 
 import math
-import re
 
 import pytest
 import torch
@@ -200,41 +199,3 @@ def test_spans(tmp_path):
 def test_mean_and_range():
     means, error_bars = mean_and_range([[1.0, 3.0], [5.0]])
     assert means == [2, 5] and error_bars == [[1, 0], [1, 0]]
-
-
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        (["--curves", "nowhere"], "nowhere: no such file"),
-        (["--curves", "{}/train.log", "--metric", "ppl"], "train.log: ppl is not logged"),
-        (["--curves", "{}/empty.log"], "empty.log: has no line of a training; give what fairseq-train printed"),
-        (["--layer-weights", "{}/plain.pt"], "plain.pt: its memory has no learned weights"),
-        ([], "give --curves, --layer-weights, .* or --position-accuracy, or several"),
-        (["--spans", "{}/plain.pt"], "plain.pt: its spans are fixed"),
-        (
-            ["--persistent-shares", "{}/plain.pt"],
-            "--persistent-shares: give the folder of binarised text.*with --data$",
-        ),
-        (
-            ["--attention", "{}/plain.pt"],
-            "--attention: give the folder of.*with --data, or a text with --text or --prompt",
-        ),
-        (["--passes", "{}/plain.pt"], "--passes: give the folder of.*with --data, or a text with --text or --prompt"),
-        (["--attention-map", "{}/plain.pt", "--data", "{}"], "--attention-map: give a short text with --prompt"),
-        (["--spans", "{}/plain.pt", "--prompt", "a"], "--prompt: has no effect without --attention or "),
-        (["--spans", "{}/plain.pt", "--layer", "1"], "--layer: has no effect without --attention-map"),
-        (["--spans", "{}/plain.pt", "--context", "8"], "--context: has no effect without --context-perplexity"),
-        (["--spans", "{}/plain.pt", "--tokens", "0"], "--tokens 0: must be 1 or more"),
-        (["--layer-weights-over-training", "{}/train.log"], "train.log: no layer weights are logged there"),
-        (["--context-perplexity", "{}/plain.pt"], "--context-perplexity: give the folder of binarised text"),
-        (["--persistent-shares", "{}/plain.pt", "--data", "{}"], "has no binarised valid split"),
-    ],
-)
-def test_bad_input(tmp_path, capsys, arguments, message):
-    (tmp_path / "train.log").write_text(LOG)
-    (tmp_path / "empty.log").write_text("nothing\n")
-    torch.save({"model": {}, "cfg": {"model": {}}}, tmp_path / "plain.pt")
-    with pytest.raises(SystemExit):
-        main([a.format(tmp_path) for a in arguments] + ["--out", str(tmp_path / "x.png")])
-    assert re.search(message, capsys.readouterr().err.splitlines()[-1])
-    assert not (tmp_path / "x.png").exists()
