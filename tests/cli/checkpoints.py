@@ -16,6 +16,13 @@ def load(checkpoint, data):
     return models[0].eval(), task
 
 
+def hub(checkpoint, data):
+    """fairseq's hub interface of a language model."""
+    from fb_fairseq.models.language_model import StreamingLanguageModel
+
+    return StreamingLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
+
+
 def loss_by_hand(checkpoint, data, split, streams):
     """Bits per token of a split cut into streams, one stream after the other in one forward pass, in float64."""
     model, task = load(checkpoint, data)

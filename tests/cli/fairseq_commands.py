@@ -46,6 +46,18 @@ def run(command: str, *arguments) -> str:
     return log.getvalue()
 
 
+def preprocess(folder, splits=("train", "valid", "test"), **changes):
+    """Binarise a folder's files of these splits. Returns the folder of the data."""
+    values = {
+        "destdir": folder / "bin",
+        **{f"{split}pref": folder / split for split in splits},
+        "workers": 1,
+        **changes,
+    }
+    run("preprocess", *options(values))
+    return values["destdir"]
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -4,7 +4,9 @@ import random
 import re
 
 from tests.cli.fairseq_commands import options, run
+from tests.cli.fairseq_commands import preprocess as binarise
 
+LANGUAGES = dict(source_lang="de", target_lang="en")
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
@@ -26,17 +28,7 @@ def preprocess(folder, **changes):
     """Binarised in ``folder / "data"``: 400 pairs to train on, 30 to validate and to test on."""
     for seed, (split, number) in enumerate((("train", 400), ("valid", 30), ("test", 30))):
         write_pairs(folder / split, pairs(number, seed))
-    arguments = dict(
-        source_lang="de",
-        target_lang="en",
-        trainpref=folder / "train",
-        validpref=folder / "valid",
-        testpref=folder / "test",
-        destdir=folder / "data",
-        workers=1,
-    )
-    run("preprocess", *options({**arguments, **changes}))
-    return folder / "data"
+    return binarise(folder, **{**LANGUAGES, "destdir": folder / "data", **changes})
 
 
 TINY = dict(

@@ -10,28 +10,26 @@ from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.errors import UserError
 from tests.cli import parallel_text
 from tests.cli.checkpoints import eval_lm, interactive
-from tests.cli.fairseq_commands import options, run, train
+from tests.cli.fairseq_commands import preprocess, train
 from tests.cli.own_commands import one_line
 
 REFUSED = "was trained with another source dictionary than that of the data, .* same size .*--srcdict"
 
 
-def preprocess(folder, words):
+def data_of(folder, words):
     """Two lines of these words, thrice; the dictionary has them in their order."""
     for split in ("train", "valid", "test"):
         (folder / split).parent.mkdir(exist_ok=True)
         (folder / split).write_text((" ".join(word for word in words for _ in range(3)) + "\n") * 4)
     (folder / "dict.txt").write_text("".join(f"{word} 9\n" for word in words))
-    values = {f"{split}pref": folder / split for split in ("train", "valid", "test")}
-    run("preprocess", *options(dict(values, only_source=True, srcdict=folder / "dict.txt", destdir=folder / "bin")))
-    return folder / "bin"
+    return preprocess(folder, only_source=True, srcdict=folder / "dict.txt")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A checkpoint, its data, and data of a dictionary with the same words in another order."""
     folder = tmp_path_factory.mktemp("dictionaries")
-    one, other = (preprocess(folder / name, words) for name, words in (("one", "abcdefgh"), ("other", "hgfedcba")))
+    one, other = (data_of(folder / name, words) for name, words in (("one", "abcdefgh"), ("other", "hgfedcba")))
     train(one, folder / "run", max_update=3, batch_size=2, valid_streams=1, save_interval_updates=2)
     return folder / "run/checkpoint_last.pt", one, other
 

@@ -16,6 +16,7 @@ from fb_fairseq.commands.explore import command
 from fb_fairseq.commands.explore.reading import Reading, load
 from fb_fairseq.commands.export.command import main as export
 from tests.cli.browser import Browser, missing_programs
+from tests.cli.checkpoints import hub
 from tests.cli.conftest import ARCHITECTURES
 from tests.cli.fairseq_commands import train
 from tests.cli.own_commands import one_line
@@ -35,11 +36,8 @@ def read(path, text, data=None):
 @pytest.mark.parametrize("arch", WITH_ATTENTION)
 def test_surprise_is_the_score(language_models, byte_data, tmp_path, arch):
     """That of fairseq's hub interface; and of the exported model, which needs no --data."""
-    from fb_fairseq.models.language_model import StreamingLanguageModel
-
     checkpoint = language_models[arch]
-    hub = StreamingLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(byte_data))
-    scores = hub.score(TEXT)["positional_scores"]
+    scores = hub(checkpoint, byte_data).score(TEXT)["positional_scores"]
     reading = read(checkpoint, TEXT, byte_data)
     expected = (-scores[: len(TEXT)] / math.log(2)).tolist()  # fairseq also scores the </s> after it
     assert reading.bits[1:] == pytest.approx(expected, rel=1e-4, abs=1e-4)

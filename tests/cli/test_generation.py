@@ -11,16 +11,10 @@ import torch
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
-from tests.cli.checkpoints import interactive
+from tests.cli.checkpoints import hub, interactive, load
 from tests.cli.fairseq_commands import run, train
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
-
-
-def hub(checkpoint, data):
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-
-    return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
 
 
 def log_probs(model, dictionary, tokens):
@@ -56,8 +50,6 @@ def test_beam_equals_exhaustive_search(tmp_path, arch):
     """Three symbols, sequences of four, a beam wide enough to hold them all."""
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-
-    from tests.cli.checkpoints import load
 
     dictionary = Dictionary()
     for symbol in "abc":

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import json_logs, options, run
+from tests.cli.fairseq_commands import json_logs, options, preprocess, run
 from tests.cli.parallel_text import TINY, pairs, write_pairs
 
 LANGUAGES = dict(lang_pairs="de-en,fr-en")
@@ -19,14 +19,11 @@ def data(tmp_path_factory):
 def write_data(folder, train, others=None):
     """So many sentences of each pair in the training split, and in the others."""
     for source in ("de", "fr"):
-        for seed, (split, number) in enumerate(
-            (("train", train), ("valid", others or train), ("test", others or train))
-        ):
-            write_pairs(folder / source / split, pairs(number, seed), source)
-        values = dict(source_lang=source, target_lang="en", workers=1, destdir=folder / "data")
-        values.update({f"{split}pref": folder / source / split for split in ("train", "valid", "test")})
+        for seed, split in enumerate(("train", "valid", "test")):
+            write_pairs(folder / source / split, pairs(others if seed and others else train, seed), source)
         first = folder / "data/dict.en.txt"
-        run("preprocess", *options(dict(values, tgtdict=first if first.exists() else None)))
+        values = dict(source_lang=source, target_lang="en", destdir=folder / "data")
+        preprocess(folder / source, **values, tgtdict=first if first.exists() else None)
     return folder / "data"
 
 

@@ -18,8 +18,8 @@ from fb_fairseq.commands.explore.reading import load_checkpoint as load_explored
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from tests.cli import parallel_text  # noqa: E402
-from tests.cli.checkpoints import interactive, load  # noqa: E402
-from tests.cli.fairseq_commands import options, run, train  # noqa: E402
+from tests.cli.checkpoints import hub, interactive, load  # noqa: E402
+from tests.cli.fairseq_commands import options, preprocess, run, train  # noqa: E402
 from tests.cli.words import ADAPTIVE  # noqa: E402
 
 
@@ -28,12 +28,6 @@ def adaptive(word_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adaptive")
     train(word_data, folder, max_update=20, disable_validation=True, adaptive_softmax_bias=True, **ADAPTIVE)
     return folder / "checkpoint_last.pt"
-
-
-def hub(checkpoint, data):
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-
-    return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
 
 
 def tempered(lprobs, temperature):
@@ -126,8 +120,7 @@ def test_line_ends_in_scored_texts(word_data, adaptive):
 def test_blank_lines_as_prompts(word_data, adaptive, tmp_path, more):
     """They are continued, or scored with 0; fairseq's BLEU of an empty reference does not crash."""
     (tmp_path / "test").write_text("w1 w2\n\nw3\n\n")
-    words = dict(only_source=True, testpref=tmp_path / "test", srcdict=word_data / "dict.txt", workers=1)
-    run("preprocess", *options({**words, "destdir": tmp_path / "bin"}))
+    preprocess(tmp_path, ("test",), only_source=True, srcdict=word_data / "dict.txt")
     values = dict(task="streaming_lm", path=adaptive, cpu=True, sample_break_mode="eos", max_len_b=9, num_workers=0)
     log = run("generate", tmp_path / "bin", *options({**values, "beam": 1, **more}))
     scores = {int(n): float(score) for n, score in re.findall(r"^H-(\d+)\t(\S+)\t", log, re.M)}

@@ -1,5 +1,6 @@
 """fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
 
+import re
 from unittest import mock
 
 import fairseq_cli.eval_lm
@@ -14,7 +15,8 @@ from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
     json_logs,
-    parameters,
+    options,
+    run,
     train,
     train_in_two_processes,
     training_arguments,
@@ -96,6 +98,20 @@ def test_a_block_run_twice_changes_nothing(byte_data, tmp_path, monkeypatch):
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 
+def test_number_of_streams_in_evaluation(byte_data, tmp_path):
+    """``--batch-size`` of fairseq-validate and fairseq-eval-lm is ``--valid-streams``, and so is ``--batch-size-valid``
+    in training. fairseq-validate needs none of them: the checkpoint has its own."""
+    trained = train(byte_data, tmp_path, max_update=4, batch_size_valid=3, valid_streams=None)
+    values = dict(task="streaming_lm", path=tmp_path / "checkpoint_last.pt", cpu=True, tokens_per_sample=7)
+    two, same, three = dict(batch_size=2), dict(valid_streams=2), dict(valid_streams=3)
+    validated = [run("validate", byte_data, *options({**values, **change})) for change in (two, same, three, {})]
+    bits = [re.findall(r"total_bits\W+([\d.]+)", log)[-1] for log in (*validated, trained)]
+    assert bits[0] == bits[1] != bits[2] == bits[3] and float(bits[3]) == pytest.approx(float(bits[4]), abs=0.01)
+    evaluated = [eval_lm(byte_data, values["path"], **change) for change in (two, same, three)]
+    losses = [re.search(r"Loss \(base 2\): ([\d.]+)", log)[1] for log in evaluated]
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
     """In blocks of one step nothing but the carried memory tells of the past."""
     log = train(byte_data, tmp_path, max_epoch=2, tokens_per_sample=1, batch_size=60, disable_validation=True)
@@ -121,29 +137,14 @@ def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
     assert float(json_logs(output, "valid")[-1]["valid_total_tokens"]) == 400
 
 
-def test_checkpoints_load_as_weights_only(byte_data, tmp_path):
-    train(byte_data, tmp_path, max_update=6, save_interval_updates=3)
-    assert parameters(tmp_path / "checkpoint_last.pt")["decoder.memory.layer_weights"].shape == (3,)
-    for path in tmp_path.glob("stream_memory.*"):
-        torch.load(path, weights_only=True)
-
-
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    log = eval_lm(
-        byte_data,
-        tmp_path / "checkpoint_last.pt",
-        gen_subset="valid1",
-        model_overrides="{'decoder_layers_to_keep': '0,2'}",
+    evaluate = lambda kept: eval_lm(
+        byte_data, tmp_path / "checkpoint_last.pt", model_overrides=f"{{'decoder_layers_to_keep': '{kept}'}}"
     )
-    assert "Loss (base 2)" in log
+    assert "Loss (base 2)" in evaluate("0,2")
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        eval_lm(
-            byte_data,
-            tmp_path / "checkpoint_last.pt",
-            gen_subset="valid1",
-            model_overrides="{'decoder_layers_to_keep': '0,3'}",
-        )
+        evaluate("0,3")
 
 
 def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
@@ -189,14 +190,6 @@ def test_named_architecture(byte_data, tmp_path):
     assert options.memory_projections == "per-layer"
     log = eval_lm(byte_data, tmp_path / "checkpoint_last.pt", gen_subset="valid1")
     assert "Loss (base 2)" in log
-
-
-def test_a_log_file_holds_every_line_once(byte_data, tmp_path):
-    """(fairseq alone opens it once more in every epoch.)"""
-    log = tmp_path / "log"
-    train(byte_data, tmp_path, max_epoch=3, batch_size=60, log_file=log, disable_validation=True, no_save=True)
-    lines = [line for line in log.read_text().splitlines() if '"train_loss"' in line]
-    assert len(lines) == len(set(lines)) == 3
 
 
 def test_step_loops_train_alike(byte_data, tmp_path):

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.cli.fairseq_commands import PLUGIN, run, train
+from tests.cli.command_server import refused
+from tests.cli.fairseq_commands import PLUGIN, preprocess, train
 
 TASK = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu", "--gen-subset", "valid"]
 
@@ -18,8 +19,7 @@ def pieces(tmp_path_factory):
     for split, lines in (("train", 80), ("valid", 20)):
         text = [["@@ ".join(draw.choices("abcde", k=draw.randint(1, 4))) for _ in range(7)] for _ in range(lines)]
         (folder / split).write_text("".join(" ".join(words) + "\n" for words in text))
-    names = ["--trainpref", folder / "train", "--validpref", folder / "valid", "--destdir", folder / "bin"]
-    run("preprocess", "--only-source", *names, "--workers", 1)
+    preprocess(folder, ("train", "valid"), only_source=True)
     train(folder / "bin", folder, max_update=2, disable_validation=True)
     return folder / "bin", folder / "checkpoint_last.pt", (folder / "valid").read_text().splitlines()
 
@@ -61,5 +61,4 @@ def test_loss_and_counts(evaluate, pieces, tokens, streams):
     ],
 )
 def test_refused(commands, pieces, arguments, message):
-    result = commands.run("fairseq-eval-lm", pieces[0], *TASK, "--path", pieces[1], *arguments)
-    assert result.status == 2 and re.search(message, "".join(result.errors)) and len(result.errors) == 1
+    refused(commands.run("fairseq-eval-lm", pieces[0], *TASK, "--path", pieces[1], *arguments), message)

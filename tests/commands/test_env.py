@@ -1,7 +1,6 @@
 """The command ``env`` says what runs here, with and without a compiler."""
 
 import functools
-import subprocess
 import sys
 
 import torch
@@ -37,8 +36,3 @@ def test_a_fixed_step_loop(capsys, monkeypatch):
 
 def test_a_package_that_is_missing():
     assert env.version_of("there is no such package") == "not installed"
-
-
-def test_as_a_command():
-    done = subprocess.run([sys.executable, "-m", "fb_fairseq", "env"], capture_output=True, text=True)
-    assert done.returncode == 0 and "step loop" in done.stdout and not done.stderr
