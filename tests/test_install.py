@@ -48,31 +48,15 @@ def parent(tmp_path):
     return clone.parent
 
 
-# Arguments: the package, how it is installed, a path for that, and the names of all modules.
+# Arguments: the package, the folder of its installation, and the names of all modules.
 FIND_ALL = """
 import importlib.util, os, site, sys
-from importlib.machinery import PathFinder
 
-package, install, path, *names = sys.argv[1:]
+package, path, *names = sys.argv[1:]
 # Hide an installation of the package that this environment already has.
 sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable___fb_fairseq" not in str(finder)]
 sys.path[:] = [entry for entry in sys.path if not os.path.isdir(os.path.join(entry, "fb_fairseq")) or entry == ""]
-
-
-class EditableFinder:
-    # As setuptools writes it for packages without a package_dir.
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name == "fb_fairseq":
-            return importlib.util.spec_from_file_location(name, os.path.join(package, "__init__.py"))
-        parent, _, _ = name.rpartition(".")
-        return PathFinder.find_spec(name, [package]) if parent == "fb_fairseq" else None
-
-
-if install == "finder":
-    sys.meta_path.append(EditableFinder)
-elif install == "pth":
-    site.addsitedir(path)
+site.addsitedir(path)
 
 import fb_fairseq
 
@@ -87,24 +71,6 @@ print(*shadowed)
 if not shadowed:
     import fb_fairseq.models, fb_fairseq.tasks
 """
-
-
-@pytest.mark.slow
-def test_run_folders_in_the_clone_do_not_shadow_modules(parent):
-    """With setuptools' import hook, the clone wins as a namespace package; no module has a run folder's name."""
-    for name in REQUIRED_BY_FAIRSEQ & set(RUN_FOLDERS):
-        (parent / "fb_fairseq" / name).rmdir()
-    package = parent / "fb_fairseq/fb_fairseq"
-    assert run_python(FIND_ALL, parent, package, "finder", "", *module_names()).split() == ["None"]
-
-
-@pytest.mark.not_fast
-def test_a_folder_with_a_modules_name_shadows_it(parent):
-    """With the import hook: so the test above would notice."""
-    (parent / "fb_fairseq/byte_codec").mkdir()
-    package = parent / "fb_fairseq/fb_fairseq"
-    found = run_python(FIND_ALL, parent, package, "finder", "", "fb_fairseq.byte_codec")
-    assert found.split() == ["None", "fb_fairseq.byte_codec"]
 
 
 def test_names_of_run_folders_are_not_used():
@@ -132,7 +98,7 @@ def test_editable_installation_is_a_path(parent, editable_install):
     package = parent / "fb_fairseq/fb_fairseq"
     for name in top_level_names():
         (parent / "fb_fairseq" / name).mkdir(exist_ok=True)
-    found = run_python(FIND_ALL, parent, package, "pth", editable_install, *module_names())
+    found = run_python(FIND_ALL, parent, package, editable_install, *module_names())
     assert found.split() == [str(package / "__init__.py")]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fb_fairseq import byte_codec
 from tests.cli.conftest import made_up_text
-from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options
+from tests.cli.fairseq_commands import PLUGIN, training_arguments
 
 ODD = "a b'\"$(touch X)`touch X`;&|*?[z]~%d#\\é=,\n-c"
 TASK = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu"]
@@ -19,8 +19,8 @@ def odd(commands, tmp_path_factory):
     folder.mkdir()
     (folder / "text").write_bytes(made_up_text(3000, 1))
     done(commands.run("fb-fairseq", "preprocess-bytes", "--text", folder / "text", "--destdir", folder / "data"))
-    values = {**TINY_MODEL, **TRAINING, "max_update": 3, "save_dir": folder / "ck", "log_file": folder / "log"}
-    done(commands.run("fairseq-train", folder / "data", *options(values), "--user-dir", PLUGIN))
+    arguments = training_arguments(folder / "data", folder / "ck", max_update=3, log_file=folder / "log")
+    done(commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN))
     return folder
 
 
@@ -48,11 +48,8 @@ def test_own_commands(commands, odd):
     done(commands.run("fb-fairseq", "average-checkpoints", "--inputs", odd, *last, "--output", odd / "mean.pt"))
     curves = ["--curves", f"a name={odd / 'log'}", "--metric", "loss"]
     done(commands.run("fb-fairseq", "plot", *curves, "--layer-weights", odd / "mean.pt", "--out", odd / "x.png"))
-    done(
-        commands.run(
-            "fb-fairseq", "synthetic-tasks", "copy", "--train", 9, "--valid", 2, "--test", 2, "--out", odd / "copy"
-        )
-    )
+    sizes = ["--train", 9, "--valid", 2, "--test", 2]
+    done(commands.run("fb-fairseq", "synthetic-tasks", "copy", *sizes, "--out", odd / "copy"))
     done(commands.run("fb-fairseq", "rl", "train", "--small", "--cpu", "--frames", 64, "--out", odd / "rl"))
     done(commands.run("fb-fairseq", "rl", "plot", odd / "rl", "--metric", "fps", "--out", odd / "rl.png"))
     for name in ("hyp", "ref"):
@@ -67,6 +64,6 @@ def test_names_that_begin_with_a_dash(commands, odd):
     """Give them as ``./-name``, or as ``--option=-name``."""
     (odd / "-text").write_bytes(made_up_text(3000, 2))
     done(commands.run("fb-fairseq", "preprocess-bytes", "--text=-text", "--destdir=-data", folder=odd))
-    values = {**TINY_MODEL, **TRAINING, "max_update": 1, "disable_validation": True}
-    done(commands.run("fairseq-train", "./-data", *options(values), "--user-dir", PLUGIN, "--save-dir=-ck", folder=odd))
+    arguments = training_arguments("./-data", "", max_update=1, disable_validation=True)
+    done(commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN, "--save-dir=-ck", folder=odd))
     assert (odd / "-ck/checkpoint_last.pt").exists() and not (odd / "X").exists()

@@ -237,6 +237,9 @@ OWN = [
     ("benchmark decode --layers 0", "--layers 0: give 1 or more"),
     ("rl evaluate --path $half", "half: is truncated or corrupt"),
     ("rl train --out $text", "--out .*text is a file"),
+    ("quickstart --text / --out $new", "error: --text /: no such file"),
+    ("quickstart --text $text --out $text/out", "--out .*/text/out: .*/text is a file"),
+    ("quickstart --epochs 3 --out $new", "error: .*--epochs"),
     ("rl plot A=$folder --out $new.png", "contains no log.jsonl"),
 ]
 NEEDED = {"export": "transformers", "import-transformers": "transformers", "explore": "gradio", "plot": "matplotlib"}
