@@ -97,10 +97,6 @@ class Browser:
         """Save what the window shows as a PNG."""
         pathlib.Path(path).write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
 
-    def resize(self, width: int, height: int) -> None:
-        """Give the window another size."""
-        self._ask("POST", "/window/rect", width=width, height=height)
-
     def errors(self) -> list[str]:
         """What the page has written to the console as errors."""
         entries = self._ask("POST", "/se/log", type="browser")

@@ -33,12 +33,10 @@ from tests.surroundings import LIMIT
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"
 READY = b"ready"
+SMOOTHED = "label_smoothed_cross_entropy"
 USUAL_CHOICES = [  # kinds of fairseq's parsers, and choices for which its configuration is composed beforehand
     ("training", "--task streaming_lm --arch feedback_transformer_lm --criterion lm_loss --optimizer adam"),
-    (
-        "training",
-        "--task translation --arch feedback_decoder --criterion label_smoothed_cross_entropy --optimizer adam",
-    ),
+    ("training", f"--task translation --arch feedback_decoder --criterion {SMOOTHED} --optimizer adam"),
     ("eval_lm", "--path a --task streaming_lm"),
     ("validation", "--path a --task streaming_lm"),
     ("generation", "--path a"),
@@ -139,14 +137,10 @@ class CommandServer:
         seconds: int = 0,
         environment: dict[str, str] | None = None,
     ) -> Result:
-        """Run ``fairseq-<command>`` or ``python -m fb_fairseq`` with these arguments.
+        """Run ``fairseq-…`` or ``fb-fairseq``, with the program's name before its arguments.
 
-        Args:
-            argv: ``fairseq-train``, …, or ``fb-fairseq``, and the arguments.
-            limit: the size in bytes that no file may exceed, as on a full disk.
-            folder: working directory.
-            seconds: after which the command is ended, with status ``-SIGALRM``; 0: never.
-            environment: variables that are set, or changed.
+        No file may exceed ``limit`` bytes, as on a full disk; after so many seconds, if any, the command is ended with
+        status ``-SIGALRM``.
         """
         with tempfile.TemporaryDirectory() as printed, contextlib.ExitStack() as files:
             names = [os.devnull, *(os.path.join(printed, name) for name in ("out", "err"))]
@@ -188,18 +182,19 @@ def run_as_main(program, argv: list[str]) -> None:
     sys.argv = argv
     status = 0
     try:
-        try:
-            sys.exit(program())
-        except SystemExit:
-            raise
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            status = 1
+        status = program()
     except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        if isinstance(stop.code, str):
-            print(stop.code, file=sys.stderr)
+        status = stop.code
+    except BaseException:
+        status = 1
+        try:
+            sys.excepthook(*sys.exc_info())
+        except SystemExit as stop:  # (that of the patches)
+            status = stop.code
     finally:
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+        status = status if isinstance(status, int) else int(status is not None)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
