@@ -15,17 +15,9 @@ from tests.cli.fairseq_commands import assert_same_parameters, json_logs, run, t
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(
-    arch="all_attention_lm",
-    decoder_normalize_before=False,
-    optimizer="clipped_adagrad",
-    lr=0.07,
-    clip_norm=0,
-    lr_scheduler="fixed",
-    warmup_updates=10,
-    adaptive_span=True,
-    adaptive_span_ramp=4,
-    adaptive_span_loss=1e-4,
-    no_epoch_checkpoints=True,
+    **dict(arch="all_attention_lm", decoder_normalize_before=False, no_epoch_checkpoints=True),
+    **dict(optimizer="clipped_adagrad", lr=0.07, clip_norm=0, lr_scheduler="fixed", warmup_updates=10),
+    **dict(adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=1e-4),
 )
 
 
@@ -39,9 +31,8 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path, capsys):
     assert last < first - 1
     bits, _ = loss_by_hand(tmp_path / "a/checkpoint_last.pt", byte_data, "valid", 3)
     assert float(json_logs(log, "valid")[-1]["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
-    out = eval_lm(
-        byte_data, tmp_path / "a/checkpoint_last.pt", gen_subset="valid", valid_streams=3, tokens_per_sample=7
-    )
+    cut = dict(gen_subset="valid", valid_streams=3, tokens_per_sample=7)
+    out = eval_lm(byte_data, tmp_path / "a/checkpoint_last.pt", **cut)
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
     path = str(tmp_path / "a/checkpoint_last.pt")
     loaded = load_model("--persistent-shares", path, str(byte_data), cpu=True)
@@ -65,14 +56,8 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path, capsys):
 
 @pytest.mark.parametrize("variant", PERSISTENT_MEMORY_VARIANTS[1:])
 def test_variants_learn(byte_data, tmp_path, variant):
-    log = train(
-        byte_data,
-        tmp_path,
-        arch="all_attention_lm",
-        max_update=40,
-        persistent_memory_variant=variant,
-        disable_validation=True,
-    )
+    changes = dict(arch="all_attention_lm", max_update=40, persistent_memory_variant=variant)
+    log = train(byte_data, tmp_path, disable_validation=True, **changes)
     first, last = (float(json_logs(log, "train_inner")[i]["loss"]) for i in (0, -1))
     assert last < first - 1
 

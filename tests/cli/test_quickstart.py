@@ -36,7 +36,7 @@ def test_own_text(tmp_path, recipe):  # noqa: F811
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "figures"))
     shutil.copy(REPOSITORY / "setup.py", folder)
     text = folder / "my text.txt"
-    text.write_bytes(b"A line of text, and another one.\n" * 3000)
+    text.write_bytes(b"A line of text, and another one.\n" * 1000)
     done = quickstart("--text", text, "--updates", 20, repository=folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     bits = float(re.search(r"Test split: ([\d.]+) bits per byte", done.stdout).group(1))

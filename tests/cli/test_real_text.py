@@ -15,17 +15,8 @@ def test_enwik8_bytes(shared_data, tmp_path, arch):
     with gzip.open(shared_data / "enwik8-prefix/enwik8.first3600000.gz") as file:
         text = file.read(60_000)
     preprocess_bytes.binarise({"train": [text[:-5000]], "valid": [text[-5000:]]}, str(tmp_path), append_eos=False)
-    log = train(
-        tmp_path,
-        tmp_path / "ck",
-        arch=arch,
-        max_update=100,
-        batch_size=16,
-        tokens_per_sample=16,
-        attention_span=32,
-        decoder_embed_dim=32,
-        decoder_ffn_embed_dim=64,
-    )
+    sizes = dict(batch_size=16, tokens_per_sample=16, attention_span=32, decoder_embed_dim=32, decoder_ffn_embed_dim=64)
+    log = train(tmp_path, tmp_path / "ck", arch=arch, max_update=100, **sizes)
     logged = json_logs(log, "valid")[-1]
     bits, n = loss_by_hand(tmp_path / "ck/checkpoint_last.pt", tmp_path, "valid", 3)
     assert n == 5000 and float(logged["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
