@@ -77,35 +77,26 @@ def test_names_of_run_folders_are_not_used():
     assert not (top_level_names() - REQUIRED_BY_FAIRSEQ) & set(RUN_FOLDERS)
 
 
-@pytest.fixture
-def editable_install(parent):
-    """The site folder of an editable installation, made as pip makes it."""
+@pytest.mark.not_fast
+def test_editable_installation_is_a_path(parent):
+    """``pip install -e`` adds the clone to sys.path: the regular package wins, even over a folder ``models``."""
     pytest.importorskip("setuptools", minversion="70.1")  # builds wheels by itself
     program = "import setuptools.build_meta as backend, sys; backend.build_editable(sys.argv[1])"
     run_python(program, parent / "fb_fairseq", parent)
     (editable,) = parent.glob("*.whl")
     with zipfile.ZipFile(editable) as archive:
         archive.extractall(parent / "site")
-    return parent / "site"
-
-
-@pytest.mark.not_fast
-def test_editable_installation_is_a_path(parent, editable_install):
-    """``pip install -e`` adds the clone to sys.path: the regular package wins, even over a folder ``models``."""
+    editable_install = parent / "site"
     (pth,) = editable_install.glob("*.pth")
     assert pth.read_text().strip() == str(parent / "fb_fairseq")
     assert not list(editable_install.glob("*.py")), "no import hook"
+    (entry_points,) = editable_install.glob("*.dist-info/entry_points.txt")
+    assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
     package = parent / "fb_fairseq/fb_fairseq"
     for name in top_level_names():
         (parent / "fb_fairseq" / name).mkdir(exist_ok=True)
     found = run_python(FIND_ALL, parent, package, editable_install, *module_names())
     assert found.split() == [str(package / "__init__.py")]
-
-
-@pytest.mark.not_fast
-def test_console_script(editable_install):
-    (entry_points,) = editable_install.glob("*.dist-info/entry_points.txt")
-    assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
 
 
 def test_without_transformers():

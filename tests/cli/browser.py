@@ -3,9 +3,7 @@
 https://www.w3.org/TR/webdriver2 describes the protocol: JSON over HTTP.
 """
 
-import base64
 import json
-import pathlib
 import re
 import shutil
 import subprocess
@@ -92,10 +90,6 @@ class Browser:
         element = self._ask("POST", "/element", using="css selector", value=selector)[ELEMENT]
         self._ask("POST", f"/element/{element}/clear")
         self._ask("POST", f"/element/{element}/value", text=text)
-
-    def screenshot(self, path: pathlib.Path) -> None:
-        """Save what the window shows as a PNG."""
-        pathlib.Path(path).write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
 
     def errors(self) -> list[str]:
         """What the page has written to the console as errors."""

@@ -47,16 +47,18 @@ def test_evaluation_and_generation(trained, tmp_path):
             command(other)
 
 
-@pytest.mark.parametrize("how", ["finetune_from_model", "restore_file", "resumed"])
+@pytest.mark.parametrize("how", ["finetune_from_model", "restore_file", "init_from_transformer", "resumed"])
 def test_training(trained, tmp_path, how):
     path, own, other = trained
-    more = {} if how == "resumed" else {how: path}
+    common = dict(batch_size=2, valid_streams=1, reset_dataloader=how == "restore_file")
     if how == "resumed":
-        train(own, tmp_path, max_update=2, batch_size=2, valid_streams=1)
+        train(own, tmp_path, max_update=2, **common)
+    elif how == "init_from_transformer":
+        path = tmp_path / "vanilla/checkpoint_last.pt"
+        train(own, path.parent, arch="relative_transformer_lm", max_update=2, **common)
+        train(own, tmp_path / "own", init_from_transformer=path, max_update=2, **common)
     with pytest.raises(UserError, match=REFUSED):
-        train(
-            other, tmp_path, max_update=9, batch_size=2, valid_streams=1, reset_dataloader=how == "restore_file", **more
-        )
+        train(other, tmp_path, max_update=9, **common, **({} if how == "resumed" else {how: path}))
 
 
 def test_export_and_average(trained, tmp_path, capsys):
@@ -70,15 +72,6 @@ def test_export_and_average(trained, tmp_path, capsys):
     average([*("--inputs", str(path)), "--output", str(tmp_path / "average.pt")])
     with pytest.raises(UserError, match=REFUSED):
         eval_lm(other, tmp_path / "average.pt")
-
-
-def test_initialisation_from_a_transformer(trained, tmp_path):
-    _, own, other = trained
-    train(own, tmp_path / "vanilla", arch="relative_transformer_lm", max_update=2, batch_size=2, valid_streams=1)
-    more = dict(init_from_transformer=tmp_path / "vanilla/checkpoint_last.pt", max_update=2, batch_size=2)
-    train(own, tmp_path / "own", **more, valid_streams=1)
-    with pytest.raises(UserError, match=f"^--init-from-transformer .*{REFUSED}"):
-        train(other, tmp_path / "other", **more, valid_streams=1)
 
 
 def test_translation(parallel_data, tmp_path):

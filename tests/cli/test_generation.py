@@ -78,16 +78,10 @@ def test_beam_equals_exhaustive_search(tmp_path, arch):
     best = max(candidates, key=total)
     from fairseq.dataclass.configs import GenerationConfig
 
-    generator = task.build_generator(
-        [model], GenerationConfig(beam=200, max_len_b=4, unnormalized=True, nbest=1, unkpen=0)
-    )
-    sample = next(
-        iter(
-            task.get_batch_iterator(
-                task.build_dataset_for_inference([torch.tensor([*prompt, 2])], [2]), max_sentences=1
-            ).next_epoch_itr(shuffle=False)
-        )
-    )
+    search = GenerationConfig(beam=200, max_len_b=4, unnormalized=True, nbest=1, unkpen=0)
+    generator = task.build_generator([model], search)
+    dataset = task.build_dataset_for_inference([torch.tensor([*prompt, 2])], [2])
+    sample = next(iter(task.get_batch_iterator(dataset, max_sentences=1).next_epoch_itr(shuffle=False)))
     found = task.inference_step(generator, [model], sample)[0][0]
     assert found["tokens"].tolist() == best
     assert found["score"].item() == pytest.approx(total(best), abs=1e-4)

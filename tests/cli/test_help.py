@@ -38,12 +38,6 @@ def test_commands(commands, command, arguments, expected):
     assert "resolved" not in text
 
 
-def test_help_on_what_does_not_exist(commands):
-    result = commands.run("fairseq-train", "--user-dir", PLUGIN, "--arch", "nosuch", "--help")
-    (line,) = result.errors
-    assert result.status == 2 and "invalid choice: 'nosuch'" in line
-
-
 @pytest.mark.parametrize("script", [*SCRIPTS, "tests/run.sh"])
 def test_scripts(script, tmp_path):
     """The comment at their top, which has a line to type; nothing is set up."""

@@ -13,14 +13,10 @@ LANGUAGES = dict(lang_pairs="de-en,fr-en")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Two made-up languages, and a third that both are translated to."""
-    return write_data(tmp_path_factory.mktemp("multilingual"), 40, 9)
-
-
-def write_data(folder, train, others=None):
-    """So many sentences of each pair in the training split, and in the others."""
+    folder = tmp_path_factory.mktemp("multilingual")
     for source in ("de", "fr"):
         for seed, split in enumerate(("train", "valid", "test")):
-            write_pairs(folder / source / split, pairs(others if seed and others else train, seed), source)
+            write_pairs(folder / source / split, pairs(9 if seed else 40, seed), source)
         first = folder / "data/dict.en.txt"
         values = dict(source_lang=source, target_lang="en", destdir=folder / "data")
         preprocess(folder / source, **values, tgtdict=first if first.exists() else None)

@@ -196,18 +196,26 @@ def test_named_architecture(byte_data, tmp_path):
 def test_step_loops_train_alike(byte_data, tmp_path):
     """Each says once what runs, and what runs instead where there is no GPU."""
     losses, logs = {}, {}
-    for name, changes in {
-        "reference": {"step_loop": "reference"},
-        "auto": {},
-        "cpp": {"step_loop": "cpp"},
-        "triton": {"step_loop": "triton", "step_loop_recompute": True},
-        "parallel": {"step_loop": "parallel"},
-        "two passes": {"step_loop": "parallel", "parallel_passes": 2},
+    for name, (changes, *lines) in {
+        "reference": ({}, "step loop: reference (asked for by --step-loop)"),
+        "auto": ({}, "step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"),
+        "cpp": ({}, "step loop: cpp (asked for by --step-loop)"),
+        "triton": (
+            {"step_loop_recompute": True},
+            *("step loop: triton (asked for by --step-loop)", "triton: it does not run on cpu; the torch loop runs"),
+        ),
+        "parallel": ({}, "step loop: parallel (asked for by --step-loop)"),
+        "two passes": (
+            {"step_loop": "parallel", "parallel_passes": 2},
+            "--parallel-passes 2: training is approximate; validation and evaluation are exact",
+        ),
     }.items():
         for cached in (log_choice, log_once):  # once a process
             cached.cache_clear()
-        logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
+        changes = {"step_loop": name, "max_update": 4, "no_save": True, "log_interval": 1, **changes}
+        logs[name] = train(byte_data, tmp_path / name, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
+        assert [logs[name].count(line) for line in lines] == [1] * len(lines)
     assert len(losses["reference"]) == 4
     assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["triton"]
     assert losses["cpp"] == pytest.approx(losses["reference"], abs=2e-3) == losses["parallel"]
@@ -215,15 +223,3 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     for name in ("parallel", "two passes"):
         entries = json_logs(logs[name], "train_inner")
         assert all(float(entry["parallel_passes"]) >= 2 and float(entry["parallel_change"]) < 0.5 for entry in entries)
-    for name, lines in {
-        "parallel": ["step loop: parallel (asked for by --step-loop)"],
-        "two passes": ["--parallel-passes 2: training is approximate; validation and evaluation are exact"],
-        "reference": ["step loop: reference (asked for by --step-loop)"],
-        "auto": ["step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"],
-        "cpp": ["step loop: cpp (asked for by --step-loop)"],
-        "triton": [
-            "step loop: triton (asked for by --step-loop)",
-            "--step-loop triton: it does not run on cpu; the torch loop runs",
-        ],
-    }.items():
-        assert [logs[name].count(line) for line in lines] == [1] * len(lines)
