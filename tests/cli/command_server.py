@@ -89,14 +89,14 @@ class CommandServer:
         self.socket, self.programs = self.folder / "socket", self.folder / "bin"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         environment.pop("FB_FAIRSEQ_DEBUG", None)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cli.command_server", str(self.socket)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd=REPOSITORY,
-        )
-        self._write_programs()
+        command = [sys.executable, "-m", "tests.cli.command_server", str(self.socket)]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes)
+        self.programs.mkdir()
+        for name in ["python", OWN_COMMANDS, *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
+            path = self.programs / name
+            path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
+            path.chmod(0o755)
 
     def __enter__(self):
         assert self.process.stdout.readline().strip() == READY
@@ -106,13 +106,6 @@ class CommandServer:
         self.process.kill()
         self.process.communicate()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _write_programs(self) -> None:
-        self.programs.mkdir()
-        for name in ["python", OWN_COMMANDS, *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
-            path = self.programs / name
-            path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
-            path.chmod(0o755)
 
     def _connect(self, streams: list[int], **job) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -129,14 +122,7 @@ class CommandServer:
             job = {"argv": list(map(str, argv)), "folder": os.getcwd(), "environment": environment or {}}
             return Running(self._connect(streams, **job), pathlib.Path(printed))
 
-    def run(
-        self,
-        *argv,
-        limit: int | None = None,
-        folder: str = ".",
-        seconds: int = 0,
-        environment: dict[str, str] | None = None,
-    ) -> Result:
+    def run(self, *argv, limit: int | None = None, folder: str = ".", seconds: int = 0, environment=None) -> Result:
         """Run ``fairseq-…`` or ``fb-fairseq``, with the program's name before its arguments.
 
         No file may exceed ``limit`` bytes, as on a full disk; after so many seconds, if any, the command is ended with

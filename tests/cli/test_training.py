@@ -1,5 +1,6 @@
 """fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
 
+import gzip
 import re
 from unittest import mock
 
@@ -7,10 +8,12 @@ import fairseq_cli.eval_lm
 import pytest
 import torch
 
+from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
 from tests.cli.checkpoints import eval_lm, load, loss_by_hand
+from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
@@ -23,6 +26,19 @@ from tests.cli.fairseq_commands import (
 )
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_enwik8(shared_data, tmp_path, arch):
+    """A minute part of it: a model learns, and its loss is that by hand."""
+    with gzip.open(shared_data / "enwik8-prefix/enwik8.first3600000.gz") as file:
+        text = file.read(60_000)
+    preprocess_bytes.binarise({"train": [text[:-5000]], "valid": [text[-5000:]]}, str(tmp_path), append_eos=False)
+    sizes = dict(batch_size=16, tokens_per_sample=16, attention_span=32, decoder_embed_dim=32, decoder_ffn_embed_dim=64)
+    logged = json_logs(train(tmp_path, tmp_path / "ck", arch=arch, max_update=100, **sizes), "valid")[-1]
+    bits, n = loss_by_hand(tmp_path / "ck/checkpoint_last.pt", tmp_path, "valid", 3)
+    assert n == 5000 and float(logged["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
+    assert float(logged["valid_bpb"]) < 5.2
 
 
 @pytest.mark.parametrize("arch", MODELS)
@@ -121,9 +137,6 @@ def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
 
 
 def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
-    from fb_fairseq.commands import preprocess_bytes
-    from tests.cli.conftest import made_up_text
-
     other = tmp_path / "other"
     preprocess_bytes.binarise({"train": [made_up_text(500, 9)]}, str(other), append_eos=False)
     log = train(f"{byte_data}:{other}", tmp_path / "ck", max_epoch=3, no_epoch_checkpoints=True)
