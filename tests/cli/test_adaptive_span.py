@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from tests.cli.checkpoints import loss_by_hand
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train
 
@@ -42,14 +41,6 @@ def test_resumed_equals_uninterrupted(byte_data, tmp_path, arch):
     train(byte_data, tmp_path / "b", max_update=25, **common)
     train(byte_data, tmp_path / "b", max_update=40, **common)
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
-
-
-@pytest.mark.parametrize("task", ["streaming_lm", "language_modeling"])
-def test_stock_criterion_is_refused(byte_data, tmp_path, task):
-    changes = dict(task=task, criterion="cross_entropy", valid_streams=3 if task == "streaming_lm" else None)
-    with pytest.raises(UserError, match="--criterion cross_entropy ignores --adaptive-span-loss.*lm_loss"):
-        train(byte_data, tmp_path, max_update=3, **SPANS, **changes)
-    train(byte_data, tmp_path, max_update=3, **{**SPANS, "adaptive_span_loss": 0}, **changes)
 
 
 def test_layer_weights_are_logged_in_validation(byte_data, tmp_path):

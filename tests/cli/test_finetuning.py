@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
 
 
@@ -57,14 +56,6 @@ def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
     assert torch.load(tmp_path / "new/checkpoint_last.pt", weights_only=True)["extra_state"]["stopping"]["best"] > 1
     log = train(byte_data, tmp_path / "ended", **run, **limits, restore_file=tmp_path / "old.pt")
     assert "this run is finished: 2 hours of --stop-time-hours 1" in log, "the same run, continued"
-
-
-def test_an_average_of_parameters_that_is_not_there(byte_data, tmp_path):
-    """fairseq would start it from the model, which it has deleted by then."""
-    train(byte_data, tmp_path / "plain", max_update=2, disable_validation=True)
-    path = tmp_path / "plain/checkpoint_last.pt"
-    with pytest.raises(UserError, match=f"^--store-ema: {path} has no average of its parameters; leave it out"):
-        train(byte_data, tmp_path / "new", max_update=2, store_ema=True, finetune_from_model=path)
 
 
 def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):

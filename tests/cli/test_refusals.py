@@ -25,15 +25,22 @@ from tests.conftest import REPOSITORY
 STREAMS = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu"]
 PAIRS = {**TINY, "label_smoothing": None, "criterion": "cross_entropy", "max_update": 2}
 LANGUAGE_MODEL = [*training_arguments("", "$new", max_update=4)[1:], "--user-dir", PLUGIN]
+ALL_ATTENTION = [*training_arguments("", "$new", arch="all_attention_lm")[1:], "--user-dir", PLUGIN]
 # The usual arguments of fairseq's commands: the data, and the others.
 USUAL = {
     "train": ("$bytes", LANGUAGE_MODEL),
+    "train all-attention": ("$bytes", ALL_ATTENTION),
     "train a translator": ("$pairs", ["--save-dir", "$new", *options(PAIRS), "--user-dir", PLUGIN]),
     "train on streams": ("$bytes", STREAMS),
     **{name: ("$bytes", [*STREAMS, "--path", "$model"]) for name in ("eval-lm", "validate", "generate", "interactive")},
     "validate without a task": ("$bytes", ["--user-dir", PLUGIN, "--path", "$model"]),
     "generate translations": ("$pairs", ["--user-dir", PLUGIN, "--path", "$translator", "--cpu"]),
 }
+SPANS, VARIANT, SIZE = (
+    "--adaptive-span --adaptive-span-loss 0.1",
+    "--persistent-memory-variant",
+    "--persistent-memory-size",
+)
 ANOTHER_SIZE = "dict.txt: .*260 symbols.*262.*--srcdict"
 FAIRSEQ = [
     ("train", "--update-freq 0", "--update-freq .0.: must be 1 or more"),
@@ -89,6 +96,20 @@ FAIRSEQ = [
     ("train", "$twice", "dict.txt: Duplicate word"),
     ("train", "$encoding", "dict.txt: Incorrect encoding"),
     ("train", "$more_words --restore-file $model", ANOTHER_SIZE),
+    ("train", "--store-ema --finetune-from-model $model", "--store-ema: .* has no average of its parameters; leave"),
+    ("train", f"{SPANS} --criterion cross_entropy", "--criterion cross_entropy ignores --adaptive-span-loss.*lm_loss"),
+    ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
+    ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
+    ("train all-attention", f"{VARIANT} attn-split {SIZE} 0", f"{VARIANT} attn-split: has no effect.*{SIZE}"),
+    (
+        "train all-attention",
+        f"{VARIANT} head-split --decoder-attention-heads 1",
+        f"{VARIANT} head-split: halves the ",
+    ),
+    ("train all-attention", "--adaptive-span-loss 0.1", "--adaptive-span-loss 0.1: has no effect without --adaptive-s"),
+    ("train all-attention", "--adaptive-span-init 0.5", "--adaptive-span-init 0.5: has no effect without --adaptive-s"),
+    ("train all-attention", "--optimizer clipped_adagrad --adagrad-clip=-1", "--adagrad-clip -1.0: give 0 or more"),
+    ("train all-attention", "--decoder-ffn-embed-dim 8", "unrecognized arguments: --decoder-ffn-embed-dim"),
     ("train on streams", "", "--arch is missing; give one"),
     ("train on streams", "--arch transformer_lm --batch-size 2", "transformer_lm carries no memory.*--task lang"),
     ("train a translator", "--source-lang de --target-lang xx", "dict.xx.txt: No such file"),
@@ -108,6 +129,8 @@ FAIRSEQ = [
     ("eval-lm", "--gen-subset ''", "--gen-subset: the name of a split is empty"),
     ("eval-lm", "--valid-streams 1 --num-shards 2", "--num-shards 2, --shard-id 0: .*needs a stream"),
     ("eval-lm", "--num-shards 2 --shard-id 2", "--shard-id 2: shards have the numbers 0 to 1"),
+    ("eval-lm", "--remove-bpe --num-shards 2 --shard-id 1", "--num-shards: a shard ends within a word"),
+    ("eval-lm", "--post-process sentencepiece", "--post-process sentencepiece: .*subword-nmt only"),
     ("eval-lm", "$more_words", ANOTHER_SIZE),
     ("eval-lm", "$padding --gen-subset all", "all of the split is <pad>"),
     ("eval-lm", "$padding --gen-subset some", "has the symbol <pad>; use fairseq-validate"),

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, preprocess, train
 
 TASK = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu", "--gen-subset", "valid"]
@@ -51,14 +50,3 @@ def test_loss_and_counts(evaluate, pieces, tokens, streams):
     printed = [re.findall(r"(\S+) \[", line.partition(" ")[2]) for line in log if re.match(r"\d+ \S+ \[", line)]
     assert printed == words, "a line of the text each"
     assert evaluate(*cut, "--post-process", "@@ ")[0] == loss
-
-
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        (["--remove-bpe", "--num-shards", "2", "--shard-id", "1"], "--num-shards: a shard ends within a word"),
-        (["--post-process", "sentencepiece"], "--post-process sentencepiece: .*subword-nmt only"),
-    ],
-)
-def test_refused(commands, pieces, arguments, message):
-    refused(commands.run("fairseq-eval-lm", pieces[0], *TASK, "--path", pieces[1], *arguments), message)
