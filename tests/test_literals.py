@@ -9,21 +9,18 @@ import pytest
 from fb_fairseq.errors import UserError
 from fb_fairseq.literals import parse_literal
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
+VALUES = [
+    *(
         "(0.9, 0.98)",
         "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]",
         "[(512, 3)] * 20",
-        "{'data': 'x', 'n': -3, 2: None}",
-        " 1e-5",
-        "'text' 'and more'",
-        "[True, False, {1, 2}]",
         "2 * 3 + 4.5",
-        "(+3,)",
-    ],
-)
+    ),
+    *("{'data': 'x', 'n': -3, 2: None}", " 1e-5", "'text' 'and more'", "[True, False, {1, 2}]", "(+3,)", "2 * 3 + 4.5"),
+]
+
+
+@pytest.mark.parametrize("text", VALUES)
 def test_values(text):
     assert parse_literal(text) == eval(text.strip())
 

@@ -10,6 +10,9 @@ def load(checkpoint, data):
     """Model and task of a checkpoint, as fairseq-eval-lm loads them."""
     from fairseq import checkpoint_utils
 
+    import fb_fairseq.models  # noqa: F401  --user-dir does this
+    import fb_fairseq.tasks  # noqa: F401
+
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": str(data)}
     )

@@ -225,18 +225,15 @@ def test_bad_input(exported, byte_data, tmp_path, capsys):
     checkpoint, folder = exported["feedback_transformer_lm"]
     to = ["--to", tmp_path / "model"]
     saved = torch.load(checkpoint, weights_only=False)
-
-    def changed(name, **model):
-        content = {**saved, "cfg": {**saved["cfg"], "model": {**model_options(saved), **model}}}
-        torch.save(content, tmp_path / name)
-        return tmp_path / name
-
-    line = one_line(capsys, export, changed("other.pt", _name="transformer_lm", arch="transformer_lm"), *to)
-    assert "transformer_lm cannot be exported; give a checkpoint of feedback_transformer_lm" in line
-    line = one_line(capsys, export, changed("span.pt", attention_span=3), *to)
-    assert "decoder.positions.key: not as its own options say" in line
-    line = one_line(capsys, export, changed("sum.pt", memory_composition="sum"), *to)
-    assert "--memory-composition sum: unknown" in line
+    stock = dict(_name="transformer_lm", arch="transformer_lm")
+    for options, message in (
+        (stock, "transformer_lm cannot be exported; give a checkpoint of feedback_transformer_lm"),
+        (dict(attention_span=3), "decoder.positions.key: not as its own options say"),
+        (dict(memory_composition="sum"), "--memory-composition sum: unknown"),
+    ):
+        content = {**saved, "cfg": {**saved["cfg"], "model": {**model_options(saved), **options}}}
+        torch.save(content, tmp_path / "changed.pt")
+        assert message in one_line(capsys, export, tmp_path / "changed.pt", *to)
     assert not (tmp_path / "model").exists()
     out = ["--out", tmp_path / "back.pt"]
     (tmp_path / "weightless").mkdir()

@@ -169,30 +169,30 @@ def test_shared_dictionary(tmp_path, parallel_data):
 
 def test_bad_input(trained, tmp_path, capsys):
     checkpoint, folder = trained
-    to = ["--to", tmp_path / "model"]
-    line = one_line(capsys, export, checkpoint, *to, "--dict", tmp_path)
-    assert "dict.de.txt: no such file; give the folder with dict.de.txt" in line
     saved = torch.load(checkpoint, weights_only=False)
-    for options, message in (
-        (dict(no_cross_attention=True), "trained with --no-cross-attention, which cannot be exported"),
-        (dict(decoder_output_dim=8), "trained with --decoder-output-dim 8, which cannot be exported"),
-        (dict(decoder_layers=3), "not as its own options say"),
-    ):
-        model = saved["cfg"]["model"]
-        model = model if isinstance(model, dict) else vars(model)
-        torch.save({**saved, "cfg": {**saved["cfg"], "model": {**model, **options}}}, tmp_path / "changed.pt")
-        assert message in one_line(capsys, export, tmp_path / "changed.pt", *to)
-    other = tmp_path / "other"
+    model = saved["cfg"]["model"]
+    model = model if isinstance(model, dict) else vars(model)
+    changed, other = tmp_path / "changed.pt", tmp_path / "other"
     other.mkdir()
     for language, words in (("de", 5), ("en", 7)):
         dictionary(words).save(str(other / f"dict.{language}.txt"))
-    line = one_line(capsys, export, checkpoint, *to, "--dict", other)
-    assert re.search(r"dict.de.txt: has 9 symbols, the model \d+; give that of the training data with --dict", line)
-    torch.save({**saved, "cfg": {**saved["cfg"], "task": argparse.Namespace(data="/nowhere")}}, tmp_path / "bare.pt")
-    line = one_line(capsys, export, tmp_path / "bare.pt", *to)
-    assert "does not say its languages, nor does its data folder /nowhere; give --source-lang" in line
-    line = one_line(capsys, export, checkpoint, *to, "--log", folder / "README.md")
-    assert "has no validation after update " in line
+    for options, arguments, message in (
+        ({}, ["--dict", tmp_path], "dict.de.txt: no such file; give the folder with dict.de.txt"),
+        (
+            {},
+            ["--dict", other],
+            r"dict.de.txt: has 9 symbols, the model \d+; give that of the training data with --dict",
+        ),
+        ({}, ["--log", folder / "README.md"], "has no validation after update "),
+        (dict(no_cross_attention=True), [], "trained with --no-cross-attention, which cannot be exported"),
+        (dict(decoder_output_dim=8), [], "trained with --decoder-output-dim 8, which cannot be exported"),
+        (dict(decoder_layers=3), [], "not as its own options say"),
+        (None, [], "does not say its languages, nor does its data folder /nowhere; give --source-lang"),
+    ):
+        cfg = dict(task=argparse.Namespace(data="/nowhere")) if options is None else dict(model={**model, **options})
+        torch.save({**saved, "cfg": {**saved["cfg"], **cfg}}, changed)
+        line = one_line(capsys, export, changed, "--to", tmp_path / "model", *arguments)
+        assert re.search(message, line), line
     assert not (tmp_path / "model").exists()
 
 
