@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shlex
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -17,11 +16,11 @@ import pytest
 
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.commands.preprocess_bytes import binarise
+from tests.cli.browser import serving
 from tests.cli.checkpoints import loss_by_hand
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
-from tests.surroundings import wait_for
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
@@ -164,13 +163,10 @@ def test_explore(clone, monkeypatch):
     pytest.importorskip("gradio")
     monkeypatch.chdir(clone.folder)
     (text,) = (text for _, text in blocks("docs/looking-inside.md") if text.startswith(EXPLORE))
-    arguments = shlex.split(text)[len("python -m fb_fairseq".split()) :]
-    running = clone.commands.start("fb-fairseq", *arguments, "--port", 0, printed=clone.folder / "explore.log")
-    wait_for(lambda: not running.is_alive() or running.lines() and running.lines()[-1].startswith("Open "))
-    with urllib.request.urlopen(running.lines()[-1].split()[1], timeout=30) as answer:
-        assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
-    running.send_signal(signal.SIGINT)
-    assert running.wait() == 0
+    arguments = shlex.split(text)[len(EXPLORE.split()) :]
+    with serving(clone.commands, clone.folder / "explore.log", *arguments) as address:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
 
 
 # How the blocks begin that need packages which are not in the environment of the tests.

@@ -35,24 +35,6 @@ def test_recipe(tmp_path, recipe):  # noqa: F811
     assert "== prepare: done already" in again and f"{model}: already trained for 2 updates" in again
 
 
-def test_other_options_are_refused(tmp_path, recipe):  # noqa: F811
-    """Whatever decides what is trained, in words that name it."""
-    arguments = ["--out", tmp_path / "out", "--updates", 6, "--models", "layer0", "--fixed-span", "--span", 20, *SMALL]
-    recipe("random_walk", *arguments)
-    log = (tmp_path / "out/layer0.log").read_text()
-    assert "--memory-composition layer:0" in log and "--adaptive-span" not in log.splitlines()[0]
-    for change, named in (
-        (["--span", 30], "--attention-span 30 instead of 20"),
-        (["--layers", 1], "--decoder-layers 1 instead of"),
-        (["--updates", 3], "--decay-steps 1 instead of 2"),
-        (["--", "--lr", "0.1"], "--lr 0.1 instead of"),
-    ):
-        done = recipe("random_walk", *arguments, *change, fails=True)
-        assert f"layer0: was trained with other options: {named}" in done.errors.splitlines()[-1]
-    done = recipe("random_walk", *arguments, "--size", 5, fails=True)
-    assert "holds models that were trained on other data (random_walk --seed 1 --size 4" in done.errors.splitlines()[-1]
-
-
 @pytest.mark.slow
 def test_curriculum(tmp_path, recipe):  # noqa: F811
     """Each stage starts from the one before it, with the same dictionaries; the result counts the time of all."""

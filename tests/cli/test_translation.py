@@ -107,16 +107,6 @@ def test_constraints(interactive):
     assert "GA" in found[0].split() and {"BA", "BE"} <= set(found[1].split())
 
 
-def test_empty_and_long_lines(interactive):
-    """fairseq's documented behaviour: an empty source is translated; one beyond the maximum is an error, or skipped."""
-    assert set(interactive(["", "ba"])) == {0, 1}
-    long = " ".join(["ba"] * 1100)
-    with pytest.raises(Exception, match="exceeds maximum|greater than the model|max_positions|size"):
-        interactive([long, "ba"])
-    found = interactive([long, "ba"], skip_invalid_size_inputs_valid_test=True)
-    assert 1 in found
-
-
 @pytest.mark.parametrize(
     "changes",
     [

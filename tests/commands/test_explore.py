@@ -257,7 +257,9 @@ def page():
 
 def test_without_gradio(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert main(["explore", "a.pt"]) == 2
+    with pytest.raises(SystemExit) as stop:
+        main(["explore", "a.pt"])
+    assert stop.value.code == 2
     line = "python -m fb_fairseq explore: error: gradio is not installed; pip install 'fb_fairseq[explore]'\n"
     assert capsys.readouterr().err == line
 
