@@ -61,15 +61,10 @@ def test_measures_in_tensorboard(byte_data, tmp_path):
     logs = tmp_path / "tensorboard"
     log = train(byte_data, tmp_path, max_update=20, tensorboard_logdir=logs, **SPANS)
     progress_bar._close_writers()
-    for split, prefix in (("train_inner", ""), ("valid", "valid_")):
+    curves, weights = ["bpb", "accuracy", "avg_span", "max_span"], ["layer_weight_0", "layer_weight_2"]
+    for split, prefix, names in (("train_inner", "", curves), ("valid", "valid_", curves + weights)):
         last = json_logs(log, split)[-1]
-        for name in (
-            "bpb",
-            "accuracy",
-            "avg_span",
-            "max_span",
-            *(["layer_weight_0", "layer_weight_2"] if prefix else []),
-        ):
+        for name in names:
             step, value = read_tensorboard(str(logs), name)[split][-1]
             assert step == 20 and f"{prefix}{name}" in last
             if name == "bpb":  # of the others TensorBoard has the last batch's value, the JSON log their average

@@ -44,6 +44,8 @@ def test_list_of_commands(capsys, arguments, status):
     for name, command in COMMANDS.items():
         assert any(line.split() == [name, *command.help.split()] for line in lines)
     assert f"  {', '.join(FAIRSEQ_COMMANDS)}" in lines
+    names = {*FAIRSEQ_COMMANDS, *(f"fairseq-{name}" for name in FAIRSEQ_COMMANDS.values())}
+    assert not COMMANDS.keys() & names, "they stand beside ours"
 
 
 @pytest.mark.parametrize(
@@ -58,12 +60,6 @@ def test_list_of_commands(capsys, arguments, status):
 def test_unknown_command(capsys, name, hint):
     assert main([name, "--out", "x"]) == 2
     assert capsys.readouterr().err.splitlines() == [f"python -m fb_fairseq: error: unknown command '{name}'; {hint}"]
-
-
-def test_names_of_fairseqs_commands():
-    """They stand beside ours, and clash with none."""
-    assert not COMMANDS.keys() & FAIRSEQ_COMMANDS.keys()
-    assert not {f"fairseq-{name}" for name in FAIRSEQ_COMMANDS.values()} & COMMANDS.keys()
 
 
 @pytest.mark.parametrize(
