@@ -204,13 +204,11 @@ def test_longest_context():
 
 def test_other_models_are_refused():
     streams = torch.full((1, 4), 5), 1
+    no_vectors = "--option a.pt: has no persistent vectors; give a checkpoint of all_attention_lm"
     for measure, message in (
         (measures.mean_attention, "--option a.pt: attends to nothing"),
-        (
-            measures.persistent_shares,
-            "--option a.pt: has no persistent vectors; give a checkpoint of all_attention_lm",
-        ),
-        (measures.persistent_use, "--option a.pt: has no persistent vectors"),
+        (measures.persistent_shares, no_vectors),
+        (measures.persistent_use, no_vectors),
     ):
         with pytest.raises(UserError, match=message):
             measure(lstm(), *streams)
@@ -250,15 +248,8 @@ def test_attention_is_drawn_in_ranges():
     _, axes = pyplot.subplots()
     layers = [[1 / 20] * 20, [0.5] + [0.0] * 19]
     draw_attention(axes, Named("a", measures.Attention(layers, [0.0, 0.5])))
-    assert [label.get_text() for label in axes.get_xticklabels()] == [
-        "persistent",
-        "1",
-        "2",
-        "3–4",
-        "5–8",
-        "9–16",
-        "17–20",
-    ]
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["persistent", "1", "2", "3–4", "5–8", "9–16", "17–20"]
     assert cells(axes)[0] == pytest.approx([0, 5, 5, 10, 20, 40, 20]) and cells(axes)[1][:2] == [50, 50]
     _, axes = pyplot.subplots()
     draw_attention(axes, Named("", measures.Attention([[0.25] * 4], None)))
