@@ -72,7 +72,8 @@ def small_shape(arch: str, layers: int) -> Options:
         each = 2000 + 6000 // 4 + 25_278 // 16
         return {**equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each), **words}
     return dict(
-        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=128),
+        decoder_normalize_before=arch != "all_attention_lm",  # its paper's networks are post-norm
+        **dict(decoder_layers=layers, decoder_embed_dim=128),
         **dict(decoder_attention_heads=4, decoder_head_dim=64 // layers, attention_span=64),
         **words,
         attention_dropout=0.1,
