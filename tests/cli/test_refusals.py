@@ -96,11 +96,7 @@ FAIRSEQ = [
     ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
     ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
     ("train all-attention", f"{VARIANT} attn-split {SIZE} 0", f"{VARIANT} attn-split: has no effect.*{SIZE}"),
-    (
-        "train all-attention",
-        f"{VARIANT} head-split --decoder-attention-heads 1",
-        f"{VARIANT} head-split: halves the ",
-    ),
+    ("train all-attention", f"{VARIANT} head-split --decoder-attention-heads 1", f"{VARIANT} head-split: halves the "),
     ("train all-attention", "--adaptive-span-loss 0.1", "--adaptive-span-loss 0.1: has no effect without --adaptive-s"),
     ("train all-attention", "--adaptive-span-init 0.5", "--adaptive-span-init 0.5: has no effect without --adaptive-s"),
     ("train all-attention", "--optimizer clipped_adagrad --adagrad-clip=-1", "--adagrad-clip -1.0: give 0 or more"),
@@ -185,10 +181,7 @@ OWN = [
     ("plot --attention-map $plain --data $bytes --out $new.png", "--attention-map: give a short text with --prompt"),
     ("plot --attention-map $model --prompt a --layer 3 --out $new.png", "has layers 1 to 2"),
     ("plot --persistent-use $model --data $bytes --out $new.png", "has no persistent vectors"),
-    (
-        "plot --persistent-shares $plain --out $new.png",
-        "--persistent-shares: give the folder of.*with --data$",
-    ),
+    ("plot --persistent-shares $plain --out $new.png", "--persistent-shares: give the folder of.*with --data$"),
     ("plot --position-accuracy $model --data $bytes --out $new.png", "not trained with --labels"),
     (
         "plot --context-perplexity $model --data $bytes --context 512 --out $new.png",
@@ -202,10 +195,7 @@ OWN = [
         "average-checkpoints --inputs $plain $another --output $new.pt",
         "the names or shapes of parameters differ between",
     ),
-    (
-        "average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt",
-        " 5: .* has 1; give a smaller",
-    ),
+    ("average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt", " 5: .* has 1; give a smaller"),
     ("average-checkpoints --inputs $run --num-epoch-checkpoints 0 --output $new.pt", "give 1 or more, and one folder"),
     (
         "average-checkpoints --inputs $model --num-epoch-checkpoints 1 --output $new.pt",

@@ -122,8 +122,7 @@ def test_reinforcement_learning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["synthetic_tasks", "memory_composition", "persistent_memory", "reinforcement_learning", "state_tracking"],
+    "name", ["synthetic_tasks", "memory_composition", "persistent_memory", "reinforcement_learning", "state_tracking"]
 )
 def test_bad_input(tmp_path, name):
     if name == "reinforcement_learning":
