@@ -48,12 +48,8 @@ def run(command: str, *arguments) -> str:
 
 def preprocess(folder, splits=("train", "valid", "test"), **changes):
     """Binarise a folder's files of these splits. Returns the folder of the data."""
-    values = {
-        "destdir": folder / "bin",
-        **{f"{split}pref": folder / split for split in splits},
-        "workers": 1,
-        **changes,
-    }
+    prefixes = {f"{split}pref": folder / split for split in splits}
+    values = {"destdir": folder / "bin", **prefixes, "workers": 1, **changes}
     run("preprocess", *options(values))
     return values["destdir"]
 

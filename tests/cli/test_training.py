@@ -74,9 +74,8 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
     stock = train(byte_data, tmp_path / "b", max_update=30, criterion="cross_entropy")
     assert json_logs(ours, "valid")[-1]["valid_loss"] == json_logs(stock, "valid")[-1]["valid_loss"]
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
-    samples = train(
-        byte_data, tmp_path / "c", max_update=30, task="language_modeling", valid_streams=None, tokens_per_sample=40
-    )
+    fairseqs = dict(task="language_modeling", valid_streams=None, tokens_per_sample=40)
+    samples = train(byte_data, tmp_path / "c", max_update=30, **fairseqs)
     assert float(json_logs(samples, "valid")[-1]["valid_loss"]) < 6
     log = eval_lm(byte_data, tmp_path / "c/checkpoint_last.pt", gen_subset="valid", task=None)
     assert "Loss (base 2)" in log
@@ -153,12 +152,10 @@ def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
 
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    evaluate = lambda kept: eval_lm(
-        byte_data, tmp_path / "checkpoint_last.pt", model_overrides=f"{{'decoder_layers_to_keep': '{kept}'}}"
-    )
-    assert "Loss (base 2)" in evaluate("0,2")
+    checkpoint, choice = tmp_path / "checkpoint_last.pt", "{'decoder_layers_to_keep': '%s'}"
+    assert "Loss (base 2)" in eval_lm(byte_data, checkpoint, model_overrides=choice % "0,2")
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        evaluate("0,3")
+        eval_lm(byte_data, checkpoint, model_overrides=choice % "0,3")
 
 
 def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
