@@ -95,13 +95,8 @@ OTHERS = {
     "feedback_transformer_lm_wikitext103_large_shared_span2048": (WORDS, 124.6),  # the paper's number: below
     "all_attention_lm_wikitext103_3clusters": (WORDS, 135.8),
 }
-COUNTS = {
-    **{
-        arch: (COLUMNS[column][0], {**TABLE_9, **SECTION_5}[column]["parameters"] / 1e6)
-        for arch, column in ARCHITECTURES
-    },
-    **OTHERS,
-}
+PAPERS = {**TABLE_9, **SECTION_5}
+COUNTS = {arch: (COLUMNS[column][0], PAPERS[column]["parameters"] / 1e6) for arch, column in ARCHITECTURES} | OTHERS
 
 
 def test_shared_projections_save_what_the_paper_says():

@@ -7,6 +7,7 @@ devices, or draws random numbers; launches stay under a ceiling.
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import os
 
 import pytest
@@ -91,13 +92,7 @@ def check_gradients(model):
 
 CASES = [("feedback", "triton", mode, seed) for seed, mode in enumerate(MODES)]
 CASES += [("relative", "triton", "amp", 1), ("all-attention", "triton", "half", 0)]
-MORE_CASES = [
-    (kind, loop, mode, seed)
-    for kind in STACKS
-    for loop in ("torch", "triton")
-    for mode in MODES
-    for seed in range(6, 10)
-]
+MORE_CASES = [*itertools.product(STACKS, ("torch", "triton"), MODES, range(6, 10))]
 
 
 @pytest.mark.parametrize("kind,loop,mode,seed", CASES + MORE_CASES * ALL_CASES)
@@ -169,8 +164,8 @@ def test_translation_model(mode, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: NoPadding())
     with torch.device("cuda"), default_dtype(mode):
-        model = build_translation_model(dropout=0.1, attention_dropout=0.1, encoder_learned_pos=True,
-                                        decoder_learned_pos=True).train()  # fmt: skip
+        options = dict(dropout=0.1, attention_dropout=0.1, encoder_learned_pos=True, decoder_learned_pos=True)
+        model = build_translation_model(**options).train()
         tokens, lengths = torch.full((B, 5), 5), torch.full((B,), 5)
     with autocast(mode):
         logits = model(tokens, lengths, tokens)[0]

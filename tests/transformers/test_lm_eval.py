@@ -47,9 +47,8 @@ def exported(tmp_path_factory):
     torch.manual_seed(1)
     folder = str(tmp_path_factory.mktemp("model"))
     shape = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
-    model = ft.FeedbackTransformerForCausalLM(
-        ft.FeedbackTransformerConfig(vocab_size=260, attention_span=24, **shape)
-    ).eval()
+    config = ft.FeedbackTransformerConfig(vocab_size=260, attention_span=24, **shape)
+    model = ft.FeedbackTransformerForCausalLM(config).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(4)
     tokenizer = build_tokenizer([*SPECIAL, *byte_codec.SYMBOLS])

@@ -179,9 +179,8 @@ def test_trainer(sources, labels, tmp_path):
     examples = [dict(input_ids=i, attention_mask=m, labels=t) for i, m, t in zip(tokens, mask, labels)]
     model = build("post-norm")
     before = model(*sources, labels=labels).loss.item()
-    arguments = Seq2SeqTrainingArguments(
-        str(tmp_path), max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no"
-    )
+    options = dict(max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no")
+    arguments = Seq2SeqTrainingArguments(str(tmp_path), **options)
     Seq2SeqTrainer(model=model, args=arguments, train_dataset=examples).train()
     assert model.eval()(*sources, labels=labels).loss.item() < before / 2
 

@@ -54,11 +54,8 @@ def test_language_models(column, script, arguments):
     args, *finetuned = trainings(printed(script, *arguments))
     check_model(args, column)
     assert (args.tokens_per_sample, streams(args)) == (paper["block"], paper["streams"])
-    assert (args.lr, args.clip_norm, args.warmup_updates) == (
-        [paper["lr"]],
-        paper["clip_norm"],
-        paper["warmup_updates"],
-    )
+    assert args.lr == [paper["lr"]]
+    assert (args.clip_norm, args.warmup_updates) == (paper["clip_norm"], paper["warmup_updates"])
     assert args.optimizer == "adam" and args.lr_scheduler == "fixed"
     assert args.bptt_warmup_tokens == paper.get("first_block", 0)
     assert args.bptt_warmup_iterations == paper.get("block_doubles_after", 0)
@@ -255,9 +252,8 @@ def test_seeds():
     assert runs[6].init_from_transformer.endswith("/relative_transformer_lm-2-seed2/checkpoint_best.pt")
     text = printed("iwslt14_de_en", "--layers", 1, "--seeds", "2 3 2", "--models", "transformer initialised")
     runs = trainings(text)
-    assert [run.save_dir.split("/")[-1] for run in runs] == [
-        f"{model}-1-seed{seed}" for seed in (2, 3) for model in ("transformer", "initialised")
-    ]
+    names = "transformer-1-seed2 initialised-1-seed2 transformer-1-seed3 initialised-1-seed3".split()
+    assert [run.save_dir.split("/")[-1] for run in runs] == names
     assert runs[3].init_from_transformer.endswith("/transformer-1-seed3/checkpoint_best.pt")
 
 
