@@ -186,10 +186,8 @@ def test_a_model_has_its_color_in_all_figures():
 
 
 def draw_lines(color):
-    (axes,) = build_figure(
-        [Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])]
-    ).axes
-    return axes.lines
+    panel = Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])
+    return build_figure([panel]).axes[0].lines
 
 
 def test_panels_stand_in_rows(tmp_path):

@@ -67,14 +67,9 @@ def default_dtype(mode):
 
 
 def build(kind, seed, mode, **changes):
-    values = dict(
-        attention_dropout=0.2 * (seed % 3 == 0),
-        activation_dropout=0.3 * (seed % 4 == 0),
-        dropout=0.1 * (seed % 5 == 0),
-        output_dropout=0.1 * (seed % 2),
-        attention_span=[2, 6][seed % 2],
-        **changes,
-    )
+    values = dict(attention_dropout=0.2 * (seed % 3 == 0), activation_dropout=0.3 * (seed % 4 == 0))
+    values.update(dropout=0.1 * (seed % 5 == 0), output_dropout=0.1 * (seed % 2))
+    values.update(attention_span=[2, 6][seed % 2], **changes)
     if kind == "all-attention":
         variants = ["all-attn", "attn-split", "single-head", "ff-attn"]
         values.update(persistent_memory_size=5, persistent_memory_variant=variants[seed % 4])

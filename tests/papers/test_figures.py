@@ -52,13 +52,8 @@ def test_memory_composition(tmp_path):
         results = {name: {**common, "model": name, "layers": n} for name, n in (("weighted", 3), ("average", 2))}
         (tmp_path / f"walk/seed{seed}/results.json").write_text(json.dumps(results))
     fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
-    runs = [
-        ("layer1", 3, False, 1, 3.0),
-        ("layer1", 2, True, 1, 1.0),
-        ("layer1", 3, True, 1, 2.5),
-        ("layer1", 3, True, 2, 2.0),
-        ("relative_transformer_lm_char_ptb", None, False, 1, 2.75),
-    ]
+    runs = [("layer1", 3, False, 1, 3.0), ("layer1", 2, True, 1, 1.0), ("layer1", 3, True, 1, 2.5)]
+    runs += [("layer1", 3, True, 2, 2.0), ("relative_transformer_lm_char_ptb", None, False, 1, 2.75)]
     results = {str(i): {"recipe": "char_ptb", **dict(zip(fields, run))} for i, run in enumerate(runs)}
     (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
     done = run_module("memory_composition", tmp_path, 3)

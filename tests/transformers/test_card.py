@@ -107,11 +107,9 @@ def test_results_for_the_hub(change, metrics):
 
 
 def test_figures_of_a_checkpoint():
-    checkpoint = {
-        "optimizer_history": [{"num_updates": 10}, {"num_updates": 600}],
-        "extra_state": {"val_loss": 2.25, "best": 2.0},
-        "cfg": {"checkpoint": {"best_checkpoint_metric": "loss"}},
-    }
+    extra = {"val_loss": 2.25, "best": 2.0}
+    checkpoint = {"optimizer_history": [{"num_updates": 10}, {"num_updates": 600}], "extra_state": extra}
+    checkpoint["cfg"] = {"checkpoint": {"best_checkpoint_metric": "loss"}}
     assert figures_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
     checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
     assert figures_of_checkpoint(checkpoint) == {"updates": 600}

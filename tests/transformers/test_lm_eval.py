@@ -23,10 +23,8 @@ TASKS = REPOSITORY / "examples/language_modeling/lm_eval"
 ROLLING = dict(add_bos_token=False, max_length=100000)
 SEVERAL = dict(dataset_path="json", dataset_kwargs={"data_files": {"test": "several.jsonl"}}, test_split="test")
 DOCUMENTS = ["def main():\r\n    return 1\n\n", "é" * 400 + "\n", "x = 1", " 12 "]
-QUESTIONS = [
-    {"context": "import", "choices": ["os", "zz", "a longer one"], "answer": 0},
-    {"context": "", "choices": ["def", "fed"], "answer": 1},
-]
+QUESTIONS = [dict(context="import", choices=["os", "zz", "a longer one"], answer=0)]
+QUESTIONS += [dict(context="", choices=["def", "fed"], answer=1)]
 
 
 @pytest.fixture(scope="module")

@@ -66,16 +66,8 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
 
     fast = model.run_layer(layer, x, carried, reach, None)
     ours = gradients(fast)
-    plain = all_attention_layer_reference(
-        x,
-        carried,
-        layer.weights(reach),
-        layer.projection(),
-        model.positions.weights(),
-        H,
-        reach,
-        o.decoder_normalize_before,
-    )
+    weights = layer.weights(reach), layer.projection(), model.positions.weights()
+    plain = all_attention_layer_reference(x, carried, *weights, H, reach, o.decoder_normalize_before)
     compare(ours, gradients(plain), 1e-10)
 
 

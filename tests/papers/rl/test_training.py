@@ -176,10 +176,8 @@ def test_previous_action(environment, tmp_path):
     assert not shown() and shown("--small") == (environment != "corridor")
     for scale in [], ["--small"]:
         assert shown("--previous-action", *scale) and not shown("--no-previous-action", *scale)
-    main(
-        ["train", "--environment", environment, "--small", "--no-previous-action", "--agent", "lstm", "--frames", "6"]
-        + ["--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
-    )
+    words = "--small --no-previous-action --agent lstm --frames 6 --environments 2 --block 3 --cpu --out".split()
+    main(["train", "--environment", environment, *words, str(tmp_path)])
     assert "embed_action.weight" not in load_checkpoint(str(tmp_path / "checkpoint.pt"))["agent"]
     main(["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--episodes", "2", "--cpu"])
 

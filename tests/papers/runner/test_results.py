@@ -39,9 +39,8 @@ def test_results_of_a_language_model(tmp_path, capsys):
     run = language_model(tmp_path)
     language_modeling.write_results(SHELL, str(run), IDENTITY, streams=5)
     result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
-    assert (
-        result["finetuned"] and result["small"] and (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
-    )
+    assert result["finetuned"] and result["small"]
+    assert (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
     assert result["test_bits_per_token"] == 2.5 and result["dev_bits_per_token"] == 2.25
     assert result["test_perplexity"] == pytest.approx(2**2.5, abs=1e-3) and result["training_days"] == 0.01
     assert result["hardware"] == "NVIDIA H100", "of the training, not of this machine"

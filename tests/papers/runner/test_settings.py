@@ -20,7 +20,7 @@ from tests.papers.runner.printed import commands, printed, trainings
 TABLES = load("hyperparameters")
 TABLE_9, TABLE_8 = (TABLES[name]["columns"] for name in ("v3 Table 9", "v3 Table 8"))
 ALL_ATTENTION = TABLES["all-attention §5.1"]["columns"]
-WIKITEXT = "wikitext103"
+WIKITEXT, LARGE = "wikitext103", "feedback_transformer_lm_wikitext103_large"
 
 
 def streams(args):
@@ -36,14 +36,10 @@ LANGUAGE_MODELS = [
     ("enwik8", "enwik8", []),
     ("enwik8", "text8", []),
     ("WikiText-103 small", WIKITEXT, []),
-    ("WikiText-103 large", WIKITEXT, ["--models", "feedback_transformer_lm_wikitext103_large"]),
+    ("WikiText-103 large", WIKITEXT, ["--models", LARGE]),
     *(
         ("WikiText-103 large, span 2048", WIKITEXT, ["--models", f"{model}_span2048"])
-        for model in (
-            "feedback_transformer_lm_wikitext103_large",
-            "feedback_transformer_lm_wikitext103_large_shared",
-            "relative_transformer_lm_wikitext103_large",
-        )
+        for model in (LARGE, f"{LARGE}_shared", "relative_transformer_lm_wikitext103_large")
     ),
 ]
 
