@@ -50,8 +50,9 @@ def test_only_own_files_are_replaced(tmp_path):
     for changed in ("a", "inner/b", "foreign"):
         before = (tmp_path / changed).read_text() if changed != "foreign" else ""
         (tmp_path / changed).write_text("mine")
-        message = f"--out .*/{changed}: this command has not written it, or it was changed; g"
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(
+            UserError, match=f"--out .*/{changed}: this command has not written it, or it was changed; g"
+        ):
             write(tmp_path, a="6", foreign="6", clean=True)
         assert (tmp_path / changed).read_text() == "mine"
         (tmp_path / changed).write_text(before)

@@ -40,15 +40,19 @@ class Browser:
     """A browser with one window; use it as a context manager. Nothing outside this machine can be reached from it."""
 
     def __init__(self, width: int = 1280, height: int = 1000):
-        quiet = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self._driver = subprocess.Popen(["chromedriver", "--port=0"], **quiet)
+        self._driver = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         started = (re.search(r"started successfully on port (\d+)", line) for line in self._driver.stdout)
         self._root = f"http://127.0.0.1:{next(filter(None, started))[1]}"
         arguments = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars"]
         arguments += [f"window-size={width},{height}", "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
         options = {"args": arguments, "binary": shutil.which("chromium")}
-        logs = {"performance": "ALL", "browser": "ALL"}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logs}
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"},
+        }
         self._session = ""
         self._session = "/session/" + self._ask("POST", "/session", capabilities={"alwaysMatch": wanted})["sessionId"]
 

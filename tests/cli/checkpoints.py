@@ -8,12 +8,14 @@ from tests.cli.fairseq_commands import options, run
 
 def load(checkpoint, data):
     """Model and task of a checkpoint, as fairseq-eval-lm loads them."""
-    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+    from fairseq import checkpoint_utils
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this
     import fb_fairseq.tasks  # noqa: F401
 
-    models, _, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides={"data": str(data)})
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)], arg_overrides={"data": str(data)}
+    )
     return models[0].eval(), task
 
 

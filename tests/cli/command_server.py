@@ -233,8 +233,10 @@ def serve(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    found = {name: importlib.import_module(f"fairseq_cli.{name}").cli_main for name in COMMANDS}
-    programs = {f"fairseq-{name.replace('_', '-')}": program for name, program in found.items()}
+    programs = {
+        f"fairseq-{name.replace('_', '-')}": importlib.import_module(f"fairseq_cli.{name}").cli_main
+        for name in COMMANDS
+    }
     import torch._dynamo  # noqa: F401  when the first optimizer is made
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

@@ -85,8 +85,10 @@ def language_models(byte_data, made_once):
     options = dict(max_update=60, disable_validation=True, no_epoch_checkpoints=True)
     result = {}
     for arch in ARCHITECTURES:
-        changes = {**options, "arch": arch, **(NO_LAYERS_OF_A_TRANSFORMER if arch == "streaming_lstm_lm" else {})}
-        folder = made_once(arch, lambda folder, changes=changes: train(byte_data, folder, **changes))
+        changes = {**options, **(NO_LAYERS_OF_A_TRANSFORMER if arch == "streaming_lstm_lm" else {})}
+        folder = made_once(
+            arch, lambda folder, arch=arch, changes=changes: train(byte_data, folder, arch=arch, **changes)
+        )
         result[arch] = folder / "checkpoint_last.pt"
     return result
 

@@ -1,7 +1,6 @@
 """Runs fairseq's commands: in this process where that serves (fairseq takes 5 s to import), else as a user would."""
 
 import contextlib
-import functools
 import io
 import json
 import logging
@@ -49,8 +48,12 @@ def run(command: str, *arguments) -> str:
 
 def preprocess(folder, splits=("train", "valid", "test"), **changes):
     """Binarise a folder's files of these splits. Returns the folder of the data."""
-    prefixes = {f"{split}pref": folder / split for split in splits}
-    values = {"destdir": folder / "bin", **prefixes, "workers": 1, **changes}
+    values = {
+        "destdir": folder / "bin",
+        **{f"{split}pref": folder / split for split in splits},
+        "workers": 1,
+        **changes,
+    }
     run("preprocess", *options(values))
     return values["destdir"]
 
@@ -111,10 +114,14 @@ def start_two_processes(commands, data, save_dir, backend="legacy_ddp", **change
     """Start to train a tiny model in two processes, in the environment that torchrun gives them."""
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     arguments = [*training_arguments(data, save_dir, **changes), *DISTRIBUTED, backend]
-    logs = [save_dir.with_name(f"{save_dir.name}.log{rank}") for rank in range(2)]
-    ranks = [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    start = functools.partial(commands.start, "fairseq-train", *arguments)
-    return [start(printed=log, environment=environment) for log, environment in zip(logs, ranks)]
+    return [
+        commands.start(
+            *("fairseq-train", *arguments),
+            printed=save_dir.with_name(f"{save_dir.name}.log{rank}"),
+            environment={**job, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
 
 
 def train_in_two_processes(commands, data, save_dir, **changes) -> str:

@@ -11,10 +11,15 @@ from tests.cli.checkpoints import eval_lm, interactive, load
 from tests.cli.fairseq_commands import json_logs, train
 from tests.cli.words import ADAPTIVE, UNTIED
 
-CASES = [(True, False, "relative_transformer_lm"), (False, True, "feedback_transformer_lm")]
 
-
-@pytest.mark.parametrize("tied,bias,arch", [*CASES, (True, True, "all_attention_lm")])
+@pytest.mark.parametrize(
+    "tied,bias,arch",
+    [
+        (True, False, "relative_transformer_lm"),
+        (False, True, "feedback_transformer_lm"),
+        (True, True, "all_attention_lm"),
+    ],
+)
 def test_loss_is_exact(word_data, tmp_path, arch, tied, bias):
     """Validation, fairseq-eval-lm's scorer, and the full distribution by hand agree, words of all clusters included."""
     changes = {**ADAPTIVE, **({} if tied else UNTIED), "adaptive_softmax_bias": bias}

@@ -72,8 +72,10 @@ def test_decay_with_the_optimizers_state(byte_data, tmp_path):
     train(byte_data, tmp_path / "c", max_update=22, **changes)
     train(byte_data, tmp_path / "c", max_update=25, **changes)
     assert_same_parameters(tmp_path / "b/checkpoint_last.pt", tmp_path / "c/checkpoint_last.pt")
-    saved = (torch.load(tmp_path / f"{run}/checkpoint_last.pt", weights_only=True) for run in "ab")
-    sums = [run["last_optimizer_state"]["state"][0]["sum"] for run in saved]
+    sums = [
+        torch.load(tmp_path / f"{run}/checkpoint_last.pt", weights_only=True)["last_optimizer_state"]["state"][0]["sum"]
+        for run in "ab"
+    ]
     assert (sums[1] >= sums[0]).all() and sums[1].sum() > sums[0].sum()
 
 

@@ -93,8 +93,9 @@ def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path
     """Resumed in the second epoch, within the warm-up, with one shard per epoch and another --update-freq."""
     from fb_fairseq.commands import preprocess_bytes
 
-    texts = {split: [made_up_text(500, 9)] for split in ("train", "valid")}
-    preprocess_bytes.binarise(texts, str(tmp_path / "other"), append_eos=False)
+    preprocess_bytes.binarise(
+        {split: [made_up_text(500, 9)] for split in ("train", "valid")}, str(tmp_path / "other"), append_eos=False
+    )
     data = f"{tmp_path / 'other'}:{byte_data}"
     run = dict(**{**WARMUP, "bptt_warmup_iterations": 40}, update_freq="2,1")
     log = train(data, tmp_path / "whole", **run, max_update=70)

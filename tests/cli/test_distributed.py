@@ -11,8 +11,15 @@ import time
 
 import pytest
 
-from tests.cli import fairseq_commands
-from tests.cli.fairseq_commands import DISTRIBUTED, assert_same_parameters, free_port, train, training_arguments
+from tests.cli.fairseq_commands import (
+    DISTRIBUTED,
+    assert_same_parameters,
+    free_port,
+    start_two_processes,
+    train,
+    train_in_two_processes,
+    training_arguments,
+)
 from tests.conftest import REPOSITORY
 
 COMMON = dict(disable_validation=True, no_epoch_checkpoints=True, max_update=20)
@@ -22,8 +29,7 @@ COMMON = dict(disable_validation=True, no_epoch_checkpoints=True, max_update=20)
 def test_pytorch_ddp_on_cpus(loop, commands, byte_data, tmp_path):
     """fairseq's default backend. Two processes equal ``--update-freq 2``."""
     options = dict(**COMMON, step_loop=loop)
-    two = dict(options, backend="pytorch_ddp")
-    log = fairseq_commands.train_in_two_processes(commands, byte_data, tmp_path / "two", **two)
+    log = train_in_two_processes(commands, byte_data, tmp_path / "two", **options, backend="pytorch_ddp")
     assert "DistributedDataParallel" in log or "pytorch_ddp" in log
     train(byte_data, tmp_path / "one", **options, update_freq=2)
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
@@ -67,8 +73,7 @@ def test_one_process_is_killed(byte_data, tmp_path):
 
 
 def test_a_mistake_is_one_line_of_each_process(commands, byte_data, tmp_path):
-    start = fairseq_commands.start_two_processes
-    for process in start(commands, byte_data, tmp_path / "ck", **COMMON, attention_span=0):
+    for process in start_two_processes(commands, byte_data, tmp_path / "ck", **COMMON, attention_span=0):
         assert process.wait() == 2
         lines = process.lines()
         assert lines[-1].startswith("fairseq-train: error: --attention-span 0") and "Traceback" not in "".join(lines)

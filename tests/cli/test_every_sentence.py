@@ -90,8 +90,9 @@ def test_batches(multiple, limits):
     for number in (0, 1, 4, 13, 20):
         indices = np.arange(number)[::-1].copy()
         for known in (None, lengths[indices]):
-            more = dict(limits, required_batch_size_multiple=multiple)
-            batches = data_utils.batch_by_size(indices, lambda i: int(lengths[i]), known, **more)
+            batches = data_utils.batch_by_size(
+                indices, lambda i: int(lengths[i]), known, required_batch_size_multiple=multiple, **limits
+            )
             found = [batch.tolist() if hasattr(batch, "tolist") else list(batch) for batch in batches]
             assert [i for batch in found for i in batch] == indices.tolist()
             for batch in found:

@@ -36,7 +36,9 @@ ENDED = {"best": 0.1, "num_runs": 5, "num_bad_epochs": 9}  # as if no loss could
 RESETS = dict.fromkeys(("reset_optimizer", "reset_meters", "reset_dataloader", "reset_lr_scheduler"), True)
 
 
-@pytest.mark.parametrize("how", [dict(finetune_from_model="old.pt"), dict(restore_file="old.pt", **RESETS)])
+@pytest.mark.parametrize(
+    "how", [dict(finetune_from_model="old.pt"), dict(restore_file="old.pt", **RESETS)], ids=("finetune", "reset")
+)
 def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
     """Patience, best loss, time and a plateau's scheduler of the run that it starts from do not end or change a run."""
     limits = dict(patience=2, stop_time_hours=1.0, max_epoch=3)

@@ -72,8 +72,9 @@ def test_beam_equals_exhaustive_search(tmp_path, arch):
 
     prompt = [5]
     # Symbols 0 and 3 (<s>, <unk>) may be generated too; </s> ends, at the latest after four tokens.
-    middles = (middle for length in range(0, 4) for middle in itertools.product((0, 3, 4, 5, 6), repeat=length))
-    candidates = [[*prompt, *middle, 2] for middle in middles]
+    candidates = [
+        [*prompt, *middle, 2] for length in range(0, 4) for middle in itertools.product((0, 3, 4, 5, 6), repeat=length)
+    ]
     best = max(candidates, key=total)
     from fairseq.dataclass.configs import GenerationConfig
 

@@ -5,10 +5,10 @@ import argparse
 import fairseq
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fb_fairseq.models.initialisation import NO_PARAMETERS
 from fb_fairseq.modules import FeedbackTransformer
-from tests.cli.checkpoints import load
 from tests.cli.fairseq_commands import parameters
 from tests.golden import recipe
 
@@ -52,6 +52,8 @@ def test_names_of_loops_of_earlier_versions(case, old, name, byte_data, parallel
     options = vars(options) if isinstance(options, argparse.Namespace) else options
     options.update(step_loop=old, step_loop_kernel="triton")
     torch.save(state, tmp_path / "old.pt")
-    model, _ = load(tmp_path / "old.pt", data)
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "old.pt")], arg_overrides={"data": str(data)}
+    )
     loops = {module.loop_name for module in model.modules() if isinstance(module, FeedbackTransformer)}
     assert (loops or {model.decoder.stack.loop_name}) == {name}

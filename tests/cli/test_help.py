@@ -42,8 +42,9 @@ def test_commands(commands, command, arguments, expected):
 def test_scripts(script, tmp_path):
     """The comment at their top, which has a line to type; nothing is set up."""
     environment = {"PATH": "/usr/bin:/bin", "FB_FAIRSEQ_VENV": str(tmp_path / "none")}
-    command = ["bash", str(REPOSITORY / script), "--help"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", str(REPOSITORY / script), "--help"], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert f"bash {script}" in done.stdout and "#" not in done.stdout.splitlines()[0]
     assert not (tmp_path / "none").exists()

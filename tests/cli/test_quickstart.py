@@ -17,9 +17,14 @@ from tests.papers.runner.printed import printed, values
 
 
 def quickstart(*arguments, environment=None, repository=REPOSITORY):
-    command = ["bash", str(repository / "examples/quickstart.sh"), *map(str, arguments)]
-    environment = {**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1", **(environment or {})}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd="/")
+    return subprocess.run(
+        ["bash", str(repository / "examples/quickstart.sh"), *map(str, arguments)],
+        env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1", **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",
+    )
 
 
 def test_own_text(tmp_path, recipe):  # noqa: F811

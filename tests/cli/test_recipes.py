@@ -74,8 +74,10 @@ def test_two_machines(tmp_path, recipe, commands):  # noqa: F811
     common = ["--small", data, "--layers", 1, "--models", TRANSFORMER, "--steps", "prepare train", "--updates", 2]
     nodes = ["--out", folder / "two", "--nodes", 2, "--rendezvous", f"localhost:{free_port()}", "--node-rank"]
 
-    recipe = ["fb-fairseq", "recipe", "enwik8", *common, *nodes]
-    machines = [commands.start(*recipe, rank, printed=tmp_path / f"printed{rank}") for rank in range(2)]
+    machines = [
+        commands.start("fb-fairseq", "recipe", "enwik8", *common, *nodes, rank, printed=tmp_path / f"printed{rank}")
+        for rank in range(2)
+    ]
     recipe("enwik8", *common, "--out", folder / "one", "--update-freq", 2)
     assert [machine.wait() for machine in machines] == [0, 0], [machine.lines()[-30:] for machine in machines]
     one, two = (folder / out / f"{TRANSFORMER}-1/checkpoint_last.pt" for out in ("one", "two"))

@@ -36,8 +36,11 @@ USUAL = {
     "validate without a task": ("$bytes", ["--user-dir", PLUGIN, "--path", "$model"]),
     "generate translations": ("$pairs", ["--user-dir", PLUGIN, "--path", "$translator", "--cpu"]),
 }
-VARIANT, SIZE = "--persistent-memory-variant", "--persistent-memory-size"
-SPANS = "--adaptive-span --adaptive-span-loss 0.1"
+SPANS, VARIANT, SIZE = (
+    "--adaptive-span --adaptive-span-loss 0.1",
+    "--persistent-memory-variant",
+    "--persistent-memory-size",
+)
 ANOTHER_SIZE = "dict.txt: .*260 symbols.*262.*--srcdict"
 FAIRSEQ = [
     ("train", "--update-freq 0", "--update-freq .0.: must be 1 or more"),
@@ -93,7 +96,11 @@ FAIRSEQ = [
     ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
     ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
     ("train all-attention", f"{VARIANT} attn-split {SIZE} 0", f"{VARIANT} attn-split: has no effect.*{SIZE}"),
-    ("train all-attention", f"{VARIANT} head-split --decoder-attention-heads 1", f"{VARIANT} head-split: halves the "),
+    (
+        "train all-attention",
+        f"{VARIANT} head-split --decoder-attention-heads 1",
+        f"{VARIANT} head-split: halves the ",
+    ),
     ("train all-attention", "--adaptive-span-loss 0.1", "--adaptive-span-loss 0.1: has no effect without --adaptive-s"),
     ("train all-attention", "--adaptive-span-init 0.5", "--adaptive-span-init 0.5: has no effect without --adaptive-s"),
     ("train all-attention", "--optimizer clipped_adagrad --adagrad-clip=-1", "--adagrad-clip -1.0: give 0 or more"),
@@ -178,7 +185,10 @@ OWN = [
     ("plot --attention-map $plain --data $bytes --out $new.png", "--attention-map: give a short text with --prompt"),
     ("plot --attention-map $model --prompt a --layer 3 --out $new.png", "has layers 1 to 2"),
     ("plot --persistent-use $model --data $bytes --out $new.png", "has no persistent vectors"),
-    ("plot --persistent-shares $plain --out $new.png", "--persistent-shares: give the folder of.*with --data$"),
+    (
+        "plot --persistent-shares $plain --out $new.png",
+        "--persistent-shares: give the folder of.*with --data$",
+    ),
     ("plot --position-accuracy $model --data $bytes --out $new.png", "not trained with --labels"),
     (
         "plot --context-perplexity $model --data $bytes --context 512 --out $new.png",
@@ -192,7 +202,10 @@ OWN = [
         "average-checkpoints --inputs $plain $another --output $new.pt",
         "the names or shapes of parameters differ between",
     ),
-    ("average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt", " 5: .* has 1; give a smaller"),
+    (
+        "average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt",
+        " 5: .* has 1; give a smaller",
+    ),
     ("average-checkpoints --inputs $run --num-epoch-checkpoints 0 --output $new.pt", "give 1 or more, and one folder"),
     (
         "average-checkpoints --inputs $model --num-epoch-checkpoints 1 --output $new.pt",
@@ -234,8 +247,11 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
     train(byte_data, folder / "run", max_epoch=1, disable_validation=True)
     model = folder / "run/checkpoint_last.pt"
     found = dict(bytes=byte_data, pairs=parallel_data, run=folder / "run", model=model, new=folder / "new")
-    found.update(translator=translation_models / "feedback/checkpoint_last.pt")
-    found.update(plain=folder / "plain.pt", another=folder / "another.pt")
+    found.update(
+        translator=translation_models / "feedback/checkpoint_last.pt",
+        plain=folder / "plain.pt",
+        another=folder / "another.pt",
+    )
     torch.save({"model": {}, "cfg": {"model": {}}}, found["plain"])
     torch.save({"model": {"x": torch.zeros(1)}, "cfg": {"model": {}}}, found["another"])
     lines = [[f"T-{n}\ta b c", f"D-{n}\t-0.1\ta b c"] for n in range(3)]
@@ -338,14 +354,18 @@ def test_evaluation_without_its_task(commands, byte_data, files):
 
 def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
     """The second is refused as long as the first runs, and touches nothing."""
-    holder = "import sys; from fb_fairseq.files import lock_folder; lock_folder(*sys.argv[1:]); print(); input()"
+    holder = (
+        "import sys, fb_fairseq.files as f; f.lock_folder('--save-dir', sys.argv[1]); print(1, flush=True); input()"
+    )
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
     arguments += ["--user-dir", PLUGIN]
-    with subprocess.Popen([sys.executable, "-c", holder, "--save-dir", str(tmp_path / "ck")], **pipes) as first:
+    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
         first.stdout.readline()
-        second = commands.run("fairseq-train", *arguments)
-        refused(second, rf"--save-dir .*ck: another run is writing.*process {first.pid} on")
+        refused(
+            commands.run("fairseq-train", *arguments),
+            rf"--save-dir .*ck: another run is writing.*process {first.pid} on",
+        )
         assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
         first.kill()
     assert commands.run("fairseq-train", *arguments).status == 0

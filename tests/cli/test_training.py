@@ -12,10 +12,18 @@ from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
-from tests.cli import fairseq_commands
 from tests.cli.checkpoints import eval_lm, load, loss_by_hand
 from tests.cli.conftest import made_up_text
-from tests.cli.fairseq_commands import PLUGIN, assert_same_parameters, json_logs, options, run, train
+from tests.cli.fairseq_commands import (
+    PLUGIN,
+    assert_same_parameters,
+    json_logs,
+    options,
+    run,
+    train,
+    train_in_two_processes,
+    training_arguments,
+)
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
 
@@ -66,8 +74,9 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
     stock = train(byte_data, tmp_path / "b", max_update=30, criterion="cross_entropy")
     assert json_logs(ours, "valid")[-1]["valid_loss"] == json_logs(stock, "valid")[-1]["valid_loss"]
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
-    fairseqs = dict(task="language_modeling", valid_streams=None, tokens_per_sample=40)
-    samples = train(byte_data, tmp_path / "c", max_update=30, **fairseqs)
+    samples = train(
+        byte_data, tmp_path / "c", max_update=30, task="language_modeling", valid_streams=None, tokens_per_sample=40
+    )
     assert float(json_logs(samples, "valid")[-1]["valid_loss"]) < 6
     log = eval_lm(byte_data, tmp_path / "c/checkpoint_last.pt", gen_subset="valid", task=None)
     assert "Loss (base 2)" in log
@@ -76,8 +85,7 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
 def test_buffers_change_nothing(commands, byte_data, tmp_path):
     """fairseq reads ahead in a thread. (Worker processes are never started: --num-workers has no effect.)"""
     train(byte_data, tmp_path / "a", max_update=20, data_buffer_size=0)
-    changes = dict(max_update=20, data_buffer_size=10, num_workers=2)
-    arguments = fairseq_commands.training_arguments(byte_data, tmp_path / "b", **changes)
+    arguments = training_arguments(byte_data, tmp_path / "b", max_update=20, data_buffer_size=10, num_workers=2)
     assert commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN).status == 0
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
@@ -139,16 +147,18 @@ def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
 def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
     """The process without a stream takes part with a dummy batch, and nothing is counted twice."""
     changes = dict(max_update=4, valid_streams=1, batch_size=2)
-    output = fairseq_commands.train_in_two_processes(commands, byte_data, tmp_path / "two", **changes)
+    output = train_in_two_processes(commands, byte_data, tmp_path / "two", **changes)
     assert float(json_logs(output, "valid")[-1]["valid_total_tokens"]) == 400
 
 
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    checkpoint, choice = tmp_path / "checkpoint_last.pt", "{'decoder_layers_to_keep': '%s'}"
-    assert "Loss (base 2)" in eval_lm(byte_data, checkpoint, model_overrides=choice % "0,2")
+    evaluate = lambda kept: eval_lm(
+        byte_data, tmp_path / "checkpoint_last.pt", model_overrides=f"{{'decoder_layers_to_keep': '{kept}'}}"
+    )
+    assert "Loss (base 2)" in evaluate("0,2")
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        eval_lm(byte_data, checkpoint, model_overrides=choice % "0,3")
+        evaluate("0,3")
 
 
 def test_best_checkpoint_by_another_measure(byte_data, tmp_path):

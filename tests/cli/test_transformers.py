@@ -108,8 +108,9 @@ def test_continuations(exported, byte_data, tmp_path, arch, beam):
     for prompt, ours in zip(prompts, output.split(beam)):
         tokens = tokenizer(prompt, return_tensors="pt")["input_ids"]
         length = tokens.shape[1] - 1 + 20
-        limits = dict(beam_size=beam, max_len_b=length, min_len=length)
-        generator = SequenceGenerator([fairseq_model], task.target_dictionary, **limits)
+        generator = SequenceGenerator(
+            [fairseq_model], task.target_dictionary, beam_size=beam, max_len_b=length, min_len=length
+        )
         sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([tokens.shape[1]])}}
         hypotheses = generator.generate([fairseq_model], sample, prefix_tokens=tokens[:, 1:], bos_token=EOS)[0]
         # fairseq ranks its hypotheses with the </s> that it puts at their end.
@@ -178,8 +179,9 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
 @pytest.mark.parametrize("tied", [False, True])
 def test_words(word_data, tmp_path, tied):
     """With adaptive input and softmax, and a dictionary of words."""
-    adaptive = {**ADAPTIVE, **({} if tied else UNTIED), "adaptive_softmax_bias": not tied}
-    checkpoint = trained(word_data, tmp_path, **adaptive)
+    checkpoint = trained(
+        word_data, tmp_path, adaptive_softmax_bias=not tied, **{**ADAPTIVE, **({} if tied else UNTIED)}
+    )
     export([str(checkpoint), "--to", str(tmp_path / "model")])
     model, tokenizer = load_exported(tmp_path / "model")
     fairseq_model, task = load(checkpoint, word_data)

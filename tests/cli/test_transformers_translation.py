@@ -49,8 +49,10 @@ def both(request, tmp_path):
     feedback_decoder(given)
     saved = {"model": theirs.state_dict(), "cfg": {"task": {"source_lang": "de", "target_lang": "en"}}}
     task = saved["cfg"]["task"]
-    source = ("checkpoint.pt", saved, vars(given), task, "feedback_decoder", str(tmp_path), None, (None, None))
-    return theirs, build_exported(Checkpoint(*source), {"name": "model"})[0]
+    source = Checkpoint(
+        "checkpoint.pt", saved, vars(given), task, "feedback_decoder", str(tmp_path), None, (None, None)
+    )
+    return theirs, build_exported(source, {"name": "model"})[0]
 
 
 def test_logits(both):
@@ -99,8 +101,10 @@ def test_gradients(both):
 @pytest.fixture(scope="module")
 def trained(translation_models, tmp_path_factory):
     """A checkpoint, and the folder that it is exported to."""
-    checkpoint = translation_models / "feedback/checkpoint_best.pt"
-    model = tmp_path_factory.mktemp("exported") / "model"
+    checkpoint, model = (
+        translation_models / "feedback/checkpoint_best.pt",
+        tmp_path_factory.mktemp("exported") / "model",
+    )
     export([str(checkpoint), "--to", str(model), "--license", "mit"])
     return checkpoint, model
 

@@ -87,8 +87,9 @@ def test_interactive_and_hub(parallel_data, translation_models, interactive):
 
     sources = [source for source, _ in pairs(4, 2)]
     found = interactive(sources)
-    files = str(translation_models / "feedback"), "checkpoint_best.pt", str(parallel_data)
-    hub = FeedbackDecoderModel.from_pretrained(*files, cpu=True)
+    hub = FeedbackDecoderModel.from_pretrained(
+        str(translation_models / "feedback"), "checkpoint_best.pt", str(parallel_data), cpu=True
+    )
     assert hub.translate(sources, beam=5) == [found[n] for n in range(4)]
     assert hub.translate(sources[1], beam=5) == found[1]
 
@@ -142,10 +143,11 @@ def test_alignments(tmp_path):
     assert log.count("training runs the reference loop") == 1
 
 
-@pytest.mark.parametrize("kept", [dict(encoder="0", decoder="1"), dict(decoder="0")], ids=str)
+@pytest.mark.parametrize(
+    "kept", [dict(encoder_layers_to_keep="0", decoder_layers_to_keep="1"), dict(decoder_layers_to_keep="0")]
+)
 def test_pruned(parallel_data, translation_models, tmp_path, kept):
     """Layers to keep, on one side or both, in evaluation or in fine-tuning, whose checkpoint says what it holds."""
-    kept = {f"{side}_layers_to_keep": layers for side, layers in kept.items()}
     checkpoint = translation_models / "feedback/checkpoint_best.pt"
     log = generate(parallel_data, checkpoint, model_overrides=str(kept), beam=2, max_len_b=10)
     assert len(hypotheses(log)) == 30

@@ -71,8 +71,11 @@ def test_decoding_speed(monkeypatch, capsys):
 def test_decoding_speed_of_one_layer(monkeypatch, capsys, tmp_path):
     """Compare divides the speeds that the benchmark has measured."""
     decoding_speed(monkeypatch, "--layers", 1, 6, "--out", tmp_path / "out")
-    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
-    speed = {name: run["words_per_second"] for name, run in measured.items() if name != "setting"}
+    speed = {
+        name: run["words_per_second"]
+        for name, run in json.loads(capsys.readouterr().out.splitlines()[-1]).items()
+        if name != "setting"
+    }
     compare([str(tmp_path / "out")])
     text = capsys.readouterr().out
     shared, per_layer = (

@@ -4,16 +4,22 @@ import argparse
 
 import torch
 
-from fb_fairseq.models import architectures
+from fb_fairseq.models.architectures import (
+    AllAttentionLanguageModel,
+    AllAttentionLMConfig,
+    FeedbackTransformerLanguageModel,
+    FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel,
+    RelativeTransformerLMConfig,
+)
 from tests.models.decoders import dictionary
 
-FeedbackLM, RelativeLM = architectures.FeedbackTransformerLanguageModel, architectures.RelativeTransformerLanguageModel
-AllAttentionLM = architectures.AllAttentionLanguageModel
 MODELS = {
-    FeedbackLM: architectures.FeedbackTransformerLMConfig,
-    RelativeLM: architectures.RelativeTransformerLMConfig,
-    AllAttentionLM: architectures.AllAttentionLMConfig,
+    FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel: RelativeTransformerLMConfig,
+    AllAttentionLanguageModel: AllAttentionLMConfig,
 }
+
 
 WIDTHS = dict(decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3)
 SIZES = dict(**WIDTHS, attention_span=5, tokens_per_sample=30)
@@ -21,7 +27,7 @@ SIZES = dict(**WIDTHS, attention_span=5, tokens_per_sample=30)
 
 def build(model, task=None, **changes):
     sizes = {**SIZES, **changes}
-    if model is AllAttentionLM:
+    if model is AllAttentionLanguageModel:
         sizes = {**sizes, "persistent_memory_size": 7}
         del sizes["decoder_ffn_embed_dim"]
     cfg = MODELS[model](**sizes)

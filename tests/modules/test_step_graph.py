@@ -214,8 +214,9 @@ def test_the_encoders_output(captures):
                 encoder[0].values_CBHE[6] = float("inf")  # must not reach the next batch, which is shorter
                 break
             x_BD = torch.randn(rows, width, dtype=torch.double)
-            both = zip((stack, plain), rings)
-            ours, expected = (model.decode_step(x_BD, memory, options, encoder) for model, memory in both)
+            ours, expected = (
+                model.decode_step(x_BD, memory, options, encoder) for model, memory in zip((stack, plain), rings)
+            )
             for name in ("out_BD", "memory_KBD", "aligned_BC"):
                 a, b = getattr(ours, name), getattr(expected, name)
                 torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
@@ -323,6 +324,7 @@ def test_the_environment_variable(monkeypatch, value, expected):
 
 def test_the_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    message = "FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(
+        ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
+    ):
         build("auto")

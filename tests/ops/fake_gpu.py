@@ -7,7 +7,6 @@ devices, or draws random numbers; launches stay under a ceiling.
 import argparse
 import contextlib
 import dataclasses
-import itertools
 import os
 
 import pytest
@@ -67,9 +66,14 @@ def default_dtype(mode):
 
 
 def build(kind, seed, mode, **changes):
-    values = dict(attention_dropout=0.2 * (seed % 3 == 0), activation_dropout=0.3 * (seed % 4 == 0))
-    values.update(dropout=0.1 * (seed % 5 == 0), output_dropout=0.1 * (seed % 2))
-    values.update(attention_span=[2, 6][seed % 2], **changes)
+    values = dict(
+        attention_dropout=0.2 * (seed % 3 == 0),
+        activation_dropout=0.3 * (seed % 4 == 0),
+        dropout=0.1 * (seed % 5 == 0),
+        output_dropout=0.1 * (seed % 2),
+        attention_span=[2, 6][seed % 2],
+        **changes,
+    )
     if kind == "all-attention":
         variants = ["all-attn", "attn-split", "single-head", "ff-attn"]
         values.update(persistent_memory_size=5, persistent_memory_variant=variants[seed % 4])
@@ -87,7 +91,13 @@ def check_gradients(model):
 
 CASES = [("feedback", "triton", mode, seed) for seed, mode in enumerate(MODES)]
 CASES += [("relative", "triton", "amp", 1), ("all-attention", "triton", "half", 0)]
-MORE_CASES = [*itertools.product(STACKS, ("torch", "triton"), MODES, range(6, 10))]
+MORE_CASES = [
+    (kind, loop, mode, seed)
+    for kind in STACKS
+    for loop in ("torch", "triton")
+    for mode in MODES
+    for seed in range(6, 10)
+]
 
 
 @pytest.mark.parametrize("kind,loop,mode,seed", CASES + MORE_CASES * ALL_CASES)
@@ -159,8 +169,8 @@ def test_translation_model(mode, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: NoPadding())
     with torch.device("cuda"), default_dtype(mode):
-        options = dict(dropout=0.1, attention_dropout=0.1, encoder_learned_pos=True, decoder_learned_pos=True)
-        model = build_translation_model(**options).train()
+        model = build_translation_model(dropout=0.1, attention_dropout=0.1, encoder_learned_pos=True,
+                                        decoder_learned_pos=True).train()  # fmt: skip
         tokens, lengths = torch.full((B, 5), 5), torch.full((B,), 5)
     with autocast(mode):
         logits = model(tokens, lengths, tokens)[0]

@@ -49,8 +49,9 @@ def test_step_is_the_formula(kind, slots, empty_is_nan):
     keep_BHS = torch.rand(B, H, S) > 0.5
     for mask in (None, Dropout(keep_BHS, 2.0)):
         keep = None if mask is None else keep_BHS[..., S - slots :]
-        found = step_attention(q, k, v, positions.of_window(slots), mask)
-        torch.testing.assert_close(found, by_hand(q, k, v, positions, keep))
+        torch.testing.assert_close(
+            step_attention(q, k, v, positions.of_window(slots), mask), by_hand(q, k, v, positions, keep)
+        )
 
 
 @pytest.mark.parametrize("kind", ["none", "key", "key-value"])

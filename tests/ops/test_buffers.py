@@ -22,9 +22,13 @@ def nothing_free(monkeypatch):
 
 def test_buffers_do_not_overlap():
     holder = Buffers(CPU)
-    made = [holder.empty(3, 5, dtype=torch.float32), holder.empty(7, dtype=torch.float64)]
-    made += [holder.empty(400, dtype=torch.float32), holder.zeros(2, dtype=torch.float16)]
-    made += [holder.empty(0, 4, dtype=torch.float32)]
+    made = [
+        holder.empty(3, 5, dtype=torch.float32),
+        holder.empty(7, dtype=torch.float64),
+        holder.empty(400, dtype=torch.float32),
+        holder.zeros(2, dtype=torch.float16),
+        holder.empty(0, 4, dtype=torch.float32),
+    ]
     for i, x in enumerate(made):
         x.fill_(i)
         assert x.data_ptr() % buffers.ALIGNMENT == 0 or x.numel() == 0

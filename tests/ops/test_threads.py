@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from fb_fairseq.ops import threads as module
-from fb_fairseq.ops.threads import LARGE_OUTSIDE_PRODUCT, LARGE_PRODUCT, each, loop_threads
+from fb_fairseq.ops.threads import (
+    LARGE_OUTSIDE_PRODUCT,
+    LARGE_PRODUCT,
+    each,
+    each_range,
+    keep_threads_for_loops,
+    loop_threads,
+    outside_compiler,
+)
 
 CPU = torch.device("cpu")
 
@@ -17,7 +25,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("count", [1, 2, 7, 70, 1000])
 def test_ranges_cover_all_and_do_not_overlap(count, threads):
     seen = []
-    module.each_range(lambda first, last: seen.extend(range(first, last)), count, threads)
+    each_range(lambda first, last: seen.extend(range(first, last)), count, threads)
     assert sorted(seen) == list(range(count))
 
 
@@ -64,9 +72,9 @@ def test_small_models_leave_the_threads_to_the_loop(torch_threads, monkeypatch, 
     monkeypatch.setattr(module, "_kept", 1)
     caplog.set_level("INFO")
     torch.set_num_threads(3)
-    module.keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT)
+    keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT)
     assert torch.get_num_threads() == 3 and not caplog.messages
-    module.keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT - 1)
+    keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT - 1)
     assert torch.get_num_threads() == 1 and "torch uses 1 thread, and the C++ loop 3" in caplog.text
     with loop_threads(CPU, 1) as threads:
         assert (threads, torch.get_num_threads()) == (3, 1)
@@ -84,4 +92,4 @@ def test_the_compiler_is_not_imported_for_it(monkeypatch):
     """It takes seconds."""
     monkeypatch.setattr(torch.compiler, "disable", lambda function: 1 / 0)
     monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
-    assert module.outside_compiler(lambda x: x + 1)(2) == 3
+    assert outside_compiler(lambda x: x + 1)(2) == 3

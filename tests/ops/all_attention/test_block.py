@@ -66,8 +66,16 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
 
     fast = model.run_layer(layer, x, carried, reach, None)
     ours = gradients(fast)
-    weights = layer.weights(reach), layer.projection(), model.positions.weights()
-    plain = all_attention_layer_reference(x, carried, *weights, H, reach, o.decoder_normalize_before)
+    plain = all_attention_layer_reference(
+        x,
+        carried,
+        layer.weights(reach),
+        layer.projection(),
+        model.positions.weights(),
+        H,
+        reach,
+        o.decoder_normalize_before,
+    )
     compare(ours, gradients(plain), 1e-10)
 
 
@@ -140,8 +148,9 @@ def test_initialisation():
     """§5.1: k' ~ N(0, 1/Dh), v' ~ N(0, 1/N), so that the vectors themselves have unit variance; no biases."""
     options = dict(decoder_layers=1, decoder_embed_dim=128, decoder_attention_heads=4, persistent_memory_size=512)
     for variant, width in (("all-attn", 32), ("single-head", 128), ("ff-attn", 128)):
-        model = AllAttention(TransformerOptions(persistent_memory_variant=variant, **options))
-        memory = model.layers[0].persistent_memory
+        memory = (
+            AllAttention(TransformerOptions(persistent_memory_variant=variant, **options)).layers[0].persistent_memory
+        )
         assert memory.key.shape == memory.value.shape == (128 // width, 512, width)
         assert memory.key.std().item() * width**0.5 == pytest.approx(1, abs=0.02)
         assert memory.value.std().item() * 512**0.5 == pytest.approx(1, abs=0.02)

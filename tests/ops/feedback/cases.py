@@ -20,11 +20,21 @@ KINDS = {"plain": {}, "encoder": {"cross": True}, "episodes": {"resets": True}, 
 class Case:
     """A model with inputs. ``cross``: with attention to an encoder of 5 positions. ``resets``: episodes of 4 steps."""
 
-    def __init__(self, seed, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **more):
+    def __init__(
+        self, seed, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **changes
+    ):
         torch.manual_seed(seed)
-        dropouts = dict(attention_dropout=0.2 * (seed % 3 == 0), activation_dropout=0.3 * (seed % 4 == 0))
-        dropouts.update(dropout=0.1 * (seed % 5 == 0), decoder_layerdrop=0.4 * (seed % 7 == 0))
-        self.options = o = random_options(seed, **{**dropouts, **more})
+        self.options = random_options(
+            seed,
+            **{
+                "attention_dropout": 0.2 * (seed % 3 == 0),
+                "activation_dropout": 0.3 * (seed % 4 == 0),
+                "dropout": 0.1 * (seed % 5 == 0),
+                "decoder_layerdrop": 0.4 * (seed % 7 == 0),
+                **changes,
+            },
+        )
+        o = self.options
         self.model = FeedbackTransformer(o).to(dtype)
         randomise(self.model)
         if o.adaptive_span:
@@ -61,8 +71,9 @@ class Case:
             self.learned.update(self.cross.named_parameters(prefix="cross"), encoder=self.keys)
             if self.dropouts.hidden_LTBF is not None:
                 masks = (torch.rand(L, steps, streams, H, 5) > 0.3, torch.rand(L, steps, streams, D) > 0.2)
-                attention, residual = Dropout(masks[0], 1 / 0.7), Dropout(masks[1], 1 / 0.8)
-                self.dropouts = self.dropouts._replace(cross_LTBHC=attention, cross_residual_LTBD=residual)
+                self.dropouts = self.dropouts._replace(
+                    cross_LTBHC=Dropout(masks[0], 1 / 0.7), cross_residual_LTBD=Dropout(masks[1], 1 / 0.8)
+                )
 
     def weights(self):
         weights = self.model.loop_weights(self.x.device, self.reaches)
@@ -77,8 +88,16 @@ class Case:
     def forward(self, loop, recompute=False, x=None):
         options = self.model.loop_options(max(self.reaches), **self.alignment)
         options = options._replace(recompute=recompute, grows=self.grows)
-        others = self.memory, self.weights(), options, self.dropouts, self.active, self.encoder, self.age_TB
-        return loop(self.x if x is None else x, *others)
+        return loop(
+            self.x if x is None else x,
+            self.memory,
+            self.weights(),
+            options,
+            self.dropouts,
+            self.active,
+            self.encoder,
+            self.age_TB,
+        )
 
     def clear(self):
         for parameter in self.learned.values():
@@ -103,5 +122,6 @@ def compare(ours, plain, tolerance):
         if expected is None:
             assert ours[name] is None or ours[name].abs().max() == 0, name
         else:
-            named = lambda text, name=name: f"{name}: {text}"
-            torch.testing.assert_close(ours[name], expected, atol=tolerance, rtol=tolerance, msg=named)
+            torch.testing.assert_close(
+                ours[name], expected, atol=tolerance, rtol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
+            )

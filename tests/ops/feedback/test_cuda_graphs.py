@@ -67,8 +67,9 @@ def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
 
 
 def small(**changes):
-    memory = dict(memory_composition="weighted", memory_projections="shared")
-    return Case(2, adaptive_span=False, decoder_layers=2, **memory, **changes)
+    return Case(
+        2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared", **changes
+    )
 
 
 def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
@@ -218,16 +219,32 @@ def fail(*_):
     raise TypeError("no such kernel\nmore text")
 
 
+def wrong_output(block, record, first):
+    record.x.whole[-1].mul_(1.1)
+
+
+def wrong_memory(block, record, first):
+    block.memory_KTBD.mul_(1.1)
+
+
+def wrong_gradient(block, tile):
+    tile.work.d_ffn.whole.mul_(1.1)
+
+
+def not_a_number(block, tile):
+    tile.work.dq.whole.fill_(float("nan"))
+
+
 @pytest.mark.parametrize("grows", [True, False])
 @pytest.mark.parametrize(
     "kernels,problem",
     [
         (Kernels(), None),
         (Kernels(fail), "failed: no such kernel"),
-        (Kernels(lambda block, record, first: record.x.whole[-1].mul_(1.1)), "its results differ by 0.1"),
-        (Kernels(lambda block, record, first: block.memory_KTBD.mul_(1.1)), "its results differ by 0.1"),
-        (Kernels(None, lambda block, tile: tile.work.d_ffn.whole.mul_(1.1)), "its results differ by"),
-        (Kernels(None, lambda block, tile: tile.work.dq.whole.fill_(float("nan"))), "its results are not finite"),
+        (Kernels(wrong_output), "its results differ by 0.1"),
+        (Kernels(wrong_memory), "its results differ by 0.1"),
+        (Kernels(None, wrong_gradient), "its results differ by"),
+        (Kernels(None, not_a_number), "its results are not finite"),
     ],
 )
 def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem, grows):

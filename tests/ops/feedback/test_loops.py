@@ -67,9 +67,13 @@ def test_training_and_decoding(own, caplog):
         torch.manual_seed(2)
         m(x_TBD)[0].sum().backward()
     for (name, ours), theirs in zip(model.named_parameters(), plain.parameters()):
-        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-10, rtol=1e-10, msg=f"{name}: {{}}".format)
-    assert own.calls["forward"] == 1 == own.calls["backward"]
-    assert "step loop: own (asked for by --step-loop)" in caplog.text
+        torch.testing.assert_close(
+            ours.grad, theirs.grad, atol=1e-10, rtol=1e-10, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    assert (
+        own.calls["forward"] == 1 == own.calls["backward"]
+        and "step loop: own (asked for by --step-loop)" in caplog.text
+    )
     with torch.no_grad():
         ring, expected = model.eval().new_ring(), model(x_TBD)[0]
         ours = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
@@ -93,8 +97,9 @@ def test_the_environment_variable(own, monkeypatch):
 
 
 def test_the_benchmarks_check_of_gradients(own):
-    sizes = dict(batch_size=2, block=3, span=4, layers=2, embed_dim=8, ffn_dim=12, heads=2)
-    args = argparse.Namespace(device="cpu", dtype="fp32", **sizes)
+    args = argparse.Namespace(
+        device="cpu", dtype="fp32", batch_size=2, block=3, span=4, layers=2, embed_dim=8, ffn_dim=12, heads=2
+    )
     cases = train.cases_on("cpu")
     assert list(cases)[0] == "reference" and cases["own"].options == {"step_loop": "own"}
     blocks = own.calls["forward"]
@@ -131,5 +136,7 @@ def test_what_auto_takes(monkeypatch, caplog):
     assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["torch"]
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: "there is no compiler")
     assert loop_on("auto", cpu) is LOOPS["torch"] and not caplog.records
-    assert loop_on("cpp", cpu) is LOOPS["torch"]
-    assert "--step-loop cpp: there is no compiler; the torch loop runs" in caplog.text
+    assert (
+        loop_on("cpp", cpu) is LOOPS["torch"]
+        and "--step-loop cpp: there is no compiler; the torch loop runs" in caplog.text
+    )

@@ -27,8 +27,9 @@ def windows(weights, options, memory, order):
 @pytest.mark.parametrize("seed", range(12))
 @torch.no_grad()
 def test_equals_a_block_of_one_step(seed, cross):
-    dropouts = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
-    case = Case(seed, steps=1, cross=cross, attention_span=6, **dropouts)
+    case = Case(
+        seed, steps=1, cross=cross, attention_span=6, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0
+    )
     weights = case.weights()
     options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
     expected = feedback_block(case.x, case.memory, weights, options, FeedbackDropouts(), None, case.encoder)

@@ -144,8 +144,10 @@ def test_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         ours = case.run(feedback_block_torch)
     assert ours["output"].dtype == ours["memory"].dtype == torch.float32
-    learned = [name for name in plain if name not in ("output", "memory", "aligned")]
-    together = [torch.cat([result[name].flatten() for name in learned]) for result in (ours, plain)]
+    together = [
+        torch.cat([g.flatten() for name, g in result.items() if name not in ("output", "memory", "aligned")])
+        for result in (ours, plain)
+    ]
     for one, other in ((ours["output"], plain["output"]), together):
         assert (one - other).norm() / other.norm() < 0.05
 
@@ -154,8 +156,9 @@ def test_what_is_kept(monkeypatch):
     """With recomputation, little more than keys and values is kept."""
     case = Case(2, steps=20, decoder_layers=3, adaptive_span=False, decoder_ffn_embed_dim=64)
     empty, sizes = Buffers.empty, []
-    counted = lambda self, *shape, dtype: sizes.append(math.prod(shape)) or empty(self, *shape, dtype=dtype)
-    monkeypatch.setattr(Buffers, "empty", counted)
+    monkeypatch.setattr(
+        Buffers, "empty", lambda self, *shape, dtype: sizes.append(math.prod(shape)) or empty(self, *shape, dtype=dtype)
+    )
     kept = {}
     for kind, (loop, recompute) in LOOPS.items():
         sizes.clear()

@@ -14,8 +14,15 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loops import LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
-from fb_fairseq.ops.feedback.triton import launches
-from fb_fairseq.ops.feedback.triton.launches import AttentionTile, Gpu, ProductTile, attention_tile, product_tile
+from fb_fairseq.ops.feedback.triton.launches import (
+    SHARED_MEMORY,
+    AttentionTile,
+    Gpu,
+    ProductTile,
+    attention_tile,
+    power_of_2,
+    product_tile,
+)
 from tests.ops.feedback.cases import Case, compare
 from tests.ops.own_process import run_tests
 
@@ -112,7 +119,7 @@ def test_shared_memory(capability):
         assert (tile.BM + tile.BN) * tile.BK * itemsize * tile.stages <= gpu.shared_memory * share
     for E, itemsize in ((16, 2), (128, 2), (128, 4), (256, 2)):
         tile = attention_tile(8, 512, E, itemsize, gpu)
-        assert 3 * tile.BC * launches.power_of_2(E) * itemsize * tile.stages <= gpu.shared_memory // 2 or tile.BC == 16
+        assert 3 * tile.BC * power_of_2(E) * itemsize * tile.stages <= gpu.shared_memory // 2 or tile.BC == 16
 
 
 def test_enough_programs():
@@ -124,5 +131,5 @@ def test_enough_programs():
 
 def test_unknown_gpus():
     """Old ones are taken for the smallest, new ones for the largest that is known."""
-    assert Gpu((7, 0)).shared_memory == launches.SHARED_MEMORY[7, 5] and not Gpu((7, 0)).pipelines
+    assert Gpu((7, 0)).shared_memory == SHARED_MEMORY[7, 5] and not Gpu((7, 0)).pipelines
     assert Gpu((12, 0)).shared_memory == Gpu((9, 0)).shared_memory

@@ -269,8 +269,10 @@ def test_missing_slots_are_hidden(seed, loop, empty_is_nan):
 
     def at_full_length(x_TBD, memory_KCBD, weights, options, *others):
         *between, age_TB = others
-        inputs = x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, age_TB, x_TBD.dtype
-        full = blocks.at_full_length(BlockInputs(*inputs))
+        inputs = BlockInputs(
+            x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, age_TB, x_TBD.dtype
+        )
+        full = blocks.at_full_length(inputs)
         assert full.memory_KCBD.shape[1] == options.span > memory_KCBD.shape[1]
         return loop(x_TBD, full.memory_KCBD, weights, options, *between, full.age_TB)
 

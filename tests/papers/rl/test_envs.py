@@ -11,8 +11,12 @@ from fb_fairseq.papers.rl.envs import ENVS  # noqa: E402
 from fb_fairseq.papers.rl.envs.gymnasium_api import ENV_IDS  # noqa: E402
 from fb_fairseq.papers.rl.envs.maze import generate_maze  # noqa: E402
 
-MAZE = {"size": 7, "limit": 40}
-SIZES = {"corridor": {"length": 6}, "maze": MAZE, "maze_easy": MAZE, "water_maze": {"size": 5, "limit": 30}}
+SIZES = {
+    "corridor": {"length": 6},
+    "maze": {"size": 7, "limit": 40},
+    "maze_easy": {"size": 7, "limit": 40},
+    "water_maze": {"size": 5, "limit": 30},
+}
 
 
 @pytest.mark.parametrize("name", ENVS)
@@ -31,8 +35,9 @@ def test_seeds_and_restarts(name):
     """The same seed gives the same episodes; observations are in the space; a restored state continues identically."""
 
     def run(seed, steps, state=None):
-        options = dict(num_envs=5, vectorization_mode="vector_entry_point", **SIZES[name])
-        environments = gymnasium.make_vec(ENV_IDS[name], **options)
+        environments = gymnasium.make_vec(
+            ENV_IDS[name], num_envs=5, vectorization_mode="vector_entry_point", **SIZES[name]
+        )
         seen = [environments.reset(seed=seed)[0]]
         if state is not None:
             environments.unwrapped.batched_env.load_state_dict(state)
@@ -130,8 +135,9 @@ def test_maze_by_hand():
     act(env, 0)
     assert env.position[0].tolist() == [1, 4]
     seen = env.observe()[0]
-    # An object ahead, and a passage to the right of it.
-    assert seen[:9].reshape(3, 3).tolist() == [[1, 5, 0], [1, 0, 1], [1, 0, 1]]
+    assert seen[:9].reshape(3, 3).tolist() == [[1, 5, 0], [1, 0, 1], [1, 0, 1]], (
+        "an object ahead, and a passage to the right of it"
+    )
     assert act(env, 0)[0] == 1, "colour 3 is cell 5"
     assert env.target[0] != 3
     env.target[0] = 0
@@ -190,8 +196,9 @@ def test_bad_sizes(name, arguments, message):
 def test_bad_actions():
     environments = gymnasium.make_vec(ENV_IDS["maze"], num_envs=2)
     environments.reset(seed=1)
-    message = r"action \[0 3\]: give 2 integers from 0 to 2 \(forward, turn left, turn right\)"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(
+        ValueError, match=r"action \[0 3\]: give 2 integers from 0 to 2 \(forward, turn left, turn right\)"
+    ):
         environments.step(np.array([0, 3]))
     with pytest.raises(ValueError, match="give 2 integers"):
         environments.step(np.array([0]))

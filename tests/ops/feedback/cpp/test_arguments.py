@@ -4,27 +4,35 @@ import ctypes
 
 import pytest
 
-from fb_fairseq.ops.feedback.cpp import structures
 from fb_fairseq.ops.feedback.cpp.arguments import WORKSPACE, WORKSPACE_CROSS
 from fb_fairseq.ops.feedback.cpp.library import SOURCES
-from fb_fairseq.ops.feedback.cpp.structures import STRUCTURES, LayerArgs, Mask, Norm
+from fb_fairseq.ops.feedback.cpp.structures import (
+    ACTIVATION_NUMBERS,
+    STRUCTURES,
+    BlockArgs,
+    LayerArgs,
+    Mask,
+    Norm,
+    structures,
+)
 from fb_fairseq.ops.feedback.torch import block, tile
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.ops.feedback.cpp.built import feedback_block_cpp, needs_cpp_loop, single
 
 
 def test_all_structures_and_activations_are_read():
-    assert list(structures.ACTIVATION_NUMBERS) == list(ACTIVATIONS)
+    assert list(ACTIVATION_NUMBERS) == list(ACTIVATIONS)
     text = (SOURCES / "arguments.def").read_text(encoding="utf-8")
-    assert len(STRUCTURES) == text.count("\nSTRUCT(") and structures.BlockArgs.count == 40
+    assert len(STRUCTURES) == text.count("\nSTRUCT(") and BlockArgs.count == 40
     fields = sum(made.count for made in STRUCTURES.values())
     assert fields == text.count("\n  FIELD(") + text.count("\n  OPTIONAL(")
 
 
 def test_a_text():
     """Types, order and what is optional are those of the definitions."""
-    text = "STRUCT(One)\n  FIELD(int64_t, a) // …\n  OPTIONAL(const float*, b)\nEND\nSTRUCT(Two)\n  FIELD(One, c)"
-    made = structures.structures(text)
+    made = structures(
+        "STRUCT(One)\n  FIELD(int64_t, a) // …\n  OPTIONAL(const float*, b)\nEND\nSTRUCT(Two)\n  FIELD(One, c)"
+    )
     assert made["One"]._fields_ == [("a", ctypes.c_int64), ("b", ctypes.c_void_p)] and made["One"].optional == ["b"]
     assert made["Two"]._fields_ == [("c", made["One"])]
 

@@ -27,8 +27,10 @@ def widened(case: Case) -> Case:
     wide.learned = dict(wide.model.named_parameters(), input=wide.x)
     if case.cross:
         wide.cross, wide.keys = copy.deepcopy(case.cross).double(), case.keys.detach().double().requires_grad_()
-        contexts = zip(case.encoder, wide.keys[0], wide.keys[1])
-        wide.encoder = [context._replace(keys_CBHE=k, values_CBHE=v) for context, k, v in contexts]
+        wide.encoder = [
+            context._replace(keys_CBHE=wide.keys[0, l], values_CBHE=wide.keys[1, l])
+            for l, context in enumerate(case.encoder)
+        ]
         wide.learned.update(wide.cross.named_parameters(prefix="cross"), encoder=wide.keys)
     return wide
 
@@ -66,8 +68,12 @@ def check(case: Case, recompute: bool = False) -> None:
     # (A key's bias has no gradient: softmax does not change when all scores grow alike.)
     largest = max(norm for _, norm in ours.values())
     for name, (error, norm) in ours.items():
-        limit = max(2 * torchs[name][0], ROUNDING * max(norm, 0.01 * largest))
-        assert error <= limit, (name, error, torchs[name], norm)
+        assert error <= max(2 * torchs[name][0], ROUNDING * max(norm, 0.01 * largest)), (
+            name,
+            error,
+            torchs[name],
+            norm,
+        )
     total, torchs_total = (sum(error**2 for error, _ in kind.values()) ** 0.5 for kind in (ours, torchs))
     assert total <= max(2 * torchs_total, 1e-6 * largest), (total, torchs_total, largest)
 
