@@ -16,15 +16,10 @@ from tests.conftest import REPOSITORY
 # A room is a folder or a file directly in fb_fairseq/, or one of SUBFOLDERS, and holds all modules that are in no other
 # room. It may import itself and the rooms listed here. Lowest first.
 PAPERS = "fb_fairseq.papers"
-SUBFOLDERS = (
-    "streams.fairseq",
-    *("papers.benchmark", "papers.compare", "papers.experiments", "papers.import_original", "papers.rl"),
-    *("papers.runner", "papers.state_tracking", "papers.table5", "papers.toy_tasks", "papers.values"),
-)
-BASE = {
-    *("byte_codec", "checksums", "command_line", "drawing"),
-    *("errors", "files", "hardware", "literals", "tensor_files"),
-}  # may import each other, and no fairseq
+OF_PAPERS = "benchmark compare experiments import_original rl runner state_tracking table5 toy_tasks values".split()
+SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
+# These may import each other, and no fairseq.
+BASE = set("byte_codec checksums command_line drawing errors files hardware literals tensor_files".split())
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),

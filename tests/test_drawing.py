@@ -16,12 +16,7 @@ from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLo
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
-from fb_fairseq.papers.experiments.figures import (
-    memory_composition,
-    persistent_memory,
-    state_tracking,
-    synthetic_tasks,
-)
+from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking, synthetic_tasks
 from fb_fairseq.papers.rl.log import draw_rewards
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.results import grouped
@@ -191,10 +186,8 @@ def test_a_model_has_its_color_in_all_figures():
 
 
 def draw_lines(color):
-    (axes,) = build_figure(
-        [Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])]
-    ).axes
-    return axes.lines
+    panel = Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])
+    return build_figure([panel]).axes[0].lines
 
 
 def test_panels_stand_in_rows(tmp_path):

@@ -21,11 +21,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "choice,mean,last", [("--num-epoch-checkpoints", 9.5, 10), ("--num-update-checkpoints", 95.0, 100)]
-)
-def test_the_last_two(folder, choice, mean, last):
-    main(["--inputs", str(folder), choice, "2", "--output", str(folder / "out.pt")])
+@pytest.mark.parametrize("kind,mean,last", [("epoch", 9.5, 10), ("update", 95.0, 100)])
+def test_the_last_two(folder, kind, mean, last):
+    main(["--inputs", str(folder), f"--num-{kind}-checkpoints", "2", "--output", str(folder / "out.pt")])
     saved = torch.load(folder / "out.pt")
     assert saved["model"]["a"].unique().item() == mean and "n" not in saved["extra_state"]
     assert saved["model"]["half"].dtype == torch.float16 and saved["model"]["half"][0] == mean

@@ -126,15 +126,11 @@ def test_module(tmp_path):
 @pytest.mark.not_fast
 def test_without_fairseq(tmp_path):
     """Some commands run, the others end with one line."""
-    helps = [
-        [name, "--help"] for name in ("benchmark", "rl", "synthetic-tasks", "average-checkpoints", "score", "plot")
-    ]
-    refused = [
-        ["generate", "--path", "x.pt"],
-        ["preprocess-bytes", "--text", __file__, "--split", "90,5,5", "--destdir", str(tmp_path / "data")],
-        ["evaluate-labels", "--path", "x.pt", "--data", str(tmp_path)],
-        ["train", str(tmp_path)],
-    ]
+    run_alone = "benchmark", "rl", "synthetic-tasks", "average-checkpoints", "score", "plot"
+    helps = [[name, "--help"] for name in run_alone]
+    refused = [["generate", "--path", "x.pt"], ["evaluate-labels", "--path", "x.pt", "--data", str(tmp_path)]]
+    destination = ["--destdir", str(tmp_path / "data")]
+    refused += [["preprocess-bytes", "--text", __file__, "--split", "90,5,5", *destination], ["train", str(tmp_path)]]
     done = run("-c", WITHOUT_FAIRSEQ, json.dumps(helps + refused))
     assert done.returncode == 0, done.stderr
     ended = [json.loads(line) for line in done.stdout.splitlines()]

@@ -16,13 +16,8 @@ from fb_fairseq.commands.explore import command, pictures
 from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mix_KA
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.architectures import (
-    AllAttentionLanguageModel,
-    FeedbackTransformerLanguageModel,
-    RelativeTransformerLanguageModel,
-)
 from tests.cli.own_commands import one_line
-from tests.models.language_models import MODELS, SIZES, build, dictionary
+from tests.models.language_models import MODELS, SIZES, AllAttentionLM, FeedbackLM, RelativeLM, build, dictionary
 from tests.modules.options import randomise
 
 SPAN, TOKENS = SIZES["attention_span"], [*range(4, 24), 7, 9, 5]
@@ -31,7 +26,7 @@ ADAPTIVE = dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_bias=True)
 WITH_SPANS = dict(adaptive_span=True, adaptive_span_init=0.4, adaptive_span_ramp=1)
 
 
-def explored(model=FeedbackTransformerLanguageModel, **changes):
+def explored(model=FeedbackLM, **changes):
     """A small model with random weights, as the page has it; and fairseq's."""
     torch.manual_seed(1)
     built = build(model, **changes).eval()
@@ -87,7 +82,7 @@ def test_attention_and_memory(model):
             torch.testing.assert_close(reading.memory(step), state.memory_KCBD[:, :, 0], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(reading.added(step - 1), reading.memory(step)[:, -1])
         sums_LH, persistent_LH = found_LHC.sum(-1), reading.persistent(step)
-        assert (persistent_LH is not None) == (model is AllAttentionLanguageModel)
+        assert (persistent_LH is not None) == (model is AllAttentionLM)
         if persistent_LH is not None:
             assert (persistent_LH > 0.01).all()
             torch.testing.assert_close(sums_LH + persistent_LH, torch.ones_like(sums_LH))
@@ -146,7 +141,7 @@ def test_drawing():
 def test_mixture():
     model, built = explored(memory_composition="same-and-lower")
     torch.testing.assert_close(torch.tensor(mix_KA(model)), built.decoder.stack.memory.mix().detach())
-    assert mix_KA(explored(RelativeTransformerLanguageModel)[0]) == [[1, 0, 0], [0, 1, 0]]
+    assert mix_KA(explored(RelativeLM)[0]) == [[1, 0, 0], [0, 1, 0]]
     model, built = explored()
     shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
     told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]

@@ -5,15 +5,9 @@ import math
 import pytest
 import torch
 
+from fb_fairseq.commands.plot import files
 from fb_fairseq.commands.plot.command import main
-from fb_fairseq.commands.plot.files import (
-    NamedCurves,
-    adaptive_spans,
-    continued,
-    layer_weights,
-    read_layer_weights,
-    read_log,
-)
+from fb_fairseq.commands.plot.files import NamedCurves, continued, read_log
 from fb_fairseq.commands.plot.panels import Named, draw_curves, draw_layer_weights_over_training
 from fb_fairseq.drawing import BLUE, VERMILLION, mean_and_range
 
@@ -99,7 +93,7 @@ def test_figure(tmp_path, capsys):
     log = tmp_path / "train.log"
     log.write_text(LOG)
     weights = checkpoint(tmp_path / "a.pt", torch.tensor([0.0, 1.0, 2.0]))
-    assert layer_weights(weights) == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
+    assert files.layer_weights(weights) == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
     out = tmp_path / "figure.png"
     main(["--curves", f"run={log}", "--metric", "bpb", "--layer-weights", weights, "--out", str(out)])
     assert out.read_bytes().startswith(b"\x89PNG")
@@ -169,7 +163,7 @@ def test_layer_weights_over_training(tmp_path):
         for step in (0.1, 0.2)
     ]
     log.write_text(LOG + "".join(lines))
-    layers = read_layer_weights(str(log))
+    layers = files.read_layer_weights(str(log))
     assert layers == [[(10, 0.6), (20, 0.7)], [(10, 0.4), (20, 0.3)]]
     _, axes = pyplot.subplots()
     draw_layer_weights_over_training(axes, Named("run", layers))
@@ -181,11 +175,10 @@ def test_layer_weights_over_training(tmp_path):
 
 def test_spans(tmp_path):
     path = str(tmp_path / "spans.pt")
-    model = {
-        f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in enumerate([[0.0, 0.5], [1.0, 0.1]])
-    }
+    spans = enumerate([[0.0, 0.5], [1.0, 0.1]])
+    model = {f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in spans}
     torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
-    assert adaptive_spans(path) == [[8, 58], [100, 18]]
+    assert files.adaptive_spans(path) == [[8, 58], [100, 18]]
     main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.svg")])
     text = (tmp_path / "spans.svg").read_text()
     assert f"<!-- {path} -->" in text and "<!-- other -->" in text, "without a name, of several, the path"

@@ -207,9 +207,8 @@ def test_layerdrop_and_dropout():
 
 
 def test_recomputation_changes_nothing():
-    models = [
-        build(checkpoint_activations=flag, attention_dropout=0.2, activation_dropout=0.2).train() for flag in (0, 1)
-    ]
+    dropouts = dict(attention_dropout=0.2, activation_dropout=0.2)
+    models = [build(checkpoint_activations=flag, **dropouts).train() for flag in (0, 1)]
     models[1].load_state_dict(models[0].state_dict())
     source, target = batch([5, 7, 2]), batch([6, 4, 5])
     grads = []

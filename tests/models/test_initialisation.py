@@ -132,15 +132,12 @@ def vanilla_lm(path, **changes):
 def test_language_models(tmp_path, caplog, arch, tied):
     """From fairseq's own: the factor that it multiplies embeddings by moves into them where ours have none."""
     theirs = vanilla_lm(tmp_path / "v.pt", share_decoder_input_output_embed=tied).decoder
-    options = dict(
-        attention_span=7, share_decoder_input_output_embed=tied, init_from_transformer=str(tmp_path / "v.pt")
-    )
+    options = dict(share_decoder_input_output_embed=tied, init_from_transformer=str(tmp_path / "v.pt"))
     with caplog.at_level(logging.INFO):
-        decoder = build_lm(arch, **LM_SIZES, **options).decoder
+        decoder = build_lm(arch, **LM_SIZES, **options, attention_span=7).decoder
     words = torch.arange(24)
-    torch.testing.assert_close(
-        decoder.embed_tokens(words) * decoder.embed_scale, theirs.embed_tokens(words) * theirs.embed_scale
-    )
+    ours, expected = (each.embed_tokens(words) * each.embed_scale for each in (decoder, theirs))
+    torch.testing.assert_close(ours, expected)
     assert decoder.output_projection.weight.equal(theirs.output_projection.weight)
     assert decoder.layers[1].self_attn.q_proj.weight.equal(theirs.layers[1].self_attn.q_proj.weight)
     assert "decoder.positions.key" in caplog.text.partition(" new ")[2]

@@ -25,21 +25,15 @@ TABLES = load("hyperparameters")
 TABLE_9 = TABLES["v3 Table 9"]["columns"]
 SECTION_5 = TABLES["all-attention §5.1"]["columns"]
 WORDS, BYTES = 267_735, 206
+both = lambda name: [f"feedback_transformer_lm_{name}", f"relative_transformer_lm_{name}"]
 # The papers' columns: number of symbols, and the architectures of their sizes.
 COLUMNS = {
-    "random walk": (66, ["feedback_transformer_lm_random_walk", "relative_transformer_lm_random_walk"]),
-    "char-PTB": (51, ["feedback_transformer_lm_char_ptb", "relative_transformer_lm_char_ptb"]),
-    "enwik8": (
-        BYTES,
-        ["feedback_transformer_lm_enwik8", "relative_transformer_lm_enwik8", "feedback_transformer_lm_text8"],
-    ),
-    **{
-        f"WikiText-103 {size}": (
-            WORDS,
-            [f"{kind}_transformer_lm_wikitext103_{name}" for kind in ("feedback", "relative")],
-        )
-        for size, name in (("small", "small"), ("large", "large"), ("large, span 2048", "large_span2048"))
-    },
+    "random walk": (66, both("random_walk")),
+    "char-PTB": (51, both("char_ptb")),
+    "enwik8": (BYTES, [*both("enwik8"), "feedback_transformer_lm_text8"]),
+    "WikiText-103 small": (WORDS, both("wikitext103_small")),
+    "WikiText-103 large": (WORDS, both("wikitext103_large")),
+    "WikiText-103 large, span 2048": (WORDS, both("wikitext103_large_span2048")),
     "characters, small": (BYTES, ["all_attention_lm_char_small"]),
     "characters, large": (BYTES, ["all_attention_lm_char_large"]),
     "WikiText-103": (WORDS, ["all_attention_lm_wikitext103"]),
@@ -49,16 +43,9 @@ COLUMNS = {
 ARCHITECTURES = [(arch, column) for column, (_, archs) in COLUMNS.items() for arch in archs]
 # What the papers' columns call an option of a model.
 OPTIONS = {
-    "layers": "decoder_layers",
-    "width": "decoder_embed_dim",
-    "ffn": "decoder_ffn_embed_dim",
-    "heads": "decoder_attention_heads",
-    "persistent_vectors": "persistent_memory_size",
-    "span": "attention_span",
-    "adaptive_span": "adaptive_span",
-    "adaptive_span_loss": "adaptive_span_loss",
-    "dropout": "attention_dropout",
-    "embedding_dropout": "embedding_dropout",
+    **dict(layers="decoder_layers", width="decoder_embed_dim", ffn="decoder_ffn_embed_dim", span="attention_span"),
+    **dict(heads="decoder_attention_heads", persistent_vectors="persistent_memory_size", dropout="attention_dropout"),
+    **{name: name for name in ("adaptive_span", "adaptive_span_loss", "embedding_dropout")},
 }
 
 
@@ -95,13 +82,8 @@ OTHERS = {
     "feedback_transformer_lm_wikitext103_large_shared_span2048": (WORDS, 124.6),  # the paper's number: below
     "all_attention_lm_wikitext103_3clusters": (WORDS, 135.8),
 }
-COUNTS = {
-    **{
-        arch: (COLUMNS[column][0], {**TABLE_9, **SECTION_5}[column]["parameters"] / 1e6)
-        for arch, column in ARCHITECTURES
-    },
-    **OTHERS,
-}
+PAPERS = {**TABLE_9, **SECTION_5}
+COUNTS = {arch: (COLUMNS[column][0], PAPERS[column]["parameters"] / 1e6) for arch, column in ARCHITECTURES} | OTHERS
 
 
 def test_shared_projections_save_what_the_paper_says():

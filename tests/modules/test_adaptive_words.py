@@ -12,18 +12,16 @@ KINDS = {"untied": {}, "tied": dict(tied=True), "projections": dict(tied=True, t
 
 def own(tied=False, tie_projections=False, dropout=0.0, bias=False):
     embedding = AdaptiveEmbedding(V, PAD, D, FACTOR, CUTOFFS)
-    softmax = AdaptiveSoftmax(
-        V, D, CUTOFFS, FACTOR, dropout, bias, tied=embedding if tied else None, tie_projections=tie_projections
-    )
+    ties = dict(tied=embedding if tied else None, tie_projections=tie_projections)
+    softmax = AdaptiveSoftmax(V, D, CUTOFFS, FACTOR, dropout, bias, **ties)
     return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
 
 
 def fairseqs(tied=False, tie_projections=False, dropout=0.0):
     modules = pytest.importorskip("fairseq.modules")
     embedding = modules.AdaptiveInput(V, PAD, D, FACTOR, D, CUTOFFS)
-    softmax = modules.AdaptiveSoftmax(
-        V, D, CUTOFFS, dropout, FACTOR, adaptive_inputs=embedding if tied else None, tie_proj=tie_projections
-    )
+    ties = dict(adaptive_inputs=embedding if tied else None, tie_proj=tie_projections)
+    softmax = modules.AdaptiveSoftmax(V, D, CUTOFFS, dropout, FACTOR, **ties)
     return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
 
 

@@ -42,12 +42,8 @@ def build(stack, seed=1, **changes):
 
 
 def linear_maps(model):
-    return [
-        (parent, name)
-        for parent in model.modules()
-        for name, part in parent.named_children()
-        if type(part) is nn.Linear
-    ]
+    children = [(parent, *child) for parent in model.modules() for child in parent.named_children()]
+    return [(parent, name) for parent, name, part in children if type(part) is nn.Linear]
 
 
 def merged_copy(model):
@@ -114,9 +110,8 @@ def calls(monkeypatch):
     """The loops that ran: reference ones."""
     log_once.cache_clear()
     ran = []
-    monkeypatch.setattr(
-        "fb_fairseq.ops.feedback.loops.feedback_block", lambda *a, **k: ran.append(1) or feedback_block(*a, **k)
-    )
+    counted = lambda *arguments, **options: ran.append(1) or feedback_block(*arguments, **options)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.loops.feedback_block", counted)
     return ran
 
 
@@ -199,12 +194,10 @@ def test_hooks(stack, calls, caplog):
     model = build(stack).eval()
     x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
     before, seen = model.run_block(x_TBD)[0], []
-    maps = {name: part for name, part in model.named_modules() if isinstance(part, (nn.Linear, nn.LayerNorm))}
-    handles = [
-        part.register_forward_hook(lambda part, given, out, name=name: seen.append(name)) for name, part in maps.items()
-    ]
+    maps = {part for part in model.modules() if isinstance(part, (nn.Linear, nn.LayerNorm))}
+    handles = [part.register_forward_hook(lambda part, given, out: seen.append(part)) for part in maps]
     torch.testing.assert_close(model.run_block(x_TBD)[0], before, atol=1e-4, rtol=1e-4)
-    assert set(seen) == set(maps) and bool(calls) == (stack is FeedbackTransformer)
+    assert set(seen) == maps and bool(calls) == (stack is FeedbackTransformer)
     for handle in handles:
         handle.remove()
     handle = model.layers[0].self_attn.out_proj.register_forward_hook(lambda part, given, out: 2 * out)

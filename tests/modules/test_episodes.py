@@ -10,11 +10,8 @@ from tests.modules.options import random_stack
 from tests.ops.recorded_graph import capture_on_cpu
 
 T, B = 23, 3
-STARTS = {
-    0: [0],
-    1: [5, 6, 19],
-    2: [],
-}  # first steps of each stream's episodes; without step 0, the carried episode continues
+# First steps of each stream's episodes; without step 0, the carried episode continues.
+STARTS = {0: [0], 1: [5, 6, 19], 2: []}
 CARRIED = 4  # steps before the block, of the episode that each stream is in
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM]
 

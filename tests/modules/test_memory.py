@@ -61,9 +61,8 @@ def test_one_entry_adds_a_composition(monkeypatch):
 
     monkeypatch.setitem(COMPOSITIONS, "ends", EmbeddingAndTop)
     options = random_options(1, memory_composition="ends", adaptive_span=False)
-    model, plain = (
-        FeedbackTransformer(dataclasses.replace(options, step_loop=name)).double() for name in ("auto", "reference")
-    )
+    both = [dataclasses.replace(options, step_loop=name) for name in ("auto", "reference")]
+    model, plain = (FeedbackTransformer(each).double() for each in both)
     plain.load_state_dict(model.state_dict())
     x_TBD = torch.randn(4, 2, options.decoder_embed_dim, dtype=torch.double)
     for each in (model, plain):

@@ -24,12 +24,10 @@ def build(stack, options):
     if stack is AllAttention:
         draw = random.Random(options.decoder_embed_dim + options.attention_span + options.decoder_layers)
         size, heads = draw.choice([0, 1, 9]), options.decoder_attention_heads
-        variants = (
-            [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0] if size else ["all-attn"]
-        )
-        options = dataclasses.replace(
-            options, persistent_memory_size=size, persistent_memory_variant=draw.choice(variants)
-        )
+        variants = [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0]
+        memory = dict(persistent_memory_size=size)
+        memory["persistent_memory_variant"] = draw.choice(variants if size else ["all-attn"])
+        options = dataclasses.replace(options, **memory)
     model = stack(options)
     randomise(model)
     return model

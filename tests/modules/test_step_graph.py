@@ -214,9 +214,8 @@ def test_the_encoders_output(captures):
                 encoder[0].values_CBHE[6] = float("inf")  # must not reach the next batch, which is shorter
                 break
             x_BD = torch.randn(rows, width, dtype=torch.double)
-            ours, expected = (
-                model.decode_step(x_BD, memory, options, encoder) for model, memory in zip((stack, plain), rings)
-            )
+            both = zip((stack, plain), rings)
+            ours, expected = (model.decode_step(x_BD, memory, options, encoder) for model, memory in both)
             for name in ("out_BD", "memory_KBD", "aligned_BC"):
                 a, b = getattr(ours, name), getattr(expected, name)
                 torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
@@ -324,7 +323,6 @@ def test_the_environment_variable(monkeypatch, value, expected):
 
 def test_the_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    with pytest.raises(
-        ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
-    ):
+    message = "FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
+    with pytest.raises(ValueError, match=message):
         build("auto")

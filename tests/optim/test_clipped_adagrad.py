@@ -60,12 +60,8 @@ def test_fairseq_optimizer():
 def test_clamping(kind):
     parameters = [torch.nn.Parameter(torch.full((n,), 2.0)) for n in (3, 2, 4)]
     flat = torch.full((9,), 2.0)
-    copies = {
-        "flat": flat,
-        "flat in a dict": {0: flat},
-        "list": [torch.nn.Parameter(p.data.clone()) for p in parameters],
-        "none": None,
-    }[kind]
+    each = [torch.nn.Parameter(p.data.clone()) for p in parameters]
+    copies = {"flat": flat, "flat in a dict": {0: flat}, "list": each, "none": None}[kind]
     optimizer = argparse.Namespace(fp16_params=parameters, fp32_params=copies)
     clamp_master_copies(optimizer, parameters[1:2])
     if kind == "list":

@@ -23,9 +23,8 @@ from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
 
-weights_only = pytest.mark.skipif(
-    not WEIGHTS_ONLY_BY_DEFAULT, reason="torch.load of this version does not load weights only"
-)
+WITHOUT = "torch.load of this version does not load weights only"
+weights_only = pytest.mark.skipif(not WEIGHTS_ONLY_BY_DEFAULT, reason=WITHOUT)
 
 
 @pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.__name__)
@@ -195,9 +194,8 @@ def test_no_warnings_that_a_user_cannot_act_on(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     command = [os.path.join(os.path.dirname(sys.executable), "fairseq-train"), str(tmp_path), "--batch-size", "1"]
     command += ["--user-dir", str(REPOSITORY / "fb_fairseq"), "--task", "streaming_lm", "--criterion", "lm_loss"]
-    done = subprocess.run(
-        [*command, "--arch", "feedback_transformer_lm"], env=environment, capture_output=True, text=True
-    )
+    command += ["--arch", "feedback_transformer_lm"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "dict.txt" in done.stderr
     warned = [line for line in done.stderr.splitlines() if "Warning: " in line and "torch.jit.script" not in line]
     assert warned == []

@@ -18,13 +18,8 @@ from subword_nmt.apply_bpe import BPE  # noqa: E402
 from subword_nmt.learn_bpe import learn_bpe  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
-from fb_fairseq.transformers.tokenizers import (  # noqa: E402
-    SPECIAL,
-    _symbol,
-    build_tokenizer,
-    dictionary_symbols,
-    read_merges,  # noqa: E402
-)
+from fb_fairseq.transformers import tokenizers  # noqa: E402
+from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer, dictionary_symbols  # noqa: E402
 
 EOS, UNK = SPECIAL.index("</s>"), SPECIAL.index("<unk>")
 VERSION = "#version: 0.2\n"
@@ -43,8 +38,8 @@ def learned(text, merges, folder):
     path.write_text(codes.getvalue(), encoding="utf-8")
     counts = collections.Counter(BPE(io.StringIO(codes.getvalue())).process_line(text).split())
     symbols = [symbol for symbol, _ in counts.most_common()]
-    for left, right in read_merges(str(path)):
-        symbols += [_symbol(piece) for piece in (left, right, left + right)]
+    for left, right in tokenizers.read_merges(str(path)):
+        symbols += [tokenizers._symbol(piece) for piece in (left, right, left + right)]
     return str(path), [*SPECIAL, *dict.fromkeys(symbols), "madeupword0000"]
 
 
@@ -107,7 +102,7 @@ def test_random_codes(tmp_path):
         path = tmp_path / "codes"
         path.write_text(VERSION + "\n".join(lines) + "\n")
         every = {piece for line in lines for piece in (*line.split(), line.replace(" ", ""))} | set("ab") | {"a</w>"}
-        symbols = [*SPECIAL, *sorted(map(_symbol, every))]
+        symbols = [*SPECIAL, *sorted(map(tokenizers._symbol, every))]
         try:
             tokenizer = build_tokenizer(symbols, str(path))
         except UserError as error:

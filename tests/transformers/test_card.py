@@ -34,20 +34,13 @@ def test_everything_that_is_known():
     lines, text = front_matter(model_card(KNOWN))
     known = yaml.safe_load("\n".join(lines))
     (model,) = known.pop("model-index")
-    assert known == {
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "license": "mit",
-        "language": ["en"],
-        "tags": ["fb_fairseq", "feedback-transformer"],
-    }
+    expected = dict(library_name="transformers", pipeline_tag="text-generation", license="mit", language=["en"])
+    assert known == {**expected, "tags": ["fb_fairseq", "feedback-transformer"]}
     (result,) = model["results"]
     assert model["name"] == KNOWN.name and result["task"] == {"type": "text-generation"}
     assert result["dataset"]["name"] == "WikiText-103 | tokenised as published"
-    assert {metric["type"]: metric["value"] for metric in result["metrics"]} == {
-        "perplexity": 22.6274,
-        "bits_per_byte": 1.0,
-    }
+    metrics = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    assert metrics == {"perplexity": 22.6274, "bits_per_byte": 1.0}
     assert ModelCard(model_card(KNOWN)).data.eval_results[0].dataset_split == "validation"
     for row in (
         "| architecture | `feedback_transformer_lm` |",
@@ -114,11 +107,9 @@ def test_results_for_the_hub(change, metrics):
 
 
 def test_figures_of_a_checkpoint():
-    checkpoint = {
-        "optimizer_history": [{"num_updates": 10}, {"num_updates": 600}],
-        "extra_state": {"val_loss": 2.25, "best": 2.0},
-        "cfg": {"checkpoint": {"best_checkpoint_metric": "loss"}},
-    }
+    extra = {"val_loss": 2.25, "best": 2.0}
+    checkpoint = {"optimizer_history": [{"num_updates": 10}, {"num_updates": 600}], "extra_state": extra}
+    checkpoint["cfg"] = {"checkpoint": {"best_checkpoint_metric": "loss"}}
     assert figures_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
     checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
     assert figures_of_checkpoint(checkpoint) == {"updates": 600}

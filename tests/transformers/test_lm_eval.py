@@ -23,10 +23,8 @@ TASKS = REPOSITORY / "examples/language_modeling/lm_eval"
 ROLLING = dict(add_bos_token=False, max_length=100000)
 SEVERAL = dict(dataset_path="json", dataset_kwargs={"data_files": {"test": "several.jsonl"}}, test_split="test")
 DOCUMENTS = ["def main():\r\n    return 1\n\n", "é" * 400 + "\n", "x = 1", " 12 "]
-QUESTIONS = [
-    {"context": "import", "choices": ["os", "zz", "a longer one"], "answer": 0},
-    {"context": "", "choices": ["def", "fed"], "answer": 1},
-]
+QUESTIONS = [dict(context="import", choices=["os", "zz", "a longer one"], answer=0)]
+QUESTIONS += [dict(context="", choices=["def", "fed"], answer=1)]
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +45,8 @@ def exported(tmp_path_factory):
     torch.manual_seed(1)
     folder = str(tmp_path_factory.mktemp("model"))
     shape = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
-    model = ft.FeedbackTransformerForCausalLM(
-        ft.FeedbackTransformerConfig(vocab_size=260, attention_span=24, **shape)
-    ).eval()
+    config = ft.FeedbackTransformerConfig(vocab_size=260, attention_span=24, **shape)
+    model = ft.FeedbackTransformerForCausalLM(config).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(4)
     tokenizer = build_tokenizer([*SPECIAL, *byte_codec.SYMBOLS])

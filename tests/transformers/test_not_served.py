@@ -29,9 +29,8 @@ class Logits(nn.Module):
         return self.model(ids, use_cache=False).logits
 
 
-PAGE = re.search(
-    r"^```python\n(.*?)^```$", (REPOSITORY / "docs/not-served.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-)[1]
+PAGE = (REPOSITORY / "docs/not-served.md").read_text(encoding="utf-8")
+PAGE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
 DEFINITIONS, EXAMPLE = PAGE.split("\nmodel = ")
 NAMES: dict[str, Any] = {}
 exec(DEFINITIONS, NAMES)
@@ -168,9 +167,8 @@ def test_other_embeddings():
     assert model.get_input_embeddings() is new and model.get_output_embeddings() is out
     assert not torch.allclose(model(IDS).logits, before)
     for method in (model.set_input_embeddings, model.set_output_embeddings):
-        with pytest.raises(
-            UserError, match=rf"^{method.__name__}: the weight's shape must be \({V}, 16\); .*base_model"
-        ):
+        message = rf"^{method.__name__}: the weight's shape must be \({V}, 16\); .*base_model"
+        with pytest.raises(UserError, match=message):
             method(nn.Embedding(V + 1, 16))
     assert model.get_input_embeddings() is new and model.get_output_embeddings() is out
     for kind in ("tied", "adaptive", "adaptive-tied"):

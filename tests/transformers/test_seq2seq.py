@@ -110,12 +110,8 @@ def test_repeated_sources(model, sources):
         first.past_key_values.batch_repeat_interleave(2)
         new = torch.tensor([[4], [5], [6], [7], [8], [9]])
         encoded = first.encoder_last_hidden_state.repeat_interleave(2, 0)
-        step = model(
-            attention_mask=mask.repeat_interleave(2, 0),
-            encoder_outputs=(encoded,),
-            decoder_input_ids=new,
-            past_key_values=first.past_key_values,
-        )
+        carried = dict(encoder_outputs=(encoded,), past_key_values=first.past_key_values)
+        step = model(attention_mask=mask.repeat_interleave(2, 0), decoder_input_ids=new, **carried)
         whole = model(tokens.repeat_interleave(2, 0), decoder_input_ids=torch.cat([torch.full((6, 1), EOS), new], 1))
     torch.testing.assert_close(step.logits[:, 0], whole.logits[:, 1], atol=1e-5, rtol=1e-5)
 
@@ -179,9 +175,8 @@ def test_trainer(sources, labels, tmp_path):
     examples = [dict(input_ids=i, attention_mask=m, labels=t) for i, m, t in zip(tokens, mask, labels)]
     model = build("post-norm")
     before = model(*sources, labels=labels).loss.item()
-    arguments = Seq2SeqTrainingArguments(
-        str(tmp_path), max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no"
-    )
+    options = dict(max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no")
+    arguments = Seq2SeqTrainingArguments(str(tmp_path), **options)
     Seq2SeqTrainer(model=model, args=arguments, train_dataset=examples).train()
     assert model.eval()(*sources, labels=labels).loss.item() < before / 2
 

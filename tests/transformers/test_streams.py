@@ -166,10 +166,8 @@ def test_label_smoothing_of_streams(tmp_path):
     """The model learns the next token: the loss is that of the plain computation for the first block."""
     _, losses = train(tmp_path, 1, save_strategy="no", label_smoothing_factor=0.1)
     block = next(iter(StreamBlocks(TEXT, STREAMS, STEPS)))
-    logits = build("feedback")(block["input_ids"]).logits[:, :-1]
-    expected = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), block["labels"][:, :-1].flatten(), label_smoothing=0.1
-    )
+    logits, labels = build("feedback")(block["input_ids"]).logits[:, :-1], block["labels"][:, :-1]
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
     assert losses[0] == pytest.approx(expected.item() * (STEPS - 1) / STEPS, abs=2e-3)
 
 

@@ -10,14 +10,7 @@ import fb_fairseq.transformers as ft  # noqa: E402,F401  before anything of tran
 pytest.importorskip("accelerate")
 pytestmark = pytest.mark.not_fast
 
-from transformers import (  # noqa: E402
-    DataCollatorForLanguageModeling,
-    DataCollatorForSeq2Seq,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    Trainer,
-    TrainingArguments,
-)
+import transformers  # noqa: E402
 
 from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
@@ -46,7 +39,7 @@ def losses_by_hand(model, smoothing=0.0):
     return total, number
 
 
-def arguments(folder, kind=TrainingArguments, **more):
+def arguments(folder, kind=transformers.TrainingArguments, **more):
     options = dict(report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no", logging_steps=1, max_steps=1)
     options.update(per_device_train_batch_size=4, per_device_eval_batch_size=4, learning_rate=0.01, warmup_steps=0)
     return kind(str(folder), **{**options, **more})
@@ -55,8 +48,8 @@ def arguments(folder, kind=TrainingArguments, **more):
 def trainer(model, folder, side="right", smoothing=0.0, **more):
     rows = [{"input_ids": text.tolist()} for text in TEXTS]
     data = dict(train_dataset=rows, eval_dataset=rows)
-    data["data_collator"] = DataCollatorForLanguageModeling(tokenizer(side), mlm=False)
-    return Trainer(model=model, args=arguments(folder, label_smoothing_factor=smoothing, **more), **data)
+    data["data_collator"] = transformers.DataCollatorForLanguageModeling(tokenizer(side), mlm=False)
+    return transformers.Trainer(model=model, args=arguments(folder, label_smoothing_factor=smoothing, **more), **data)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +97,7 @@ def test_evaluation(kind, side, smoothing, tmp_path):
 )
 def test_an_update(kind, batches, smoothing, side, tmp_path):
     """The loss in the log, and the gradients. All tokens of an update count alike, however they are spread over its
-    batches; Trainer's own loss, of smoothed labels, too leaves out the first token behind padding."""
+    batches; transformers.Trainer's own loss, of smoothed labels, too leaves out the first token behind padding."""
     model, by_hand = build(kind), build(kind).train()
     options = dict(gradient_accumulation_steps=batches, per_device_train_batch_size=4 // batches)
     options.update(max_grad_norm=0.0, optim="sgd", learning_rate=1.0)
@@ -112,7 +105,7 @@ def test_an_update(kind, batches, smoothing, side, tmp_path):
     made.train()
     total, number = losses_by_hand(by_hand, smoothing)
     (total / number).backward()
-    if batches == 1 or not smoothing:  # Trainer logs the mean of its batches' own means
+    if batches == 1 or not smoothing:  # transformers.Trainer logs the mean of its batches' own means
         assert made.state.log_history[0]["loss"] == pytest.approx((total / number).item(), abs=2e-3)
     for (name, ours), plain in zip(model.named_parameters(), by_hand.parameters()):
         torch.testing.assert_close(ours, plain - plain.grad, atol=1e-5, rtol=1e-5, msg=name)
@@ -140,9 +133,8 @@ def test_translation(smoothing, tmp_path):
     model = test_seq2seq.build("pre-norm")
     words = min(model.config.vocab_size, model.config.source_vocab_size) - 4
     sentence = lambda text: [*(text % words + 4).tolist(), 2]
-    pairs = [
-        {"input_ids": sentence(text), "labels": sentence(text.flip(0)[:n])} for n, text in zip((3, 4, 5, 2), TEXTS)
-    ]
+    targets = [text.flip(0)[:n] for n, text in zip((3, 4, 5, 2), TEXTS)]
+    pairs = [dict(input_ids=sentence(text), labels=sentence(target)) for text, target in zip(TEXTS, targets)]
     total = number = 0
     with torch.no_grad():
         for pair in pairs:
@@ -150,10 +142,10 @@ def test_translation(smoothing, tmp_path):
             logits = model(torch.tensor([pair["input_ids"]]), labels=labels).logits[0]
             total += F.cross_entropy(logits, labels[0], reduction="sum", label_smoothing=smoothing).item()
             number += labels.numel()
-    args = arguments(tmp_path, Seq2SeqTrainingArguments, label_smoothing_factor=smoothing)
+    args = arguments(tmp_path, transformers.Seq2SeqTrainingArguments, label_smoothing_factor=smoothing)
     data = dict(train_dataset=pairs, eval_dataset=pairs)
-    data["data_collator"] = DataCollatorForSeq2Seq(tokenizer("right"), model=model)
-    made = Seq2SeqTrainer(model=model, args=args, **data)
+    data["data_collator"] = transformers.DataCollatorForSeq2Seq(tokenizer("right"), model=model)
+    made = transformers.Seq2SeqTrainer(model=model, args=args, **data)
     assert made.evaluate()["eval_loss"] == pytest.approx(total / number, abs=1e-4)
     made.train()
     assert made.state.log_history[-2]["loss"] == pytest.approx(total / number, abs=2e-3)

@@ -14,9 +14,8 @@ from tests.ops.own_process import run_tests  # noqa: E402
 
 CONSTRAINTS = REPOSITORY / "examples/constraints"
 OLDEST = pathlib.Path(sys.prefix) / "oldest-transformers"  # tests/run.sh makes it
-LOWEST, BELOW = re.search(
-    r'TRANSFORMERS = "transformers>=([0-9.]+),<([0-9.]+)"', (REPOSITORY / "setup.py").read_text()
-).groups()
+SETUP = (REPOSITORY / "setup.py").read_text()
+LOWEST, BELOW = re.search(r'TRANSFORMERS = "transformers>=([0-9.]+),<([0-9.]+)"', SETUP).groups()
 
 
 def numbers(release):
@@ -29,10 +28,8 @@ def pinned(path):
 
 def test_bounds():
     """What is installed, what is pinned and what is tested as the oldest are within setup.py's bounds."""
-    for release in (
-        transformers.__version__,
-        *(pinned(path)["transformers"] for path in CONSTRAINTS.glob("python*.txt")),
-    ):
+    releases = [pinned(path)["transformers"] for path in CONSTRAINTS.glob("python*.txt")]
+    for release in (transformers.__version__, *releases):
         assert numbers(LOWEST) <= numbers(release) < numbers(BELOW)
     oldest = pinned(REPOSITORY / "tests/oldest_transformers.txt")["transformers"]
     assert oldest.startswith(LOWEST) and set(oldest[len(LOWEST) :]) <= {".", "0"}

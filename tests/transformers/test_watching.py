@@ -37,9 +37,8 @@ def test_hidden_states(kind):
         parts.append(again.hidden_states)
     for whole, *pieces in zip(states, *parts):
         torch.testing.assert_close(torch.cat(pieces, 1), whole, **close)
-    made = model.generate(
-        IDS, max_new_tokens=3, do_sample=False, output_hidden_states=True, return_dict_in_generate=True
-    )
+    watched = dict(output_hidden_states=True, return_dict_in_generate=True)
+    made = model.generate(IDS, max_new_tokens=3, do_sample=False, **watched)
     assert [len(step) for step in made.hidden_states] == [3, 3, 3] and made.hidden_states[1][0].shape == (2, 1, 16)
     again = model(made.sequences, output_hidden_states=True).hidden_states
     torch.testing.assert_close(made.hidden_states[2][1], again[1][:, 13:14], **close)

@@ -49,12 +49,8 @@ def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
     def draw(*shape):
         return torch.randn(shape) / shape[-1] ** 0.5
 
-    model = {
-        "key_pe": draw(1, E, S),
-        "in_emb.weight": draw(symbols, D),
-        "out_emb.weight": draw(symbols, D),
-        "out_emb.bias": draw(symbols),
-    }
+    model = {"key_pe": draw(1, E, S), "in_emb.weight": draw(symbols, D)}
+    model.update({"out_emb.weight": draw(symbols, D), "out_emb.bias": draw(symbols)})
     for l in range(layers):
         own = f"layers.{l}."
         for name in ("query", "key", "val", "out"):

@@ -15,19 +15,12 @@ from fb_fairseq.papers.rl.command import build_parser, main  # noqa: E402
 from fb_fairseq.papers.rl.log import LOG_FILE, read_curve  # noqa: E402
 from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
 from fb_fairseq.papers.rl.presets import FULL, preset_options  # noqa: E402
-from fb_fairseq.papers.rl.trainer import (  # noqa: E402
-    Trainer,
-    a2c_loss,
-    discounted_returns,
-    load_checkpoint,
-)
+from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, load_checkpoint  # noqa: E402
 
 CPU = torch.device("cpu")
 TINY = dict(layers=2, width=12, heads=2, span=7)
 FINITE = ("lr", "rmsprop-eps", "clip-norm", "discount", "entropy-cost", "value-cost")
-STATE_KEYS = (
-    "settings options agent optimizer frames memory age previous world observation starts rewards recent rng device"
-).split()
+STATE = "settings options agent optimizer frames memory age previous world observation starts rewards recent rng device"
 
 
 @pytest.mark.parametrize("previous_action", [True, False])
@@ -114,7 +107,7 @@ def test_trainer_resumes(agent):
     blocks(first, 5)
     second.load_state_dict(first.state_dict())
     assert blocks(whole, 10) == blocks(second, 5)
-    assert list(first.state_dict()) == STATE_KEYS, "checkpoints of earlier versions can be read"
+    assert list(first.state_dict()) == STATE.split(), "checkpoints of earlier versions can be read"
     for (name, a), b in zip(whole.agent.state_dict().items(), second.agent.state_dict().values()):
         assert torch.equal(a, b), name
     assert whole.frames == second.frames == 240 and list(whole.recent_rewards) == list(second.recent_rewards)
@@ -183,10 +176,8 @@ def test_previous_action(environment, tmp_path):
     assert not shown() and shown("--small") == (environment != "corridor")
     for scale in [], ["--small"]:
         assert shown("--previous-action", *scale) and not shown("--no-previous-action", *scale)
-    main(
-        ["train", "--environment", environment, "--small", "--no-previous-action", "--agent", "lstm", "--frames", "6"]
-        + ["--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
-    )
+    words = "--small --no-previous-action --agent lstm --frames 6 --environments 2 --block 3 --cpu --out".split()
+    main(["train", "--environment", environment, *words, str(tmp_path)])
     assert "embed_action.weight" not in load_checkpoint(str(tmp_path / "checkpoint.pt"))["agent"]
     main(["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--episodes", "2", "--cpu"])
 
@@ -253,9 +244,8 @@ def test_checkpoint_of_other_options(tmp_path, refused):
 def test_numpy_observations():
     """Observations of gymnasium can be used directly."""
     model = Agent((2, 4), 2, AgentOptions("lstm", layers=1, width=8))
-    logits, _ = Actor(model, AgentMemory.initial(1)).step(
-        torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
-    )
+    observation, start = torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
+    logits, _ = Actor(model, AgentMemory.initial(1)).step(observation, start)
     assert logits.shape == (1, 2)
 
 

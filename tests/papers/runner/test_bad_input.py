@@ -202,11 +202,8 @@ def test_scripts(tmp_path, script):
         return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
 
     done = run("--epochs", "3")
-    expected = {
-        "environment.sh": "not a script of its own; run a recipe",
-        "recipe.sh": "the recipe is missing",
-        "synthetic_tasks/sweep.sh": "the task is missing",
-    }
+    expected = {"recipe.sh": "the recipe is missing", "synthetic_tasks/sweep.sh": "the task is missing"}
+    expected["environment.sh"] = "not a script of its own; run a recipe"
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and expected.get(script, "--epochs: unknown option") in line
     assert not list(tmp_path.iterdir())

@@ -174,16 +174,9 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
     begun = "{'best_checkpoint_metric': 'nll_loss'}\n"
     point = '{"nll_loss": "6.6", "num_updates": "25"}\n'
     (tmp_path / "stage").mkdir()
-    for name, text in {
-        "a.log": begun + point,
-        "a-finetuned.log": begun,
-        "b.log": begun,
-        "c.log": begun + '{"valid_nll_loss": "6.6", "valid_num_updates": "25"}\n',
-        "c-finetuned.log": begun + point,
-        "stage/a.log": begun,
-        "stage/c.log": begun + point,
-    }.items():
-        (tmp_path / name).write_text(text)
+    texts = dict.fromkeys(("a-finetuned", "b", "stage/a"), "") | dict.fromkeys(("a", "c-finetuned", "stage/c"), point)
+    for name, text in {**texts, "c": '{"valid_nll_loss": "6.6", "valid_num_updates": "25"}\n'}.items():
+        (tmp_path / f"{name}.log").write_text(begun + text)
     read = []
     has_logged = training.has_logged
     monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[0]) or has_logged(*words))

@@ -20,7 +20,7 @@ from tests.papers.runner.printed import commands, printed, trainings
 TABLES = load("hyperparameters")
 TABLE_9, TABLE_8 = (TABLES[name]["columns"] for name in ("v3 Table 9", "v3 Table 8"))
 ALL_ATTENTION = TABLES["all-attention §5.1"]["columns"]
-WIKITEXT = "wikitext103"
+WIKITEXT, LARGE = "wikitext103", "feedback_transformer_lm_wikitext103_large"
 
 
 def streams(args):
@@ -36,14 +36,10 @@ LANGUAGE_MODELS = [
     ("enwik8", "enwik8", []),
     ("enwik8", "text8", []),
     ("WikiText-103 small", WIKITEXT, []),
-    ("WikiText-103 large", WIKITEXT, ["--models", "feedback_transformer_lm_wikitext103_large"]),
+    ("WikiText-103 large", WIKITEXT, ["--models", LARGE]),
     *(
         ("WikiText-103 large, span 2048", WIKITEXT, ["--models", f"{model}_span2048"])
-        for model in (
-            "feedback_transformer_lm_wikitext103_large",
-            "feedback_transformer_lm_wikitext103_large_shared",
-            "relative_transformer_lm_wikitext103_large",
-        )
+        for model in (LARGE, f"{LARGE}_shared", "relative_transformer_lm_wikitext103_large")
     ),
 ]
 
@@ -54,11 +50,8 @@ def test_language_models(column, script, arguments):
     args, *finetuned = trainings(printed(script, *arguments))
     check_model(args, column)
     assert (args.tokens_per_sample, streams(args)) == (paper["block"], paper["streams"])
-    assert (args.lr, args.clip_norm, args.warmup_updates) == (
-        [paper["lr"]],
-        paper["clip_norm"],
-        paper["warmup_updates"],
-    )
+    assert args.lr == [paper["lr"]]
+    assert (args.clip_norm, args.warmup_updates) == (paper["clip_norm"], paper["warmup_updates"])
     assert args.optimizer == "adam" and args.lr_scheduler == "fixed"
     assert args.bptt_warmup_tokens == paper.get("first_block", 0)
     assert args.bptt_warmup_iterations == paper.get("block_doubles_after", 0)
@@ -255,9 +248,8 @@ def test_seeds():
     assert runs[6].init_from_transformer.endswith("/relative_transformer_lm-2-seed2/checkpoint_best.pt")
     text = printed("iwslt14_de_en", "--layers", 1, "--seeds", "2 3 2", "--models", "transformer initialised")
     runs = trainings(text)
-    assert [run.save_dir.split("/")[-1] for run in runs] == [
-        f"{model}-1-seed{seed}" for seed in (2, 3) for model in ("transformer", "initialised")
-    ]
+    names = "transformer-1-seed2 initialised-1-seed2 transformer-1-seed3 initialised-1-seed3".split()
+    assert [run.save_dir.split("/")[-1] for run in runs] == names
     assert runs[3].init_from_transformer.endswith("/transformer-1-seed3/checkpoint_best.pt")
 
 

@@ -37,9 +37,8 @@ def test_every_target_once_through_all_doublings(tokens, rows, groups, every, st
     for (parts, offset, done), block in zip(layout.turns, steps):
         streams = len(parts) * layout.streams // layout.parts
         assert streams * block == rows * 8, "as many tokens as in any other iteration"
-        assert (
-            done == block or offset + done == -(-tokens // layout.streams) or offset + done == tokens // layout.streams
-        )
+        longest, shortest = -(-tokens // layout.streams), tokens // layout.streams
+        assert done == block or offset + done in (longest, shortest)
     for turns in range(1, len(layout.turns)):
         offsets = layout.offsets(turns)
         assert layout.turns_until(offsets) == turns
@@ -74,9 +73,8 @@ def serve(tokens, layout):
 def test_little_text_is_told(caplog):
     for tokens, said in ((6, 1), (7, 0)):
         caplog.clear()
-        StreamDataset("train", corpus([tokens]), PAD).arrange(
-            StreamLayout(tokens, 2, 1, BlockLengths(3)), "--batch-size"
-        )
+        layout = StreamLayout(tokens, 2, 1, BlockLengths(3))
+        StreamDataset("train", corpus([tokens]), PAD).arrange(layout, "--batch-size")
         assert len(caplog.messages) == said
         assert all("--batch-size: 2 streams of the 6 tokens of the train split" in line for line in caplog.messages)
     StreamDataset("valid", corpus([6]), PAD).arrange(StreamLayout(6, 2, 1, BlockLengths(3)), "--valid-streams")
