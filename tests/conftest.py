@@ -19,10 +19,11 @@ from tests.surroundings import heed_interrupts, limit_waits, writable_home
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Files whose tests take longest, which start first: so no process is left with one of them at the end.
 LONGEST = (
-    *("cli/test_pages.py", "ops/feedback/test_triton.py", "examples/test_tutorial.py", "cli/test_recipes.py"),
+    *("cli/test_pages.py", "ops/feedback/test_triton.py", "cli/test_refusals.py", "cli/test_recipes.py"),
     *("cli/test_quickstart.py", "cli/test_resume.py", "cli/test_translation.py", "cli/test_training.py"),
     *("cli/test_synthetic_tasks.py", "cli/test_translation_recipes.py", "test_install.py", "ops/test_fake_gpu.py"),
     *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "papers/test_table5.py", "cli/test_finetuning.py"),
+    "examples/test_tutorial.py",
 )
 # The packages whose releases decide what a run of the tests shows.
 RELEASES = (

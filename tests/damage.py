@@ -95,11 +95,8 @@ def with_value(content: Any, keys: tuple, value: Any) -> Any:
 
 
 def odd_checkpoint(draw: random.Random, content: Any, marker: pathlib.Path) -> tuple[str, Any]:
-    """A checkpoint with an odd value, and what was done. Places near the top are as likely as all below them.
-
-    Args:
-        marker: what a value that runs code when it is read creates.
-    """
+    """What was done, and a checkpoint with an odd value, which may be code that creates ``marker``. Places near the top
+    are as likely as all below them."""
     choices = places(content)
     depth = draw.choice(sorted({len(keys) for keys in choices}))
     keys = draw.choice([keys for keys in choices if len(keys) == depth])

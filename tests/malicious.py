@@ -56,11 +56,7 @@ def code(marker: pathlib.Path) -> str:
 
 
 def malicious_files(folder: pathlib.Path, marker: pathlib.Path, checkpoint: dict) -> dict[str, pathlib.Path]:
-    """Writes files that create ``marker`` if their code runs; by a name for the kind.
-
-    Args:
-        checkpoint: the content of a good checkpoint, into which some of them put their code.
-    """
+    """Writes files, some with a good checkpoint's content, that create ``marker`` if their code runs; by kind."""
     bad = touch(marker)
     contents = {
         "alone": bad,
@@ -90,13 +86,8 @@ def malicious_files(folder: pathlib.Path, marker: pathlib.Path, checkpoint: dict
 
 
 def flip(path: pathlib.Path, record: int, where: float) -> bytes:
-    """A file of torch.save with one bit flipped in the middle of a record.
-
-    Args:
-        record: which of its records by size, 0 the largest. (Between records there is padding, where a flipped bit does
-            no harm.)
-        where: which part of the record, from 0 to 1.
-    """
+    """A file of torch.save with one bit flipped in a record, at a place in it from 0 to 1. Record 0 is the largest.
+    (Between records there is padding, where a flipped bit does no harm.)"""
     content = bytearray(path.read_bytes())
     records = zipfile.ZipFile(io.BytesIO(bytes(content))).infolist()
     chosen = sorted(records, key=lambda info: info.file_size, reverse=True)[record]

@@ -6,29 +6,15 @@ import copy
 import pytest
 import torch
 
+from fb_fairseq import tensor_files
 from fb_fairseq.errors import UserError
-from fb_fairseq.tensor_files import (
-    check_checkpoint,
-    check_complete,
-    check_like,
-    check_nesting,
-    check_optimizer,
-    check_parameters,
-    using,
-)
+from fb_fairseq.tensor_files import check_like, check_nesting, check_optimizer, using
 from tests.damage import ODD_VALUES, expanding, with_value, within_itself
 
 GOOD = {
     "cfg": {"model": {"_name": "x", "decoder_layers": 2}, "task": {"_name": "y"}},
     "model": {"w": torch.full((2, 3), float("nan")), "scale": torch.ones(())},
-    "optimizer_history": [
-        {
-            "criterion_name": "a",
-            "optimizer_name": "b",
-            "lr_scheduler_state": {"lr": 0.1, "best": None},
-            "num_updates": 3,
-        }
-    ],
+    "optimizer_history": [{"optimizer_name": "b", "lr_scheduler_state": {"lr": 0.1, "best": None}, "num_updates": 3}],
     "last_optimizer_state": {"state": {}, "param_groups": [{"lr": 0.1}]},
     "task_state": {},
     "extra_state": {
@@ -43,14 +29,13 @@ GOOD = {
 
 def check(content):
     check_nesting("x.pt", content)
-    check_checkpoint("x.pt", content)
-    check_complete("x.pt", content)
+    tensor_files.check_checkpoint("x.pt", content)
+    tensor_files.check_complete("x.pt", content)
 
 
 def test_what_is_right_passes():
     check(GOOD)
-    older = {**GOOD, "cfg": None, "args": argparse.Namespace(arch="x")}
-    check(older)
+    check({**GOOD, "cfg": None, "args": argparse.Namespace(arch="x")})  # of older releases of fairseq
 
 
 @pytest.mark.parametrize(
@@ -84,7 +69,7 @@ def test_lists_that_are_too_large(make):
 
 def test_a_model_much_larger_than_its_parameters_is_not_built():
     """It takes no longer than building what is allowed."""
-    check_parameters("x.pt", {"w": torch.zeros(2, 2)})
+    tensor_files.check_parameters("x.pt", {"w": torch.zeros(2, 2)})
     with pytest.raises(UserError, match="x.pt: its options describe a model that is much larger"):
         with using("x.pt", builds_model=True):
             torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(10**9))
@@ -147,12 +132,7 @@ def test_an_optimizers_state_that_is_not_its_own(trained, change):
 def test_state_like_a_template():
     template = {"a": torch.zeros(2, dtype=torch.long), "b": {"c": 1, "d": None}}
     check_like("x.pt", {"a": torch.ones(2, dtype=torch.long), "b": {"c": 5, "d": "anything"}}, template, "state")
-    for keys, odd in (
-        (("a",), torch.zeros(3, dtype=torch.long)),
-        (("a",), torch.zeros(2)),
-        (("a",), [0, 0]),
-        (("b",), {"c": 5}),
-        (("b", "c"), "x"),
-    ):
+    of_a = (torch.zeros(3, dtype=torch.long), torch.zeros(2), [0, 0])
+    for keys, odd in (*((("a",), odd) for odd in of_a), (("b",), {"c": 5}), (("b", "c"), "x")):
         with pytest.raises(UserError, match=f"x.pt: {keys[-1]} is not like that of this run; give"):
             check_like("x.pt", with_value(template, keys, odd), template, "state")

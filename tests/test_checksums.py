@@ -50,9 +50,8 @@ def test_only_own_files_are_replaced(tmp_path):
     for changed in ("a", "inner/b", "foreign"):
         before = (tmp_path / changed).read_text() if changed != "foreign" else ""
         (tmp_path / changed).write_text("mine")
-        with pytest.raises(
-            UserError, match=f"--out .*/{changed}: this command has not written it, or it was changed; g"
-        ):
+        message = f"--out .*/{changed}: this command has not written it, or it was changed; g"
+        with pytest.raises(UserError, match=message):
             write(tmp_path, a="6", foreign="6", clean=True)
         assert (tmp_path / changed).read_text() == "mine"
         (tmp_path / changed).write_text(before)

@@ -8,11 +8,8 @@ from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS
 from fb_fairseq.errors import EXTRAS
 from tests.conftest import REPOSITORY
 
-PAGES = sorted(
-    path.relative_to(REPOSITORY)
-    for folder in (".", "docs", "examples")
-    for path in (REPOSITORY / folder).glob("*.md" if folder == "." else "**/*.md")
-)
+PATTERNS = ("*.md", "docs/**/*.md", "examples/**/*.md")
+PAGES = sorted(path.relative_to(REPOSITORY) for pattern in PATTERNS for path in REPOSITORY.glob(pattern))
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -36,9 +33,8 @@ def test_pictures_have_texts():
     """For those who cannot see them: what each shows, in words, with what was found."""
     shown = set()
     for page in PAGES:
-        for text, target in re.findall(
-            r"!\[([^\]]*)\]\(([^)]+\.png)\)", (REPOSITORY / page).read_text(encoding="utf-8")
-        ):
+        content = (REPOSITORY / page).read_text(encoding="utf-8")
+        for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+\.png)\)", content):
             shown.add((REPOSITORY / page).parent.joinpath(target).resolve())
             assert len(text.split()) > 12, f"{page}: {target}"
     assert shown == set(REPOSITORY.glob("*/figures/*.png"))

@@ -5,6 +5,7 @@ import functools
 import importlib
 import runpy
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -12,14 +13,10 @@ from fb_fairseq import drawing
 from fb_fairseq.commands.plot import panels
 from fb_fairseq.commands.plot.files import NamedCurves
 from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLosses, PositionCounts
+from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
-from fb_fairseq.papers.experiments.figures import (
-    memory_composition,
-    persistent_memory,
-    state_tracking,
-    synthetic_tasks,
-)
+from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking, synthetic_tasks
 from fb_fairseq.papers.rl.log import draw_rewards
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.results import grouped
@@ -44,94 +41,69 @@ TRACKED = {
 }
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
-ATTENTION_MAP = panels.Named("a", AttentionMap([[1.0]], [2, 4], "all"))
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
-NUMBER, SHARE, HEADS = [[0.5, 0.5], [0.25, 0.75]], "share of the memory", panels.Named
-# Every function that draws on axes, on little data, and the labels of its axes.
+NUMBERS, SHARE = [[0.5, 0.5], [0.25, 0.75]], "share of the memory"
+# Every function that draws on axes, the labels of its axes, and little data.
 DRAWN = {
-    "panels.draw_curves": (
-        partial(panels.draw_curves, runs=[NamedCurves("a", {"valid": CURVE})], metric="bpb"),
-        ("updates", "bits per byte"),
+    panels.draw_curves: ("updates", "bits per byte", dict(runs=[NamedCurves("a", {"valid": CURVE})], metric="bpb")),
+    panels.draw_layer_weights: ("layer", SHARE, dict(models=[Named("", [0.5, 0.5])])),
+    panels.draw_spans: ("layer", "span of each head (steps)", dict(models=[Named("a", [[8.0, 9.0]])])),
+    panels.draw_layer_weights_over_training: ("updates", SHARE, dict(run=Named("a", [CURVE, CURVE]))),
+    panels.draw_persistent_use: (
+        *("most used of each head's 2 persistent vectors", "their share of attention on all of them (%)"),
+        dict(model=Named("a", NUMBERS)),
     ),
-    "panels.draw_layer_weights": (
-        partial(panels.draw_layer_weights, models=[panels.Named("", [0.5, 0.5])]),
-        ("layer", SHARE),
+    panels.draw_context_losses: (
+        *("context since an empty memory (bytes)", "bits per byte"),
+        dict(models=[Named("a", ContextLosses([(1, 1)], [1.0], True))]),
     ),
-    "panels.draw_spans": (
-        partial(panels.draw_spans, models=[HEADS("a", [[8.0, 9.0]])]),
-        ("layer", "span of each head (steps)"),
+    panels.draw_position_accuracy: (
+        *("position in the sequence (tokens)", "accuracy (%)"),
+        dict(models=[Named("a", PositionCounts([0, 4], [0, 1]))]),
     ),
-    "panels.draw_layer_weights_over_training": (
-        partial(panels.draw_layer_weights_over_training, run=panels.Named("a", [CURVE, CURVE])),
-        ("updates", SHARE),
+    panels.draw_passes: (
+        *("passes over all steps at once", "error of the memory, relative to its norm"),
+        dict(models=[Named("a", [0.5, 1e-7])]),
     ),
-    "panels.draw_persistent_use": (
-        partial(panels.draw_persistent_use, model=HEADS("a", NUMBER)),
-        ("most used of each head's 2 persistent vectors", "their share of attention on all of them (%)"),
+    panels.draw_persistent_shares: ("head", "layer", dict(model=Named("a", NUMBERS))),
+    panels.draw_attention: ("distance (steps back)", "layer", dict(model=Named("a", Attention(NUMBERS, None)))),
+    panels.draw_attention_map: (
+        *("step that is attended to", "step that attends"),
+        dict(model=Named("a", AttentionMap([[1.0]], [2, 4], "all")), labels=["x", "y"]),
     ),
-    "panels.draw_context_losses": (
-        partial(panels.draw_context_losses, models=[panels.Named("a", ContextLosses([(1, 1)], [1.0], True))]),
-        ("context since an empty memory (bytes)", "bits per byte"),
+    draw_times: (
+        *("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
+        dict(blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
     ),
-    "panels.draw_position_accuracy": (
-        partial(panels.draw_position_accuracy, models=[panels.Named("a", PositionCounts([0, 4], [0, 1]))]),
-        ("position in the sequence (tokens)", "accuracy (%)"),
+    draw_speed: ("span S (steps)", "training (tokens/s)", dict(results=[SPEED], size="span")),
+    against.draw: (
+        *("number of layers", "labels right (%)"),
+        dict(groups=grouped([RESULT]), field="layers", metric="accuracy"),
     ),
-    "panels.draw_passes": (
-        partial(panels.draw_passes, models=[panels.Named("a", [0.5, 1e-7])]),
-        ("passes over all steps at once", "error of the memory, relative to its norm"),
+    memory_composition.draw_compositions: (
+        *("bits", "what a step attends to"),
+        dict(values={"layer1": [1.0, 2.0]}, task="PTB", label="bits"),
     ),
-    "panels.draw_persistent_shares": (
-        partial(panels.draw_persistent_shares, model=HEADS("a", NUMBER)),
-        ("head", "layer"),
+    persistent_memory.draw_numbers: (
+        *("number of persistent vectors N", "validation bits per byte"),
+        dict(best=VARIANTS),
     ),
-    "panels.draw_attention": (
-        partial(panels.draw_attention, model=panels.Named("a", Attention(NUMBER, None))),
-        ("distance (steps back)", "layer"),
+    persistent_memory.draw_variants: (
+        *("validation bits per byte", "variant (N = 8)"),
+        dict(best=VARIANTS, same_size="N8"),
     ),
-    "panels.draw_attention_map": (
-        partial(panels.draw_attention_map, model=ATTENTION_MAP, labels=["x", "y"]),
-        ("step that is attended to", "step that attends"),
+    state_tracking.draw_accuracy: (
+        *("position in the sequence (elements)", "accuracy (%)"),
+        dict(settings=state_tracking.best_results([TRACKED])),
     ),
-    "bptt.draw_times": (
-        partial(draw_times, blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
-        ("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
+    state_tracking.draw_training: (
+        *("updates", "last labels right (%), as sequences grow"),
+        dict(curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
     ),
-    "growth.draw_speed": (
-        partial(draw_speed, results=[SPEED], size="span"),
-        ("span S (steps)", "training (tokens/s)"),
-    ),
-    "against.draw": (
-        partial(against.draw, groups=grouped([RESULT]), field="layers", metric="accuracy"),
-        ("number of layers", "labels right (%)"),
-    ),
-    "memory_composition.draw_compositions": (
-        partial(memory_composition.draw_compositions, values={"layer1": [1.0, 2.0]}, task="PTB", label="bits"),
-        ("bits", "what a step attends to"),
-    ),
-    "persistent_memory.draw_numbers": (
-        partial(persistent_memory.draw_numbers, best=VARIANTS),
-        ("number of persistent vectors N", "validation bits per byte"),
-    ),
-    "persistent_memory.draw_variants": (
-        partial(persistent_memory.draw_variants, best=VARIANTS, same_size="N8"),
-        ("validation bits per byte", "variant (N = 8)"),
-    ),
-    "state_tracking.draw_accuracy": (
-        partial(state_tracking.draw_accuracy, settings=state_tracking.best_results([TRACKED])),
-        ("position in the sequence (elements)", "accuracy (%)"),
-    ),
-    "state_tracking.draw_training": (
-        partial(state_tracking.draw_training, curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
-        ("updates", "last labels right (%), as sequences grow"),
-    ),
-    "synthetic_tasks.draw_updates": (
-        partial(synthetic_tasks.draw_updates, groups=[]),
-        ("updates", "accuracy (% of the labels)"),
-    ),
-    "log.draw_rewards": (
-        partial(draw_rewards, curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
-        ("frames of training (millions)", "reward per episode"),
+    synthetic_tasks.draw_updates: ("updates", "accuracy (% of the labels)", dict(groups=[])),
+    draw_rewards: (
+        *("frames of training (millions)", "reward per episode"),
+        dict(curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
     ),
 }
 DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
@@ -151,19 +123,19 @@ def test_every_function_that_draws_is_here():
         if isinstance(node, ast.FunctionDef) and node.name.startswith("draw") and node.args.args[:1]
         if node.args.args[0].arg == "axes"
     }
-    assert found == {*DRAWN, *DIAGRAMS}
+    assert found == {*(f"{Path(draw.__code__.co_filename).stem}.{draw.__name__}" for draw in DRAWN), *DIAGRAMS}
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_axes_have_labels(name):
+@pytest.mark.parametrize("draw", DRAWN, ids=lambda draw: draw.__name__)
+def test_axes_have_labels(draw):
     """And the legend does not hide data, alone or beside another panel; no text is too small to be read."""
-    draw, labels = DRAWN[name]
+    *labels, data = DRAWN[draw]
     for number in 1, 2:
         with style.context(["default", drawing.STYLE]):
-            figure = build_figure([Panel(draw)] * number)
+            figure = build_figure([Panel(partial(draw, **data))] * number)
             figure.draw_without_rendering()
         axes = figure.axes[0]
-        assert (axes.get_xlabel(), axes.get_ylabel()) == labels
+        assert (axes.get_xlabel(), axes.get_ylabel()) == tuple(labels)
         for legend in filter(None, [*(each.get_legend() for each in figure.axes), *figure.legends]):
             assert not any(legend.get_window_extent().padded(-1).overlaps(each.bbox) for each in figure.axes)
         texts = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_fontsize")) if text.get_text()]
@@ -214,10 +186,8 @@ def test_a_model_has_its_color_in_all_figures():
 
 
 def draw_lines(color):
-    (axes,) = build_figure(
-        [Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])]
-    ).axes
-    return axes.lines
+    panel = Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])
+    return build_figure([panel]).axes[0].lines
 
 
 def test_panels_stand_in_rows(tmp_path):

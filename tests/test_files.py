@@ -88,19 +88,16 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
     assert os.stat(tmp_path / "a").st_mode == os.stat(tmp_path / "b").st_mode
 
 
-KILLED = """
-import os, sys
-from fb_fairseq.files import atomic_write
-with atomic_write(sys.argv[1]) as temporary:
-    print(temporary, flush=True)
-    sys.stdin.read()
-"""
+def started(path, program):
+    """Another process, which runs this and waits."""
+    program = f"import sys\nfrom fb_fairseq.files import *\n{program}; sys.stdin.read()"
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    return subprocess.Popen([sys.executable, "-c", program, path], **pipes)
 
 
 def test_what_a_killed_process_leaves_is_removed(tmp_path):
     path = str(tmp_path / "file")
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    with subprocess.Popen([sys.executable, "-c", KILLED, path], **pipes) as writer:
+    with started(path, "with atomic_write(sys.argv[1]) as temporary: print(temporary, flush=True)") as writer:
         theirs = writer.stdout.readline().strip()
         with atomic_write(path):
             assert os.path.exists(theirs), "still being written"
@@ -134,24 +131,12 @@ def test_pipes_and_devices_are_not_read(tmp_path):
     os.close(reading)
 
 
-HOLDER = """
-import sys
-from fb_fairseq.files import lock_folder
-lock_folder("--out", sys.argv[1])
-print("locked", flush=True)
-sys.stdin.read()
-"""
-
-
 def test_one_run_in_a_folder(tmp_path):
     """A second process is refused until the first has ended, however it ends; the same process may ask again."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    with subprocess.Popen(command, **pipes) as holder:
+    with started(tmp_path / "run", "lock_folder('--out', sys.argv[1]); print('locked', flush=True)") as holder:
         assert holder.stdout.readline() == "locked\n"
-        with pytest.raises(
-            UserError, match=rf"--out .*run: another run is writing .*\(process {holder.pid} on "
-        ) as error:
+        message = rf"--out .*run: another run is writing .*\(process {holder.pid} on "
+        with pytest.raises(UserError, match=message) as error:
             lock_folder("--out", str(tmp_path / "run"))
         assert "\n" not in str(error.value)
         holder.kill()

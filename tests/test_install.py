@@ -48,31 +48,15 @@ def parent(tmp_path):
     return clone.parent
 
 
-# Arguments: the package, how it is installed, a path for that, and the names of all modules.
+# Arguments: the package, the folder of its installation, and the names of all modules.
 FIND_ALL = """
 import importlib.util, os, site, sys
-from importlib.machinery import PathFinder
 
-package, install, path, *names = sys.argv[1:]
+package, path, *names = sys.argv[1:]
 # Hide an installation of the package that this environment already has.
 sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable___fb_fairseq" not in str(finder)]
 sys.path[:] = [entry for entry in sys.path if not os.path.isdir(os.path.join(entry, "fb_fairseq")) or entry == ""]
-
-
-class EditableFinder:
-    # As setuptools writes it for packages without a package_dir.
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name == "fb_fairseq":
-            return importlib.util.spec_from_file_location(name, os.path.join(package, "__init__.py"))
-        parent, _, _ = name.rpartition(".")
-        return PathFinder.find_spec(name, [package]) if parent == "fb_fairseq" else None
-
-
-if install == "finder":
-    sys.meta_path.append(EditableFinder)
-elif install == "pth":
-    site.addsitedir(path)
+site.addsitedir(path)
 
 import fb_fairseq
 
@@ -89,57 +73,30 @@ if not shadowed:
 """
 
 
-@pytest.mark.slow
-def test_run_folders_in_the_clone_do_not_shadow_modules(parent):
-    """With setuptools' import hook, the clone wins as a namespace package; no module has a run folder's name."""
-    for name in REQUIRED_BY_FAIRSEQ & set(RUN_FOLDERS):
-        (parent / "fb_fairseq" / name).rmdir()
-    package = parent / "fb_fairseq/fb_fairseq"
-    assert run_python(FIND_ALL, parent, package, "finder", "", *module_names()).split() == ["None"]
-
-
-@pytest.mark.not_fast
-def test_a_folder_with_a_modules_name_shadows_it(parent):
-    """With the import hook: so the test above would notice."""
-    (parent / "fb_fairseq/byte_codec").mkdir()
-    package = parent / "fb_fairseq/fb_fairseq"
-    found = run_python(FIND_ALL, parent, package, "finder", "", "fb_fairseq.byte_codec")
-    assert found.split() == ["None", "fb_fairseq.byte_codec"]
-
-
 def test_names_of_run_folders_are_not_used():
     assert not (top_level_names() - REQUIRED_BY_FAIRSEQ) & set(RUN_FOLDERS)
 
 
-@pytest.fixture
-def editable_install(parent):
-    """The site folder of an editable installation, made as pip makes it."""
+@pytest.mark.not_fast
+def test_editable_installation_is_a_path(parent):
+    """``pip install -e`` adds the clone to sys.path: the regular package wins, even over a folder ``models``."""
     pytest.importorskip("setuptools", minversion="70.1")  # builds wheels by itself
     program = "import setuptools.build_meta as backend, sys; backend.build_editable(sys.argv[1])"
     run_python(program, parent / "fb_fairseq", parent)
     (editable,) = parent.glob("*.whl")
     with zipfile.ZipFile(editable) as archive:
         archive.extractall(parent / "site")
-    return parent / "site"
-
-
-@pytest.mark.not_fast
-def test_editable_installation_is_a_path(parent, editable_install):
-    """``pip install -e`` adds the clone to sys.path: the regular package wins, even over a folder ``models``."""
+    editable_install = parent / "site"
     (pth,) = editable_install.glob("*.pth")
     assert pth.read_text().strip() == str(parent / "fb_fairseq")
     assert not list(editable_install.glob("*.py")), "no import hook"
+    (entry_points,) = editable_install.glob("*.dist-info/entry_points.txt")
+    assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
     package = parent / "fb_fairseq/fb_fairseq"
     for name in top_level_names():
         (parent / "fb_fairseq" / name).mkdir(exist_ok=True)
-    found = run_python(FIND_ALL, parent, package, "pth", editable_install, *module_names())
+    found = run_python(FIND_ALL, parent, package, editable_install, *module_names())
     assert found.split() == [str(package / "__init__.py")]
-
-
-@pytest.mark.not_fast
-def test_console_script(editable_install):
-    (entry_points,) = editable_install.glob("*.dist-info/entry_points.txt")
-    assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
 
 
 def test_without_transformers():

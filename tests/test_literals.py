@@ -9,53 +9,26 @@ import pytest
 from fb_fairseq.errors import UserError
 from fb_fairseq.literals import parse_literal
 
+VALUES = [
+    *("(0.9, 0.98)", "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]", "[(512, 3)] * 20", "(+3,)"),
+    *("{'data': 'x', 'n': -3, 2: None}", " 1e-5", "'text' 'and more'", "[True, False, {1, 2}]", "2 * 3 + 4.5"),
+]
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "(0.9, 0.98)",
-        "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]",
-        "[(512, 3)] * 20",
-        "{'data': 'x', 'n': -3, 2: None}",
-        " 1e-5",
-        "'text' 'and more'",
-        "[True, False, {1, 2}]",
-        "2 * 3 + 4.5",
-        "(+3,)",
-    ],
-)
+
+@pytest.mark.parametrize("text", VALUES)
 def test_values(text):
     assert parse_literal(text) == eval(text.strip())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true') or [5]",
-        "().__class__.__bases__[0].__subclasses__()",
-        "open('/etc/passwd')",
-        "[x for x in (1,)]",
-        "lambda: 1",
-        "a",
-        "nan",
-        "1 if 2 else 3",
-        "f'{1}'",
-        "{**{}}",
-        "[0] * 10**9",
-        "[0] * 99999",
-        "[[0] * 9999] * 99999",
-        "'a' * 3",
-        "9 ** 9",
-        "x := 3",
-        "(",
-        "",
-        "(" * 5000 + ")" * 5000,
-        "-" * 9000 + "1",
-        "1; 2",
-        "1" * 20000,
-        "\0",
-    ],
-)
+CODE = [
+    *("__import__('os').system('true') or [5]", "().__class__.__bases__[0].__subclasses__()", "open('/etc/passwd')"),
+    *("[x for x in (1,)]", "lambda: 1", "a", "nan", "1 if 2 else 3", "f'{1}'", "{**{}}", "x := 3", "1; 2"),
+    *("[0] * 10**9", "[0] * 99999", "[[0] * 9999] * 99999", "'a' * 3", "9 ** 9", "1" * 20000),
+    *("(", "", "(" * 5000 + ")" * 5000, "-" * 9000 + "1", "\0"),
+]
+
+
+@pytest.mark.parametrize("text", CODE, ids=lambda text: text[:20])
 def test_code(text):
     with pytest.raises(UserError, match="is code, or not a valid value.*--model-overrides") as error:
         parse_literal(text)

@@ -49,17 +49,6 @@ def test_an_sdist_has_tests_and_pages(unpacked):
     assert missing == []
 
 
-@pytest.mark.slow
-def test_an_sdist_makes_the_same_wheel(wheel, unpacked, tmp_path):  # noqa: F811
-    """And passes a test that looks at all pages."""
-    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(build("wheel", unpacked, tmp_path)) as second:
-        assert sorted(first.namelist()) == sorted(second.namelist())
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_docs.py"]
-    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
-    done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.not_fast
 def test_twine_check(wheel, sdist):  # noqa: F811
     """PyPI can show the description."""

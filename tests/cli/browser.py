@@ -1,17 +1,20 @@
-"""A headless Chromium, driven by Debian's chromium-driver over the WebDriver protocol; needs no package of Python.
+"""The page of ``explore``, and a headless Chromium, driven by Debian's chromium-driver.
 
 https://www.w3.org/TR/webdriver2 describes the protocol: JSON over HTTP.
 """
 
-import base64
 import json
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 import urllib.request
+from contextlib import contextmanager
 from typing import Any
+
+from tests.surroundings import wait_for
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name of a reference to an element
 PROGRAMS = ("chromium", "chromedriver")
@@ -21,6 +24,16 @@ SECONDS = 30  # to wait for something, at most
 def missing_programs() -> list[str]:
     """The programs that are not installed (Debian: ``apt install chromium-driver``)."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
+
+
+@contextmanager
+def serving(commands, printed: pathlib.Path, *arguments):
+    """Serve the page of ``explore``. Yields its address, and ends it with Ctrl-C."""
+    running = commands.start("fb-fairseq", "explore", *arguments, "--port", 0, printed=printed)
+    wait_for(lambda: not running.is_alive() or running.lines() and running.lines()[-1].startswith("Open "))
+    yield running.lines()[-1].split()[1]
+    running.send_signal(signal.SIGINT)
+    assert running.wait() == 0 and len(running.lines()) == 1, running.lines()
 
 
 class Browser:
@@ -92,14 +105,6 @@ class Browser:
         element = self._ask("POST", "/element", using="css selector", value=selector)[ELEMENT]
         self._ask("POST", f"/element/{element}/clear")
         self._ask("POST", f"/element/{element}/value", text=text)
-
-    def screenshot(self, path: pathlib.Path) -> None:
-        """Save what the window shows as a PNG."""
-        pathlib.Path(path).write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
-
-    def resize(self, width: int, height: int) -> None:
-        """Give the window another size."""
-        self._ask("POST", "/window/rect", width=width, height=height)
 
     def errors(self) -> list[str]:
         """What the page has written to the console as errors."""

@@ -10,10 +10,20 @@ def load(checkpoint, data):
     """Model and task of a checkpoint, as fairseq-eval-lm loads them."""
     from fairseq import checkpoint_utils
 
+    import fb_fairseq.models  # noqa: F401  --user-dir does this
+    import fb_fairseq.tasks  # noqa: F401
+
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": str(data)}
     )
     return models[0].eval(), task
+
+
+def hub(checkpoint, data):
+    """fairseq's hub interface of a language model."""
+    from fb_fairseq.models.language_model import StreamingLanguageModel
+
+    return StreamingLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
 
 
 def loss_by_hand(checkpoint, data, split, streams):

@@ -33,12 +33,10 @@ from tests.surroundings import LIMIT
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"
 READY = b"ready"
+SMOOTHED = "label_smoothed_cross_entropy"
 USUAL_CHOICES = [  # kinds of fairseq's parsers, and choices for which its configuration is composed beforehand
     ("training", "--task streaming_lm --arch feedback_transformer_lm --criterion lm_loss --optimizer adam"),
-    (
-        "training",
-        "--task translation --arch feedback_decoder --criterion label_smoothed_cross_entropy --optimizer adam",
-    ),
+    ("training", f"--task translation --arch feedback_decoder --criterion {SMOOTHED} --optimizer adam"),
     ("eval_lm", "--path a --task streaming_lm"),
     ("validation", "--path a --task streaming_lm"),
     ("generation", "--path a"),
@@ -91,14 +89,14 @@ class CommandServer:
         self.socket, self.programs = self.folder / "socket", self.folder / "bin"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         environment.pop("FB_FAIRSEQ_DEBUG", None)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cli.command_server", str(self.socket)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd=REPOSITORY,
-        )
-        self._write_programs()
+        command = [sys.executable, "-m", "tests.cli.command_server", str(self.socket)]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes)
+        self.programs.mkdir()
+        for name in ["python", OWN_COMMANDS, *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
+            path = self.programs / name
+            path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
+            path.chmod(0o755)
 
     def __enter__(self):
         assert self.process.stdout.readline().strip() == READY
@@ -108,13 +106,6 @@ class CommandServer:
         self.process.kill()
         self.process.communicate()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _write_programs(self) -> None:
-        self.programs.mkdir()
-        for name in ["python", OWN_COMMANDS, *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
-            path = self.programs / name
-            path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
-            path.chmod(0o755)
 
     def _connect(self, streams: list[int], **job) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -131,22 +122,11 @@ class CommandServer:
             job = {"argv": list(map(str, argv)), "folder": os.getcwd(), "environment": environment or {}}
             return Running(self._connect(streams, **job), pathlib.Path(printed))
 
-    def run(
-        self,
-        *argv,
-        limit: int | None = None,
-        folder: str = ".",
-        seconds: int = 0,
-        environment: dict[str, str] | None = None,
-    ) -> Result:
-        """Run ``fairseq-<command>`` or ``python -m fb_fairseq`` with these arguments.
+    def run(self, *argv, limit: int | None = None, folder: str = ".", seconds: int = 0, environment=None) -> Result:
+        """Run ``fairseq-…`` or ``fb-fairseq``, with the program's name before its arguments.
 
-        Args:
-            argv: ``fairseq-train``, …, or ``fb-fairseq``, and the arguments.
-            limit: the size in bytes that no file may exceed, as on a full disk.
-            folder: working directory.
-            seconds: after which the command is ended, with status ``-SIGALRM``; 0: never.
-            environment: variables that are set, or changed.
+        No file may exceed ``limit`` bytes, as on a full disk; after so many seconds, if any, the command is ended with
+        status ``-SIGALRM``.
         """
         with tempfile.TemporaryDirectory() as printed, contextlib.ExitStack() as files:
             names = [os.devnull, *(os.path.join(printed, name) for name in ("out", "err"))]
@@ -188,18 +168,19 @@ def run_as_main(program, argv: list[str]) -> None:
     sys.argv = argv
     status = 0
     try:
-        try:
-            sys.exit(program())
-        except SystemExit:
-            raise
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            status = 1
+        status = program()
     except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        if isinstance(stop.code, str):
-            print(stop.code, file=sys.stderr)
+        status = stop.code
+    except BaseException:
+        status = 1
+        try:
+            sys.excepthook(*sys.exc_info())
+        except SystemExit as stop:  # (that of the patches)
+            status = stop.code
     finally:
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+        status = status if isinstance(status, int) else int(status is not None)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -46,6 +46,18 @@ def run(command: str, *arguments) -> str:
     return log.getvalue()
 
 
+def preprocess(folder, splits=("train", "valid", "test"), **changes):
+    """Binarise a folder's files of these splits. Returns the folder of the data."""
+    values = {
+        "destdir": folder / "bin",
+        **{f"{split}pref": folder / split for split in splits},
+        "workers": 1,
+        **changes,
+    }
+    run("preprocess", *options(values))
+    return values["destdir"]
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -64,31 +76,14 @@ def options(values: dict) -> list:
 
 
 TINY_MODEL = dict(
-    arch="feedback_transformer_lm",
-    decoder_layers=2,
-    decoder_embed_dim=16,
-    decoder_ffn_embed_dim=24,
-    decoder_attention_heads=2,
-    decoder_normalize_before=True,
-    attention_span=10,
+    **dict(arch="feedback_transformer_lm", decoder_layers=2, decoder_embed_dim=16, decoder_ffn_embed_dim=24),
+    **dict(decoder_attention_heads=2, decoder_normalize_before=True, attention_span=10),
 )
 TRAINING = dict(
-    task="streaming_lm",
-    tokens_per_sample=7,
-    batch_size=4,
-    valid_streams=3,
-    criterion="lm_loss",
-    optimizer="adam",
-    lr=0.01,
-    clip_norm=1.0,
-    cpu=True,
-    log_format="json",
-    log_interval=5,
-    num_workers=0,
+    **dict(task="streaming_lm", tokens_per_sample=7, batch_size=4, valid_streams=3, criterion="lm_loss"),
+    **dict(optimizer="adam", lr=0.01, clip_norm=1.0, cpu=True, log_format="json", log_interval=5, num_workers=0),
     ignore_unused_valid_subsets=True,
 )
-
-
 # Of the options above, those that an LSTM does not have.
 NO_LAYERS_OF_A_TRANSFORMER = dict.fromkeys(
     ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")

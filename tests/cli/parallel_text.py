@@ -4,7 +4,9 @@ import random
 import re
 
 from tests.cli.fairseq_commands import options, run
+from tests.cli.fairseq_commands import preprocess as binarise
 
+LANGUAGES = dict(source_lang="de", target_lang="en")
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
@@ -26,44 +28,17 @@ def preprocess(folder, **changes):
     """Binarised in ``folder / "data"``: 400 pairs to train on, 30 to validate and to test on."""
     for seed, (split, number) in enumerate((("train", 400), ("valid", 30), ("test", 30))):
         write_pairs(folder / split, pairs(number, seed))
-    arguments = dict(
-        source_lang="de",
-        target_lang="en",
-        trainpref=folder / "train",
-        validpref=folder / "valid",
-        testpref=folder / "test",
-        destdir=folder / "data",
-        workers=1,
-    )
-    run("preprocess", *options({**arguments, **changes}))
-    return folder / "data"
+    return binarise(folder, **{**LANGUAGES, "destdir": folder / "data", **changes})
 
 
+ENCODER = dict(encoder_layers=1, encoder_embed_dim=32, encoder_ffn_embed_dim=48, encoder_attention_heads=2)
 TINY = dict(
-    task="translation",
-    arch="feedback_decoder",
-    encoder_layers=1,
-    encoder_embed_dim=32,
-    encoder_ffn_embed_dim=48,
-    encoder_attention_heads=2,
-    decoder_layers=2,
-    decoder_ffn_embed_dim=48,
-    decoder_attention_heads=2,
-    share_decoder_input_output_embed=True,
-    criterion="label_smoothed_cross_entropy",
-    label_smoothing=0.1,
-    optimizer="adam",
-    lr=0.005,
-    lr_scheduler="inverse_sqrt",
-    warmup_updates=20,
-    max_tokens=400,
-    dropout=0.0,
-    cpu=True,
-    log_format="json",
-    log_interval=5,
-    num_workers=0,
-    no_epoch_checkpoints=True,
-    required_batch_size_multiple=1,  # more updates
+    **dict(task="translation", arch="feedback_decoder", criterion="label_smoothed_cross_entropy", label_smoothing=0.1),
+    **ENCODER,
+    **dict(decoder_layers=2, decoder_ffn_embed_dim=48, decoder_attention_heads=2),
+    **dict(share_decoder_input_output_embed=True, dropout=0.0, optimizer="adam", lr=0.005),
+    **dict(lr_scheduler="inverse_sqrt", warmup_updates=20, max_tokens=400, cpu=True, log_format="json", log_interval=5),
+    **dict(num_workers=0, no_epoch_checkpoints=True, required_batch_size_multiple=1),  # 1: more updates
 )
 
 

@@ -9,22 +9,20 @@ import torch
 from fb_fairseq.errors import UserError
 from tests.cli.checkpoints import eval_lm, interactive, load
 from tests.cli.fairseq_commands import json_logs, train
-from tests.cli.words import ADAPTIVE
+from tests.cli.words import ADAPTIVE, UNTIED
 
 
 @pytest.mark.parametrize(
     "tied,bias,arch",
     [
-        (True, False, "feedback_transformer_lm"),
-        (False, True, "feedback_transformer_lm"),
         (True, False, "relative_transformer_lm"),
+        (False, True, "feedback_transformer_lm"),
         (True, True, "all_attention_lm"),
     ],
 )
 def test_loss_is_exact(word_data, tmp_path, arch, tied, bias):
     """Validation, fairseq-eval-lm's scorer, and the full distribution by hand agree, words of all clusters included."""
-    changes = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
-    changes = {**changes, "adaptive_softmax_bias": bias}
+    changes = {**ADAPTIVE, **({} if tied else UNTIED), "adaptive_softmax_bias": bias}
     log = train(word_data, tmp_path, arch=arch, max_update=60, valid_streams=2, **changes)
     logged = json_logs(log, "valid")[-1]
     model, task = load(tmp_path / "checkpoint_last.pt", word_data)
@@ -45,14 +43,8 @@ def test_loss_is_exact(word_data, tmp_path, arch, tied, bias):
     assert last < first - 0.5
     biases = [p for name, p in model.decoder.adaptive_softmax.named_parameters() if name.endswith("bias")]
     assert len(biases) == (3 if bias else 0) and all(p.abs().max() > 0 for p in biases)  # they are trained
-    out = eval_lm(
-        word_data,
-        tmp_path / "checkpoint_last.pt",
-        gen_subset="valid",
-        valid_streams=2,
-        tokens_per_sample=7,
-        softmax_batch=16,
-    )
+    cut = dict(gen_subset="valid", valid_streams=2, tokens_per_sample=7, softmax_batch=16)
+    out = eval_lm(word_data, tmp_path / "checkpoint_last.pt", **cut)
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / n, abs=1e-4)
 
 
@@ -66,22 +58,14 @@ def test_generation(word_data, tmp_path):
     "changes,message",
     [
         (dict(adaptive_input_cutoff="50,20"), "--adaptive-input-cutoff 50,20: the cut-offs must be increasing"),
-        (
-            dict(adaptive_softmax_cutoff="20,5000", tie_adaptive_weights=False, tie_adaptive_proj=False),
-            "--adaptive-softmax-cutoff 20,5000: the vocabulary has only",
-        ),
+        (dict(UNTIED, adaptive_softmax_cutoff="20,5000"), "--adaptive-softmax-cutoff 20,5000: the vocabulary has only"),
         (dict(adaptive_softmax_cutoff="a,b"), "--adaptive-softmax-cutoff a,b: give word numbers"),
         (dict(adaptive_softmax_cutoff="20,40"), "--tie-adaptive-weights needs.*same cut-offs"),
         (dict(adaptive_input=False), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False), "--tie-adaptive-proj needs --tie-adaptive-weights"),
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed is for plain"),
         (
-            dict(
-                adaptive_softmax_cutoff=None,
-                tie_adaptive_weights=False,
-                tie_adaptive_proj=False,
-                adaptive_softmax_bias=True,
-            ),
+            dict(UNTIED, adaptive_softmax_cutoff=None, adaptive_softmax_bias=True),
             "--adaptive-softmax-bias: .*give --adaptive-softmax-cutoff",
         ),
         (dict(criterion="cross_entropy"), "--criterion cross_entropy.*--adaptive-softmax-cutoff.*lm_loss"),

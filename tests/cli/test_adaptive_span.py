@@ -3,17 +3,12 @@
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from tests.cli.checkpoints import loss_by_hand
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train
 
 SPANS = dict(
-    attention_span=60,
-    adaptive_span=True,
-    adaptive_span_ramp=4,
-    adaptive_span_init=0.5,
-    adaptive_span_loss=0.002,
-    no_epoch_checkpoints=True,
+    **dict(attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_init=0.5),
+    **dict(adaptive_span_loss=0.002, no_epoch_checkpoints=True),
 )
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
 ALL_ATTENTION = pytest.param("all_attention_lm", marks=pytest.mark.slow)  # (as in test_all_attention.py)
@@ -48,14 +43,6 @@ def test_resumed_equals_uninterrupted(byte_data, tmp_path, arch):
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("task", ["streaming_lm", "language_modeling"])
-def test_stock_criterion_is_refused(byte_data, tmp_path, task):
-    changes = dict(task=task, criterion="cross_entropy", valid_streams=3 if task == "streaming_lm" else None)
-    with pytest.raises(UserError, match="--criterion cross_entropy ignores --adaptive-span-loss.*lm_loss"):
-        train(byte_data, tmp_path, max_update=3, **SPANS, **changes)
-    train(byte_data, tmp_path, max_update=3, **{**SPANS, "adaptive_span_loss": 0}, **changes)
-
-
 def test_layer_weights_are_logged_in_validation(byte_data, tmp_path):
     log = train(byte_data, tmp_path, max_update=3)
     logged = json_logs(log, "valid")[-1]
@@ -74,9 +61,8 @@ def test_measures_in_tensorboard(byte_data, tmp_path):
     logs = tmp_path / "tensorboard"
     log = train(byte_data, tmp_path, max_update=20, tensorboard_logdir=logs, **SPANS)
     progress_bar._close_writers()
-    curves = ["bpb", "accuracy", "avg_span", "max_span"]
-    for split, names in (("train_inner", curves), ("valid", [*curves, "layer_weight_0", "layer_weight_2"])):
-        prefix = "" if split == "train_inner" else f"{split}_"
+    curves, weights = ["bpb", "accuracy", "avg_span", "max_span"], ["layer_weight_0", "layer_weight_2"]
+    for split, prefix, names in (("train_inner", "", curves), ("valid", "valid_", curves + weights)):
         last = json_logs(log, split)[-1]
         for name in names:
             step, value = read_tensorboard(str(logs), name)[split][-1]

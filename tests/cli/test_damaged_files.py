@@ -31,14 +31,6 @@ def trained(byte_data, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def exported(commands, byte_data, trained, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exported") / "model"
-    result = commands.run("fb-fairseq", "export", trained / "checkpoint_last.pt", "--to", folder, "--dict", byte_data)
-    assert result.status == 0, result.errors
-    return folder
-
-
 class Outcomes(collections.Counter):
     """Runs commands, and counts how they end."""
 
@@ -95,30 +87,38 @@ def listing(folder):
     return sorted(str(path) for path in folder.rglob("*"))
 
 
-def test_odd_values_in_checkpoints(outcomes, byte_data, trained, tmp_path):
-    content = torch.load(trained / "checkpoint_last.pt", weights_only=True)
-    memory = next(trained.glob("stream_memory.*"))
-    draw = random.Random(SEED)
-    for number in range(FILES):
+@pytest.fixture
+def copies(tmp_path):
+    """Numbered copies of a folder, each with a new folder for results, which is removed afterwards."""
+
+    def make(folder):
+        for number in range(FILES):
+            copy, out = tmp_path / f"copy{number}", tmp_path / f"out{number}"
+            shutil.copytree(folder, copy)
+            out.mkdir()
+            yield copy, out
+            shutil.rmtree(out)
+        assert not (tmp_path / "it ran").exists()
+
+    return make
+
+
+def test_odd_values_in_checkpoints(outcomes, byte_data, trained, tmp_path, copies):
+    content, draw = torch.load(trained / "checkpoint_last.pt", weights_only=True), random.Random(SEED)
+    for copy, out in copies(trained):
         what, changed = odd_checkpoint(draw, content, tmp_path / "it ran")
-        inside, out = tmp_path / f"inside{number}", tmp_path / f"out{number}"
-        inside.mkdir()
-        out.mkdir()
-        shutil.copy(memory, inside)
-        torch.save(changed, inside / "checkpoint_last.pt")
-        commands = readers(inside / "checkpoint_last.pt", byte_data, out)
-        before = listing(inside) + listing(byte_data)
+        torch.save(changed, copy / "checkpoint_last.pt")
+        commands = readers(copy / "checkpoint_last.pt", byte_data, out)
+        before = listing(copy) + listing(byte_data)
         for name in draw.sample(list(commands), 4):
             outcomes.run(what, *commands[name])
-        assert listing(inside) + listing(byte_data) == before and not (tmp_path / "it ran").exists()
-        shutil.rmtree(out)
+        assert listing(copy) + listing(byte_data) == before
     outcomes.check()
 
 
 def test_large_options_in_checkpoints(outcomes, byte_data, trained, tmp_path):
     content = torch.load(trained / "checkpoint_last.pt", weights_only=True)
-    numbers = [name for name, value in content["cfg"]["model"].items() if isinstance(value, int)]
-    for name in numbers:
+    for name in [name for name, value in content["cfg"]["model"].items() if isinstance(value, int)]:
         path = tmp_path / f"{name}.pt"
         torch.save(with_value(content, ("cfg", "model", name), 10**9), path)
         commands = readers(path, byte_data, tmp_path)
@@ -127,76 +127,57 @@ def test_large_options_in_checkpoints(outcomes, byte_data, trained, tmp_path):
     outcomes.check()
 
 
-def test_odd_values_in_the_memory_of_streams(outcomes, byte_data, trained, tmp_path):
-    memory = next(trained.glob("stream_memory.*"))
+def test_odd_values_in_the_memory_of_streams(outcomes, byte_data, trained, tmp_path, copies):
+    memory, draw = next(trained.glob("stream_memory.*")), random.Random(SEED)
     content = torch.load(memory, weights_only=True)
-    draw = random.Random(SEED)
-    for number in range(FILES):
-        folder = tmp_path / f"copy{number}"
-        shutil.copytree(trained, folder)
+    for copy, out in copies(trained):
         what, changed = odd_checkpoint(draw, content, tmp_path / "it ran")
-        torch.save(changed, folder / memory.name)
-        out = tmp_path / "out"
-        outcomes.run(what, *readers(folder / "checkpoint_last.pt", byte_data, out)["restore"])
-        shutil.rmtree(out, ignore_errors=True)
-    assert not (tmp_path / "it ran").exists()
+        torch.save(changed, copy / memory.name)
+        outcomes.run(what, *readers(copy / "checkpoint_last.pt", byte_data, out)["restore"])
     outcomes.check()
 
 
-def test_odd_values_in_agents(outcomes, commands, tmp_path):
+def test_odd_values_in_agents(outcomes, commands, tmp_path, copies):
     options = ["--small", "--cpu", "--environments", 2, "--block", 5, "--log-interval", 1]
     training = ["fb-fairseq", "rl", "train", *options, "--out"]
     assert commands.run(*training, tmp_path / "run", "--frames", 20).status == 0
-    content = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)
-    draw = random.Random(SEED)
-    for number in range(FILES):
-        folder = tmp_path / f"copy{number}"
-        shutil.copytree(tmp_path / "run", folder)
+    content, draw = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True), random.Random(SEED)
+    for copy, _ in copies(tmp_path / "run"):
         what, changed = odd_checkpoint(draw, content, tmp_path / "it ran")
-        torch.save(changed, folder / "checkpoint.pt")
-        path = folder / "checkpoint.pt"
-        outcomes.run(what, "fb-fairseq", "rl", "evaluate", "--path", path, "--episodes", 2, "--cpu")
-        outcomes.run(what, *training, folder, "--frames", 40)
-    assert not (tmp_path / "it ran").exists()
+        torch.save(changed, copy / "checkpoint.pt")
+        outcomes.run(what, "fb-fairseq", "rl", "evaluate", "--path", copy / "checkpoint.pt", "--episodes", 2, "--cpu")
+        outcomes.run(what, *training, copy, "--frames", 40)
     outcomes.check()
 
 
-def test_damaged_checkpoints(outcomes, byte_data, trained, tmp_path):
+def test_damaged_checkpoints(outcomes, byte_data, trained, copies):
     draw = random.Random(SEED)
-    for number in range(FILES):
-        folder, out = tmp_path / f"copy{number}", tmp_path / f"out{number}"
-        shutil.copytree(trained, folder)
-        out.mkdir()
-        chosen = draw.choice(sorted(path for path in folder.iterdir() if path.name != ".lock"))
+    for copy, out in copies(trained):
+        chosen = draw.choice(sorted(path for path in copy.iterdir() if path.name != ".lock"))
         what = draw.choice([damage, damage, odd_file])(draw, chosen)
-        commands = readers(folder / "checkpoint_last.pt", byte_data, out)
+        commands = readers(copy / "checkpoint_last.pt", byte_data, out)
         for name in ["restore"] if "memory" in chosen.name else draw.sample(list(commands), 3):
             outcomes.run(what, *commands[name])
-        shutil.rmtree(out)
     outcomes.check()
 
 
-def test_damaged_data(outcomes, byte_data, trained, tmp_path):
+def test_damaged_data(outcomes, byte_data, trained, copies):
     draw = random.Random(SEED)
-    for number in range(FILES):
-        data, out = tmp_path / f"data{number}", tmp_path / f"out{number}"
-        shutil.copytree(byte_data, data)
-        out.mkdir()
-        names = ["dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx", "test.idx", "test.bin"]
-        what = draw.choice([damage, damage, damage, odd_file])(draw, data / draw.choice(names))
-        commands = readers(trained / "checkpoint_last.pt", data, out)
+    names = ["dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx", "test.idx", "test.bin"]
+    for copy, out in copies(byte_data):
+        what = draw.choice([damage, damage, damage, odd_file])(draw, copy / draw.choice(names))
+        commands = readers(trained / "checkpoint_last.pt", copy, out)
         for name in ("restore", "eval-lm", "validate"):
             outcomes.run(what, *commands[name])
-        shutil.rmtree(out)
     outcomes.check()
 
 
-def test_damaged_exports(outcomes, exported, tmp_path):
+def test_damaged_exports(outcomes, commands, byte_data, trained, tmp_path, copies):
+    export = ["fb-fairseq", "export", trained / "checkpoint_last.pt", "--to", tmp_path / "model", "--dict", byte_data]
+    assert commands.run(*export).status == 0
     draw = random.Random(SEED)
-    for number in range(FILES):
-        folder = tmp_path / f"model{number}"
-        shutil.copytree(exported, folder)
-        chosen = draw.choice([path for path in sorted(folder.iterdir()) if path.name != "README.md"])
+    for copy, out in copies(tmp_path / "model"):
+        chosen = draw.choice([path for path in sorted(copy.iterdir()) if path.name != "README.md"])
         what = draw.choice([damage, damage, damage, odd_file])(draw, chosen)
-        outcomes.run(what, "fb-fairseq", "import-transformers", folder, "--out", tmp_path / f"{number}.pt")
+        outcomes.run(what, "fb-fairseq", "import-transformers", copy, "--out", out / "back.pt")
     outcomes.check()

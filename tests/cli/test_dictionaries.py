@@ -10,28 +10,26 @@ from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.errors import UserError
 from tests.cli import parallel_text
 from tests.cli.checkpoints import eval_lm, interactive
-from tests.cli.fairseq_commands import options, run, train
+from tests.cli.fairseq_commands import preprocess, train
 from tests.cli.own_commands import one_line
 
 REFUSED = "was trained with another source dictionary than that of the data, .* same size .*--srcdict"
 
 
-def preprocess(folder, words):
+def data_of(folder, words):
     """Two lines of these words, thrice; the dictionary has them in their order."""
     for split in ("train", "valid", "test"):
         (folder / split).parent.mkdir(exist_ok=True)
         (folder / split).write_text((" ".join(word for word in words for _ in range(3)) + "\n") * 4)
     (folder / "dict.txt").write_text("".join(f"{word} 9\n" for word in words))
-    values = {f"{split}pref": folder / split for split in ("train", "valid", "test")}
-    run("preprocess", *options(dict(values, only_source=True, srcdict=folder / "dict.txt", destdir=folder / "bin")))
-    return folder / "bin"
+    return preprocess(folder, only_source=True, srcdict=folder / "dict.txt")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A checkpoint, its data, and data of a dictionary with the same words in another order."""
     folder = tmp_path_factory.mktemp("dictionaries")
-    one, other = (preprocess(folder / name, words) for name, words in (("one", "abcdefgh"), ("other", "hgfedcba")))
+    one, other = (data_of(folder / name, words) for name, words in (("one", "abcdefgh"), ("other", "hgfedcba")))
     train(one, folder / "run", max_update=3, batch_size=2, valid_streams=1, save_interval_updates=2)
     return folder / "run/checkpoint_last.pt", one, other
 
@@ -49,16 +47,18 @@ def test_evaluation_and_generation(trained, tmp_path):
             command(other)
 
 
-@pytest.mark.parametrize("how", ["finetune_from_model", "restore_file", "resumed"])
+@pytest.mark.parametrize("how", ["finetune_from_model", "restore_file", "init_from_transformer", "resumed"])
 def test_training(trained, tmp_path, how):
     path, own, other = trained
-    more = {} if how == "resumed" else {how: path}
+    common = dict(batch_size=2, valid_streams=1, reset_dataloader=how == "restore_file")
     if how == "resumed":
-        train(own, tmp_path, max_update=2, batch_size=2, valid_streams=1)
+        train(own, tmp_path, max_update=2, **common)
+    elif how == "init_from_transformer":
+        path = tmp_path / "vanilla/checkpoint_last.pt"
+        train(own, path.parent, arch="relative_transformer_lm", max_update=2, **common)
+        train(own, tmp_path / "own", init_from_transformer=path, max_update=2, **common)
     with pytest.raises(UserError, match=REFUSED):
-        train(
-            other, tmp_path, max_update=9, batch_size=2, valid_streams=1, reset_dataloader=how == "restore_file", **more
-        )
+        train(other, tmp_path, max_update=9, **common, **({} if how == "resumed" else {how: path}))
 
 
 def test_export_and_average(trained, tmp_path, capsys):
@@ -72,15 +72,6 @@ def test_export_and_average(trained, tmp_path, capsys):
     average([*("--inputs", str(path)), "--output", str(tmp_path / "average.pt")])
     with pytest.raises(UserError, match=REFUSED):
         eval_lm(other, tmp_path / "average.pt")
-
-
-def test_initialisation_from_a_transformer(trained, tmp_path):
-    _, own, other = trained
-    train(own, tmp_path / "vanilla", arch="relative_transformer_lm", max_update=2, batch_size=2, valid_streams=1)
-    more = dict(init_from_transformer=tmp_path / "vanilla/checkpoint_last.pt", max_update=2, batch_size=2)
-    train(own, tmp_path / "own", **more, valid_streams=1)
-    with pytest.raises(UserError, match=f"^--init-from-transformer .*{REFUSED}"):
-        train(other, tmp_path / "other", **more, valid_streams=1)
 
 
 def test_translation(parallel_data, tmp_path):

@@ -1,14 +1,13 @@
 """Several processes: PyTorch's own backend on CPUs, a process that dies, and mistakes."""
 
 import contextlib
-import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -37,30 +36,21 @@ def test_pytorch_ddp_on_cpus(loop, commands, byte_data, tmp_path):
 
 
 def children(process: int) -> list:
-    """The processes that torchrun started. (``ps`` cuts command lines to the width of a terminal, if it finds one.)"""
-    found = []
-    for folder in glob.glob("/proc/[0-9]*"):
-        with contextlib.suppress(OSError):  # a process that has ended
-            parent = re.search(r"^PPid:\s*(\d+)$", Path(folder, "status").read_text(), re.MULTILINE)
-            if int(parent[1]) == process and b"fairseq-train" in Path(folder, "cmdline").read_bytes():
-                found.append(int(os.path.basename(folder)))
-    return found
+    """The processes that torchrun started."""
+    found = subprocess.run(["pgrep", "-P", str(process), "-f", "fairseq-train"], capture_output=True, text=True)
+    return list(map(int, found.stdout.split()))
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux's /proc")
+@pytest.mark.skipif(not os.path.isdir("/proc") or not shutil.which("pgrep"), reason="needs Linux's /proc and pgrep")
 def test_one_process_is_killed(byte_data, tmp_path):
     """The other ends within seconds, and torchrun names the one that was killed."""
     arguments = training_arguments(byte_data, tmp_path / "ck", **{**COMMON, "max_update": 10**6, "log_interval": 1})
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", free_port()]
     program = [*launcher, os.path.join(os.path.dirname(sys.executable), "fairseq-train")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(
-        [*map(str, [*program, *arguments, *DISTRIBUTED, "legacy_ddp"])],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = [*map(str, [*program, *arguments, *DISTRIBUTED, "legacy_ddp"])]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command, env=environment, **pipes)
     try:
         lines = []
         for line in process.stdout:

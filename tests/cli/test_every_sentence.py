@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fb_fairseq.commands import preprocess_bytes
-from tests.cli import parallel_text, test_labels, test_multilingual
-from tests.cli.checkpoints import eval_lm, interactive
-from tests.cli.fairseq_commands import options, run, train
+from tests.cli import parallel_text
+from tests.cli.checkpoints import interactive
+from tests.cli.fairseq_commands import options, preprocess, run
 
-NUMBERS = (1, 4, 13, 20)
+NUMBERS = (1, 13)
 MULTIPLE = {"required_batch_size_multiple": 8}  # the default, which the other tests of translation change
 SIZES = MULTIPLE, {**MULTIPLE, "batch_size": 1}
 
@@ -28,22 +28,15 @@ def pairs_of_sentences(number, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     for seed, split in enumerate(("train", "valid", "test")):
         parallel_text.write_pairs(folder / split, parallel_text.pairs(number, seed))
-    prefixes = {f"{split}pref": folder / split for split in ("train", "valid", "test")}
-    languages = dict(source_lang="de", target_lang="en", workers=1, destdir=folder / "data")
-    run("preprocess", *options({**languages, **prefixes}))
-    return folder / "data"
+    return preprocess(folder, **parallel_text.LANGUAGES)
 
 
 def sentences(samples):
-    """The numbers of the sentences in batches; of several pairs of languages, with the pair."""
-    for sample in samples:
-        if "id" in sample:
-            yield from sample["id"].tolist()
-        else:
-            yield from ((pair, n) for pair, one in sample.items() for n in one["id"].tolist())
+    """The numbers of the sentences in batches."""
+    return [number for sample in samples for number in sample["id"].tolist()]
 
 
-def used(train, *arguments, **changes):
+def used(data, save_dir, **changes):
     """The sentences of an epoch, and of the validation after it."""
     from fairseq.trainer import Trainer
 
@@ -59,25 +52,18 @@ def used(train, *arguments, **changes):
         return valid_step(self, sample, *args, **kwargs)
 
     with mock.patch.object(Trainer, "train_step", on_train), mock.patch.object(Trainer, "valid_step", on_valid):
-        train(*arguments, max_epoch=1, **changes)
+        parallel_text.train(data, save_dir, max_epoch=1, **changes)
     return sorted(trained), sorted(validated)
 
 
 @pytest.mark.parametrize("changes", SIZES, ids=str)
 def test_translation(number, pairs_of_sentences, tmp_path, changes):
     everything = list(range(number))
-    found = used(parallel_text.train, pairs_of_sentences, tmp_path, **changes)
+    found = used(pairs_of_sentences, tmp_path, **changes)
     assert found == (everything, everything)
     generation = dict(changes, path=tmp_path / "checkpoint_last.pt", cpu=True, beam=1, max_len_b=3, num_workers=0)
     log = run("generate", pairs_of_sentences, *options(generation))
     assert sorted(parallel_text.hypotheses(log)) == everything
-
-
-@pytest.mark.parametrize("changes", SIZES, ids=str)
-def test_several_languages(number, tmp_path, changes):
-    data = test_multilingual.write_data(tmp_path, number)
-    everything = [(pair, n) for pair in ("de-en", "fr-en") for n in range(number)]
-    assert used(test_multilingual.train, data, tmp_path / "run", **changes) == (everything, everything)
 
 
 @pytest.mark.parametrize("changes", SIZES, ids=str)
@@ -93,22 +79,6 @@ def test_prompts(number, byte_data, language_models, tmp_path, changes):
     assert len(interactive(byte_data, path, tmp_path, [text.decode() for text in documents], *more)) == number
 
 
-def test_streams(number, tmp_path, capsys):
-    """Bytes of fairseq-eval-lm and labelled sequences of evaluate-labels."""
-    text = b"abcdefghij" * number
-    preprocess_bytes.binarise({split: [text] for split in ("train", "valid", "test")}, str(tmp_path / "bytes"))
-    train(tmp_path / "bytes", tmp_path / "lm", max_update=1, batch_size=1, valid_streams=1)
-    evaluated = eval_lm(tmp_path / "bytes", tmp_path / "lm/checkpoint_last.pt")
-    assert int(re.search(r"Evaluated ([\d,]+) tokens", evaluated)[1].replace(",", "")) == len(text) + 1
-
-    test_labels.make_walks(tmp_path / "walks", "--train", "30", "--valid", "30", "--test", str(number))
-    setting = dict(test_labels.SETTING, max_update=1, batch_size=1, valid_streams=1)
-    train(tmp_path / "walks/bin", tmp_path / "labels", **setting)
-    path = tmp_path / "labels/checkpoint_last.pt"
-    found = test_labels.evaluate(capsys, tmp_path / "walks/bin", "--path", path, "--cpu", "--streams", 1)
-    assert found["sequences"] == number
-
-
 @pytest.mark.parametrize("multiple", [1, 3, 8])
 @pytest.mark.parametrize("limits", [{"max_sentences": 5}, {"max_tokens": 40}, {"max_tokens": 60, "max_sentences": 9}])
 def test_batches(multiple, limits):
@@ -117,7 +87,7 @@ def test_batches(multiple, limits):
     from fairseq.data import data_utils
 
     lengths = np.array([3, 4, 4, 5, 5, 5, 6, 7, 7, 9, 9, 9, 9, 10, 10, 11, 12, 12, 13, 14])
-    for number in (0, *NUMBERS):
+    for number in (0, 1, 4, 13, 20):
         indices = np.arange(number)[::-1].copy()
         for known in (None, lengths[indices]):
             batches = data_utils.batch_by_size(

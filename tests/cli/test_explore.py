@@ -1,25 +1,20 @@
 """The page of python -m fb_fairseq explore: models that it reads, and the page in a real browser."""
 
 import math
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 
 import pytest
 
 from fb_fairseq.commands.explore import command
 from fb_fairseq.commands.explore.reading import Reading, load
 from fb_fairseq.commands.export.command import main as export
-from tests.cli.browser import Browser, missing_programs
+from tests.cli.browser import Browser, missing_programs, serving
+from tests.cli.checkpoints import hub
 from tests.cli.conftest import ARCHITECTURES
 from tests.cli.fairseq_commands import train
 from tests.cli.own_commands import one_line
-from tests.conftest import REPOSITORY
 
 TEXT = "bad tale.\nso"
 WITH_ATTENTION = [arch for arch in ARCHITECTURES if "lstm" not in arch]
@@ -35,11 +30,8 @@ def read(path, text, data=None):
 @pytest.mark.parametrize("arch", WITH_ATTENTION)
 def test_surprise_is_the_score(language_models, byte_data, tmp_path, arch):
     """That of fairseq's hub interface; and of the exported model, which needs no --data."""
-    from fb_fairseq.models.language_model import StreamingLanguageModel
-
     checkpoint = language_models[arch]
-    hub = StreamingLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(byte_data))
-    scores = hub.score(TEXT)["positional_scores"]
+    scores = hub(checkpoint, byte_data).score(TEXT)["positional_scores"]
     reading = read(checkpoint, TEXT, byte_data)
     expected = (-scores[: len(TEXT)] / math.log(2)).tolist()  # fairseq also scores the </s> after it
     assert reading.bits[1:] == pytest.approx(expected, rel=1e-4, abs=1e-4)
@@ -83,38 +75,13 @@ def test_refused_models(capsys, language_models, byte_data, translation_models, 
     assert "translator: is a translation model; give a language model" in refused(tmp_path / "translator")
 
 
-@contextmanager
-def serving(folder, *arguments):
-    """The command in a process of its own. Yields the address of its page; ends it with Ctrl-C."""
-    with open(folder / "printed", "wb") as printed:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fb_fairseq", "explore", *map(str, arguments), "--port", "0", "--cpu"],
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        )
-    try:
-        found, end = None, time.monotonic() + 120
-        while not found and time.monotonic() < end and process.poll() is None:
-            found = re.search(r"^Open (http://\S+) in a browser\. ", (folder / "printed").read_text(), re.MULTILINE)
-            time.sleep(0.1)
-        assert found, (folder / "printed").read_text()
-        yield found[1]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
-        assert len((folder / "printed").read_text().splitlines()) == 1
-    finally:
-        process.kill()
-        process.wait()
-
-
 STEP = "return Number(document.querySelector('.ex-selected').dataset.step)"
 COLOUR = "return getComputedStyle(document.querySelector('#surprise h3')).color"
 LENGTH = "return document.querySelectorAll('.ex-token').length"
 
 
 @pytest.mark.slow
-def test_in_a_browser(language_models, byte_data, tmp_path):
+def test_in_a_browser(commands, language_models, byte_data, tmp_path):
     """Read a text, look at a step, generate, stop; in light and dark. Nothing is asked of other machines, nothing is
     served to them, and Ctrl-C ends it."""
     pytest.importorskip("gradio")
@@ -122,7 +89,8 @@ def test_in_a_browser(language_models, byte_data, tmp_path):
         pytest.skip(f"not installed: {', '.join(missing_programs())} (Debian: apt install chromium-driver)")
     checkpoint = language_models["feedback_transformer_lm"]
     reading = read(checkpoint, TEXT, byte_data)
-    with serving(tmp_path, checkpoint, "--data", byte_data, "--prompt", "dot") as address, Browser() as browser:
+    page = serving(commands, tmp_path / "printed", checkpoint, "--data", byte_data, "--prompt", "dot", "--cpu")
+    with page as address, Browser() as browser:
         host, port = re.fullmatch(r"http://([\d.]+):(\d+)/", address).groups()
         assert host == "127.0.0.1"
         with pytest.raises(OSError):

@@ -18,18 +18,3 @@ def test_the_plugin_is_loaded(byte_data, tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, (done.stdout + done.stderr)[-2000:]
     assert done.stderr.splitlines()[-1].startswith("fairseq-train: error: --restore-file x.pt: no such file")
-
-
-def test_from_training_to_generation(commands, byte_data, tmp_path):
-    def run(*arguments):
-        result = commands.run("fb-fairseq", *arguments, folder=tmp_path)
-        assert result.status == 0, (result.out + result.errors)[-20:]
-        return result.out
-
-    run("train", *training_arguments(byte_data, "ck", max_update=2))
-    on_test = [byte_data, "--task", "streaming_lm", "--path", "ck/checkpoint_last.pt", "--gen-subset", "test", "--cpu"]
-    assert any("Perplexity" in line for line in run("eval-lm", *on_test))
-    generation = ["--sample-break-mode", "eos", "--max-len-b", 3, "--prefix-size", 1, "--batch-size", 1]
-    assert any(line.startswith("H-0\t") for line in run("fairseq-generate", *on_test, *generation))
-    ours = ["--path", "ck/checkpoint_last.pt", "--data", byte_data, "--prompt", "a", "--length", 3]
-    assert run("generate", *ours)[0].startswith("a")

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
 
 
@@ -59,26 +58,11 @@ def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
     assert "this run is finished: 2 hours of --stop-time-hours 1" in log, "the same run, continued"
 
 
-def test_an_average_of_parameters_that_is_not_there(byte_data, tmp_path):
-    """fairseq would start it from the model, which it has deleted by then."""
-    train(byte_data, tmp_path / "plain", max_update=2, disable_validation=True)
-    path = tmp_path / "plain/checkpoint_last.pt"
-    with pytest.raises(UserError, match=f"^--store-ema: {path} has no average of its parameters; leave it out"):
-        train(byte_data, tmp_path / "new", max_update=2, store_ema=True, finetune_from_model=path)
-
-
 def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):
     """fairseq's reduce_lr_on_plateau, with lm_loss on streams, over a stop and a resume."""
-    run = dict(
-        lr=0.01,
-        lr_scheduler="reduce_lr_on_plateau",
-        lr_shrink=0.1,
-        lr_patience=0,
-        no_epoch_checkpoints=True,
-        lr_threshold=0.5,  # only half the loss counts as better: once, from an infinite one
-        batch_size=60,
-        log_interval=1,
-    )
+    # Only half the loss counts as better: once, from an infinite one.
+    run = dict(lr=0.01, lr_scheduler="reduce_lr_on_plateau", lr_shrink=0.1, lr_patience=0, lr_threshold=0.5)
+    run.update(no_epoch_checkpoints=True, batch_size=60, log_interval=1)
     log = train(byte_data, tmp_path / "whole", **run, max_epoch=4)
     per_epoch = [[], [], [], []]
     for entry in json_logs(log, "train_inner"):
@@ -93,16 +77,12 @@ def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):
     assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / "cut/checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("source", ["transformer_lm", "relative_transformer_lm"])
-def test_start_from_a_vanilla_transformer(byte_data, tmp_path, source):
+def test_start_from_fairseqs_transformer(byte_data, tmp_path):
     """--init-from-transformer: it starts near where the vanilla model was, and needs the file no more afterwards."""
     run = dict(decoder_layers=2, disable_validation=True, no_epoch_checkpoints=True, log_interval=1)
-    if source == "transformer_lm":  # fairseq's own, on fairseq's own task
-        sizes = dict(decoder_input_dim=16, decoder_output_dim=16, attention_span=None, valid_streams=None)
-        stock = dict(task="language_modeling", criterion="cross_entropy", tokens_per_sample=40, **sizes)
-    else:
-        stock = dict(attention_span=10)
-    vanilla = train(byte_data, tmp_path / "vanilla", arch=source, max_update=120, **run, **stock)
+    sizes = dict(decoder_input_dim=16, decoder_output_dim=16, attention_span=None, valid_streams=None)
+    stock = dict(task="language_modeling", criterion="cross_entropy", tokens_per_sample=40, **sizes)
+    vanilla = train(byte_data, tmp_path / "vanilla", arch="transformer_lm", max_update=120, **run, **stock)
     reached = float(json_logs(vanilla, "train_inner")[-1]["loss"])
     start = dict(init_from_transformer=tmp_path / "vanilla/checkpoint_last.pt", memory_projections="per-layer", **run)
     log = train(byte_data, tmp_path / "own", **start, max_update=4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options
+from tests.cli.fairseq_commands import PLUGIN, training_arguments
 
 EPOCHS = dict(no_epoch_checkpoints=True, batch_size=32, max_update=100)  # 14 updates each
 WORSE = dict(maximize_best_checkpoint_metric=True)  # the loss falls, which then counts as worse
@@ -28,8 +28,8 @@ def contents(folder):
 @pytest.mark.parametrize("limit,message,more", LIMITS, ids=lambda value: value if isinstance(value, str) else "")
 def test_started_again(commands, byte_data, tmp_path, limit, message, more):
     def run(**changes):
-        values = {**TINY_MODEL, **TRAINING, **EPOCHS, **limit, "save_dir": tmp_path, **changes}
-        result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN)
+        arguments = training_arguments(byte_data, tmp_path, **{**EPOCHS, **limit, **changes})
+        result = commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN)
         assert result.status == 0, result.errors
         return "\n".join(result.out)
 

@@ -23,29 +23,28 @@ def refused(capsys, command, option, path, *arguments):
     assert path.read_bytes() == before
 
 
-@pytest.fixture
-def text(tmp_path):
+def replaces_its_own(capsys, command, option, path, foreign, *arguments):
+    """A command replaces its own file, not what a user has put in its place, unless it is told to."""
+    arguments = [*map(str, arguments)]
+    for _ in range(2):
+        command(arguments)
+    path.write_bytes(foreign)
+    refused(capsys, command, option, path, *arguments)
+    command([*arguments, "--overwrite"])
+    assert path.read_bytes() != foreign
+
+
+def test_data(tmp_path, capsys):
     (tmp_path / "text").write_bytes(bytes(range(200)) * 5)
-    return tmp_path / "text"
-
-
-def test_data(text, tmp_path, capsys):
-    out = tmp_path / "out"
     for command, option, arguments, name in (
-        (preprocess_bytes.main, "--destdir", ["--text", text], "dict.txt"),
+        (preprocess_bytes.main, "--destdir", ["--text", tmp_path / "text"], "dict.txt"),
         (synthetic_tasks.main, "--out", ["copy", "--train", 3, "--valid", 3, "--test", 3], "train.input"),
     ):
-        arguments = [*arguments, option, out]
+        out = tmp_path / f"out{option}"
         out.mkdir()
         (out / "mine").write_text("mine")
-        for _ in range(2):
-            command([*map(str, arguments)])
-        with open(out / name, "a") as file:
-            file.write("mine\n")
-        refused(capsys, command, option, out / name, *arguments)
-        command([*map(str, arguments), "--overwrite"])
-        assert not (out / name).read_text().endswith("mine\n") and (out / "mine").read_text() == "mine"
-        shutil.rmtree(out)
+        replaces_its_own(capsys, command, option, out / name, b"mine", *arguments, option, out)
+        assert (out / "mine").read_text() == "mine"
 
 
 def test_export_and_import(language_models, tmp_path, capsys):
@@ -75,21 +74,14 @@ def test_export_and_import(language_models, tmp_path, capsys):
 
     out = tmp_path / "imported/model.pt"
     out.parent.mkdir()
-    for _ in range(2):
-        import_transformers.main([str(folder), "--out", str(out)])
-    shutil.copy(checkpoint, out)
-    refused(capsys, import_transformers.main, "--out", out, folder, "--out", out)
-    import_transformers.main([str(folder), "--out", str(out), "--overwrite"])
+    replaces_its_own(capsys, import_transformers.main, "--out", out, checkpoint.read_bytes(), folder, "--out", out)
 
 
 def test_checkpoints(language_models, tmp_path, capsys):
-    inputs, out = ["--inputs", str(language_models["feedback_transformer_lm"])], tmp_path / "averaged.pt"
-    for _ in range(2):
-        average_checkpoints.main([*inputs, "--output", str(out)])
+    path, out = language_models["feedback_transformer_lm"], tmp_path / "averaged.pt"
+    arguments = ["--inputs", path, "--output", out]
+    replaces_its_own(capsys, average_checkpoints.main, "--output", out, path.read_bytes(), *arguments)
     average_checkpoints.main(["--inputs", str(out), "--output", str(out)])
-    shutil.copy(language_models["feedback_transformer_lm"], out)
-    refused(capsys, average_checkpoints.main, "--output", out, *inputs, "--output", out)
-    average_checkpoints.main([*inputs, "--output", str(out), "--overwrite"])
     assert next(iter(torch.load(out, weights_only=False).items())) == ("written_by", "average-checkpoints")
     text = ["--dict", "nothing", "--out", out]  # refused before it is read
     refused(capsys, import_original.main, "--out", out, "nothing.pt", *text)
@@ -100,11 +92,8 @@ def test_figures_and_results(tmp_path, capsys):
     log = tmp_path / "log"
     log.write_text('{"num_updates": "1", "loss": "3"}\n{"num_updates": "2", "loss": "2"}\n')
     for name in ("a.png", "a.pdf", "a.svg"):
-        for _ in range(2):
-            plot.main(["--curves", str(log), "--out", str(tmp_path / name)])
-        (tmp_path / name).write_text("mine")
-        refused(capsys, plot.main, "--out", tmp_path / name, "--curves", log, "--out", tmp_path / name)
-    plot.main(["--curves", str(log), "--out", str(tmp_path / name), "--overwrite"])
+        arguments = ["--curves", log, "--out", tmp_path / name]
+        replaces_its_own(capsys, plot.main, "--out", tmp_path / name, b"mine", *arguments)
     out = tmp_path / "result.json"
     out.write_text('{"mine": 1}')
     refused(capsys, evaluate_labels.main, "--out", out, "nothing", "--path", "nothing.pt", "--out", out)

@@ -14,8 +14,12 @@ from fb_fairseq.models.checkpoints import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original
 from fb_fairseq.papers.rl.trainer import load_checkpoint as load_agent
 from fb_fairseq.streams import checkpoints
+from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
 from tests.malicious import code, flip, malicious_files
+
+TRANSLATOR = "feedback/checkpoint_last.pt"
+TRANSLATION = ["--user-dir", PLUGIN, "--cpu", "-s", "de", "-t", "en"]
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +31,11 @@ def trained(byte_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(trained):
-    return torch.load(trained / "checkpoint_last.pt", weights_only=True)
-
-
-@pytest.fixture(scope="module")
-def malicious(checkpoint, tmp_path_factory):
+def malicious(trained, tmp_path_factory):
+    """Files, and what is there if their code has run."""
     folder = tmp_path_factory.mktemp("malicious")
-    marker = folder / "it ran"
-    return malicious_files(folder, marker, checkpoint), marker
+    checkpoint = torch.load(trained / "checkpoint_last.pt", weights_only=True)
+    return malicious_files(folder, folder / "it ran", checkpoint), folder / "it ran"
 
 
 def test_the_files_run_code_without_protection(malicious):
@@ -93,9 +93,8 @@ def test_commands(commands, byte_data, malicious, command):
     for kind in ("extra_state (zip)", "alone (legacy)"):
         arguments = [byte_data, "--task", "streaming_lm", "--user-dir", PLUGIN, "--cpu", "--path", paths[kind]]
         arguments += ["--sample-break-mode", "eos"] if command == "generate" else []
-        result = commands.run(f"fairseq-{command}", *arguments)
-        (line,) = result.errors
-        assert result.status == 2 and "not a checkpoint, or one with objects that are not data" in line
+        message = "not a checkpoint, or one with objects that are not data"
+        refused(commands.run(f"fairseq-{command}", *arguments), message)
         assert not marker.exists()
 
 
@@ -104,35 +103,26 @@ def test_training_from_a_malicious_file(commands, byte_data, malicious, tmp_path
     paths, marker = malicious
     arguments = training_arguments(byte_data, tmp_path, max_update=2)
     result = commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN, option, paths["extra_state (zip)"])
-    (line,) = result.errors
-    assert result.status == 2 and "objects that are not data" in line and not marker.exists()
-
-
-@pytest.fixture
-def translation(parallel_data, translation_models):
-    return parallel_data, translation_models / "feedback/checkpoint_last.pt"
+    refused(result, "objects that are not data")
+    assert not marker.exists()
 
 
 def with_option(path, changed, name, value):
     """A copy of a checkpoint whose model's configuration has another value."""
     content = torch.load(path, weights_only=True)
     options = content["cfg"]["model"]
-    if isinstance(options, argparse.Namespace):
-        setattr(options, name, value)
-    else:
-        options[name] = value
+    (vars(options) if isinstance(options, argparse.Namespace) else options)[name] = value
     torch.save(content, changed)
     return changed
 
 
 @pytest.mark.parametrize("option", ["adaptive_softmax_cutoff", "xformers_att_config"])
-def test_options_in_a_checkpoint_are_not_run(commands, translation, tmp_path, option):
+def test_options_in_a_checkpoint_are_not_run(commands, parallel_data, translation_models, tmp_path, option):
     """fairseq evaluates some of the model's options, as ``adaptive_softmax_cutoff``, when it builds the model."""
-    data, path = translation
     marker = tmp_path / "it ran"
-    changed = with_option(path, tmp_path / "changed.pt", option, code(marker))
+    changed = with_option(translation_models / TRANSLATOR, tmp_path / "changed.pt", option, code(marker))
     for command in ("fairseq-generate", "fairseq-interactive"):
-        result = commands.run(command, data, "--user-dir", PLUGIN, "--cpu", "--path", changed, "-s", "de", "-t", "en")
+        result = commands.run(command, parallel_data, *TRANSLATION, "--path", changed)
         assert not marker.exists()
         if option == "adaptive_softmax_cutoff":
             assert result.status == 2 and "is code, or not a valid value" in result.errors[-1], result.errors
@@ -153,24 +143,21 @@ def test_options_of_a_stock_model_are_not_run(commands, byte_data, tmp_path):
             switch = {"adaptive_input_cutoff": "adaptive_input", "character_filters": "character_embeddings"}[option]
             with_option(changed, changed, switch, True)
         for command in ("fairseq-eval-lm", "fairseq-interactive"):
-            result = commands.run(
-                command, byte_data, "--user-dir", PLUGIN, "--task", "language_modeling", "--cpu", "--path", changed
-            )
+            stock = ["--user-dir", PLUGIN, "--task", "language_modeling", "--cpu", "--path", changed]
+            result = commands.run(command, byte_data, *stock)
             assert not marker.exists()
             assert result.status == 2 and "is code, or not a valid value" in result.errors[-1], result.errors
 
 
-def test_files_that_a_checkpoint_names_are_not_opened(commands, byte_data, trained, translation, tmp_path):
+def test_files_that_a_checkpoint_names_are_not_opened(commands, trained, parallel_data, translation_models, tmp_path):
     """Those that its training started from, when it is only evaluated."""
     missing = tmp_path / "missing"
     changed = with_option(trained / "checkpoint_last.pt", tmp_path / "lm.pt", "init_from_transformer", str(missing))
     (model,), _, _ = ensemble(changed)
     assert model.initialisation_problem is None
-    data, path = translation
+    path = translation_models / TRANSLATOR
     changed = with_option(path, tmp_path / "translation.pt", "encoder_embed_path", str(missing))
-    result = commands.run(
-        "fairseq-generate", data, "--user-dir", PLUGIN, "--cpu", "--path", changed, "-s", "de", "-t", "en"
-    )
+    result = commands.run("fairseq-generate", parallel_data, *TRANSLATION, "--path", changed)
     assert result.status == 0, result.errors
 
 

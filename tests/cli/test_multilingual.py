@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import json_logs, options, run
+from tests.cli.fairseq_commands import json_logs, options, preprocess, run
 from tests.cli.parallel_text import TINY, pairs, write_pairs
 
 LANGUAGES = dict(lang_pairs="de-en,fr-en")
@@ -13,20 +13,13 @@ LANGUAGES = dict(lang_pairs="de-en,fr-en")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Two made-up languages, and a third that both are translated to."""
-    return write_data(tmp_path_factory.mktemp("multilingual"), 40, 9)
-
-
-def write_data(folder, train, others=None):
-    """So many sentences of each pair in the training split, and in the others."""
+    folder = tmp_path_factory.mktemp("multilingual")
     for source in ("de", "fr"):
-        for seed, (split, number) in enumerate(
-            (("train", train), ("valid", others or train), ("test", others or train))
-        ):
-            write_pairs(folder / source / split, pairs(number, seed), source)
-        values = dict(source_lang=source, target_lang="en", workers=1, destdir=folder / "data")
-        values.update({f"{split}pref": folder / source / split for split in ("train", "valid", "test")})
+        for seed, split in enumerate(("train", "valid", "test")):
+            write_pairs(folder / source / split, pairs(9 if seed else 40, seed), source)
         first = folder / "data/dict.en.txt"
-        run("preprocess", *options(dict(values, tgtdict=first if first.exists() else None)))
+        values = dict(source_lang=source, target_lang="en", destdir=folder / "data")
+        preprocess(folder / source, **values, tgtdict=first if first.exists() else None)
     return folder / "data"
 
 

@@ -4,8 +4,8 @@ import importlib.util
 import math
 import os
 import re
+import runpy
 import shlex
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -15,10 +15,12 @@ import fairseq
 import pytest
 
 from fb_fairseq.commands.plot.files import read_log
+from fb_fairseq.commands.preprocess_bytes import binarise
+from tests.cli.browser import serving
+from tests.cli.checkpoints import loss_by_hand
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
-from tests.surroundings import wait_for
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
@@ -52,11 +54,14 @@ def program(page: str, *left_out: str) -> str:
 
 
 def small(text: str) -> str:
-    """With six updates and a validation after three, of the standard library the files ab*.py only, a tiny model in
-    place of the papers', and short translations (such a model does not end them)."""
+    """With six updates and a validation after three, of the standard library the files ab*.py only, tiny models, and
+    short translations (such a model does not end them)."""
     text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
     text = re.sub(r"--validate-interval-updates \d+", "--validate-interval-updates 3 --log-interval 2", text)
     text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
+    text = re.sub(r"(--..coder-(?:ffn-)?embed-dim) \d+", r"\1 32", text).replace(
+        "--encoder-layers 3", "--encoder-layers 1"
+    )
     tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
 
@@ -67,8 +72,8 @@ EXPLORE = "python -m fb_fairseq explore"  # serves a page until Ctrl-C
 class Clone:
     """What the pages presume: a clone with an environment, whose commands the server runs, and texts."""
 
-    def __init__(self, folder: Path, commands, python: str = sys.executable):
-        self.folder, self.commands, self.python = folder, commands, python
+    def __init__(self, folder: Path, commands, python: str | Path = ""):
+        self.folder, self.commands, self.python = folder, commands, python or commands.programs / "python"
         (folder / "fb_fairseq").symlink_to(REPOSITORY / "fb_fairseq")
         (folder / "examples").symlink_to(REPOSITORY / "examples")
         (folder / ".venv/bin").mkdir(parents=True)
@@ -105,10 +110,9 @@ def test_readme(commands, tmp_path):
     """In a folder with a text, where the package is installed."""
     pytest.importorskip("transformers")
     (_, first), (_, block), (_, in_python) = blocks("README.md")
-    clone = Clone(tmp_path, commands)
-    assert f"```text\n{clone.run('python', first).strip()}\n```" in (REPOSITORY / "README.md").read_text(
-        encoding="utf-8"
-    )
+    clone = Clone(tmp_path, commands, sys.executable)
+    output = f"```text\n{clone.run('python', first).strip()}\n```"
+    assert output in (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert "\ndef main(" in clone.run("bash", small(block))
     check_curve(tmp_path)
     assert clone.run("python", in_python).startswith("def main(")
@@ -161,13 +165,10 @@ def test_explore(clone, monkeypatch):
     pytest.importorskip("gradio")
     monkeypatch.chdir(clone.folder)
     (text,) = (text for _, text in blocks("docs/looking-inside.md") if text.startswith(EXPLORE))
-    arguments = shlex.split(text)[len("python -m fb_fairseq".split()) :]
-    running = clone.commands.start("fb-fairseq", *arguments, "--port", 0, printed=clone.folder / "explore.log")
-    wait_for(lambda: not running.is_alive() or running.lines() and running.lines()[-1].startswith("Open "))
-    with urllib.request.urlopen(running.lines()[-1].split()[1], timeout=30) as answer:
-        assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
-    running.send_signal(signal.SIGINT)
-    assert running.wait() == 0
+    arguments = shlex.split(text)[len(EXPLORE.split()) :]
+    with serving(clone.commands, clone.folder / "explore.log", *arguments) as address:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
 
 
 # How the blocks begin that need packages which are not in the environment of the tests.
@@ -185,9 +186,8 @@ def test_plain_torch(commands, tmp_path, monkeypatch):
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = runnable("docs/plain-torch.md").replace(".read_bytes()", ".read_bytes()[:9000]").replace("=60,", "=6,")
-    printed = (
-        Clone(tmp_path, commands).run("python", f"{text}\nimport sys; print('fairseq' in sys.modules)").splitlines()
-    )
+    text += "\nimport sys; print('fairseq' in sys.modules)"
+    printed = Clone(tmp_path, commands, sys.executable).run("python", text).splitlines()
     first, last, *lightning = (float(line.split()[0]) for line in printed if " bits per byte" in line)
     assert 2 < last < first < 5 and printed[-1] == "False"
     assert all(abs(again - first) < 0.5 for again in lightning), "the first loop, from other parameters"
@@ -230,34 +230,15 @@ def test_names_are_defined(page):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-UNROUNDED_LOSS = """
-import sys
-from fairseq_cli import eval_lm
-
-main = eval_lm.main
-eval_lm.main = lambda *args, **kwargs: print("bits:", float(main(*args, **kwargs)["loss"]))
-eval_lm.cli_main()
-"""
-
-
-def eval_lm_bits(clone: Clone, text: str) -> float:
-    """What fairseq-eval-lm reports of a text, without rounding."""
-    (clone.folder / "unrounded_loss.py").write_text(UNROUNDED_LOSS)
-    preprocess = f"preprocess-bytes --no-eos --trainpref {text} --validpref {text} --destdir eval-bin"
-    evaluate = "eval-bin --user-dir fb_fairseq --task streaming_lm --gen-subset valid --valid-streams 1 "
-    evaluate += "--tokens-per-sample 512 --path checkpoints/checkpoint_best.pt --cpu"
-    printed = clone.run("bash", f"python -m fb_fairseq {preprocess}; python unrounded_loss.py {evaluate}")
-    return float(re.search(r"^bits: (.*)", printed, re.MULTILINE)[1])
-
-
-def test_transformers(clone, monkeypatch, pytestconfig):
-    """The blocks of Python are one program. Perplexities are those of fairseq-eval-lm; without a network. With --slow,
+def test_transformers(clone, tmp_path, monkeypatch, pytestconfig):
+    """The blocks of Python are one program. Perplexities are those of fairseq's model; without a network. With --slow,
     those of lm-evaluation-harness, too."""
     harness = pytestconfig.getoption("--slow") and importlib.util.find_spec("lm_eval") is not None
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(clone.folder / "cache"))
+    monkeypatch.setattr(clone, "python", sys.executable)
     evaluated = ""
     for language, text in blocks("docs/transformers.md"):
         if language == "bash" and ("lm_eval/run.py" not in text or harness):
@@ -267,7 +248,10 @@ def test_transformers(clone, monkeypatch, pytestconfig):
     assert "def main(" in printed and "StreamCache(position=" in printed
     assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
     assert (clone.folder / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
-    bits = eval_lm_bits(clone, "valid.txt")
+    text = [(clone.folder / "valid.txt").read_bytes()]
+    binarise({"train": text, "valid": text}, str(tmp_path), append_eos=False)
+    bits, tokens = loss_by_hand(clone.folder / "checkpoints/checkpoint_best.pt", tmp_path, "valid", 1)
+    bits /= tokens
     nats = float(re.search(r"nats per token: (.*)", printed)[1])
     assert nats / math.log(2) == pytest.approx(bits, rel=1e-5)
     if evaluated:
@@ -278,8 +262,7 @@ def test_transformers(clone, monkeypatch, pytestconfig):
 def test_translation(clone, tmp_path):
     """What follows the small model, in a folder with its data."""
     (tmp_path / "translation-bin").symlink_to(clone.folder / "translation-bin")
-    page = Clone(tmp_path, clone.commands, clone.commands.programs / "python")
-    page.run_page("docs/translation.md", "fairseq-preprocess")
+    Clone(tmp_path, clone.commands).run_page("docs/translation.md", "fairseq-preprocess")
 
 
 @pytest.mark.parametrize("page", GENERATED)
@@ -287,18 +270,14 @@ def test_generated_pages_are_current(page):
     if page == "options.md" and not fairseq.__version__.startswith("0.12.2"):
         pytest.skip("the page is written with fairseq 0.12.2; fairseq-fixed has other options")
     script = REPOSITORY / "docs" / f"{GENERATED[page]}.py"
-    spec = importlib.util.spec_from_file_location(GENERATED[page], script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run: python docs/{script.name}"
+    made = runpy.run_path(str(script))
+    assert made["PAGE"].read_text(encoding="utf-8") == made["page"](), f"run: python docs/{script.name}"
 
 
 def test_the_table_of_step_loops_is_current():
-    spec = importlib.util.spec_from_file_location("make_options", REPOSITORY / "docs/make_options.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    text = module.CHOOSING.read_text(encoding="utf-8")
-    assert module.with_step_loops(text) == text, "run: python docs/make_options.py"
+    made = runpy.run_path(str(REPOSITORY / "docs/make_options.py"))
+    text = made["CHOOSING"].read_text(encoding="utf-8")
+    assert made["with_step_loops"](text) == text, "run: python docs/make_options.py"
 
 
 def test_every_architecture_is_on_its_page():

@@ -4,13 +4,8 @@ import pytest
 
 from tests.cli.fairseq_commands import json_logs, parameters, train
 
-KINDS = {
-    "amp": dict(amp=True),
-    "memory_efficient_fp16": dict(memory_efficient_fp16=True),
-    "fp16": dict(fp16=True),
-    "bf16": dict(bf16=True),
-    "memory_efficient_bf16": dict(memory_efficient_bf16=True),
-}
+KINDS = ("amp", "memory_efficient_fp16", "fp16", "bf16", "memory_efficient_bf16")
+SPANS = dict(adaptive_span=True, adaptive_span_loss=0.01, adaptive_span_init=0.4, attention_span=20)
 
 
 @pytest.mark.parametrize(
@@ -22,16 +17,7 @@ KINDS = {
     ],
 )
 def test_it_learns_and_resumes(byte_data, tmp_path, arch, kind):
-    common = dict(
-        arch=arch,
-        disable_validation=True,
-        adaptive_span=True,
-        adaptive_span_loss=0.01,
-        adaptive_span_init=0.4,
-        attention_span=20,
-        adaptive_span_ramp=4,
-        **KINDS[kind],
-    )
+    common = dict(arch=arch, disable_validation=True, adaptive_span_ramp=4, **SPANS, **{kind: True})
     log = train(byte_data, tmp_path, max_update=60, **common)
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0] - 1

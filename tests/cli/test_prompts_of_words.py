@@ -16,11 +16,10 @@ from fb_fairseq.commands import generate as own_generate  # noqa: E402
 from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
 from fb_fairseq.commands.explore.reading import load as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.pretrained.model import choices, encode, reader, sample  # noqa: E402
-from tests.cli import parallel_text  # noqa: E402
-from tests.cli.checkpoints import interactive, load  # noqa: E402
-from tests.cli.fairseq_commands import options, run, train  # noqa: E402
+from tests.cli.checkpoints import hub, interactive, load  # noqa: E402
+from tests.cli.fairseq_commands import options, preprocess, run, train  # noqa: E402
 from tests.cli.words import ADAPTIVE  # noqa: E402
 
 
@@ -29,12 +28,6 @@ def adaptive(word_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adaptive")
     train(word_data, folder, max_update=20, disable_validation=True, adaptive_softmax_bias=True, **ADAPTIVE)
     return folder / "checkpoint_last.pt"
-
-
-def hub(checkpoint, data):
-    from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
-
-    return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
 
 
 def tempered(lprobs, temperature):
@@ -61,49 +54,22 @@ def test_temperature(word_data, adaptive, temperature):
     torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_temperature_of_translation(parallel_data, tmp_path):
-    """The same of the feedback decoder; and the likeliest translation is the likeliest at every temperature."""
-    from fairseq.sequence_generator import EnsembleModel
-
-    changes = dict(share_decoder_input_output_embed=False, adaptive_softmax_cutoff="10,20")
-    criterion = dict(criterion="adaptive_loss", label_smoothing=None, ddp_backend="legacy_ddp")
-    parallel_text.train(parallel_data, tmp_path, max_update=20, disable_validation=True, **changes, **criterion)
-    path = tmp_path / "checkpoint_last.pt"
-    model, task = load(path, parallel_data)
-    source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[2, 9, 30]])
-    net_input = {"src_tokens": source, "src_lengths": torch.tensor([4]), "prev_output_tokens": target}
-    lprobs = model.get_normalized_probs(model(**net_input), log_probs=True)[:, -1]
-    ensemble, states = EnsembleModel([model]), [{}]
-    encoder_outs = ensemble.forward_encoder(net_input)
-    for length in (1, 2, 3):
-        found, _ = ensemble.forward_decoder(target[:, :length], encoder_outs, states, 0.3)
-    torch.testing.assert_close(found, tempered(lprobs, 0.3), atol=2e-4, rtol=1e-4)
-    greedy, cold = (
-        parallel_text.hypotheses(parallel_text.generate(parallel_data, path, beam=1, max_len_b=6, temperature=value))
-        for value in (1.0, 0.05)
-    )
-    assert greedy == cold and len(greedy) == 30
-
-
-@pytest.mark.parametrize("prompt", ["w1 </s> w2", "</s> w1", "w1 </s>"])
-def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
-    """fairseq's search would end there, and drop the rest: they are refused; our own command continues them."""
-    with pytest.raises(UserError, match="prompt.* </s> .*use python -m fb_fairseq generate"):
+@pytest.mark.parametrize("prompt", ["w1 </s> w2", "</s> w1", "w1 </s>", "w1 <pad> w2", "<pad> w1"])
+def test_line_ends_and_padding_in_prompts(word_data, adaptive, tmp_path, prompt):
+    """fairseq's search would drop or move the rest: they are refused; our own command continues line ends."""
+    padding = "<pad> in it, which is no word; leave it out"
+    message = padding if "<pad>" in prompt else "prompt.* </s> .*use python -m fb_fairseq generate"
+    with pytest.raises(UserError, match=message):
         interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
-    with pytest.raises(UserError, match="prompt.* </s> .*use python -m fb_fairseq generate"):
-        hub(adaptive, word_data).sample(prompt, beam=1, max_len_b=9)
+    interface = hub(adaptive, word_data)
+    with pytest.raises(UserError, match=message):
+        interface.sample(prompt, beam=1, max_len_b=9)
+    if "<pad>" in prompt:
+        with pytest.raises(UserError, match=message):
+            interface.score(prompt)
+        return
     read, symbols = own_generate.load(str(adaptive), str(word_data), True, 5)
     assert len(list(sample(read, encode(prompt, symbols), 5, 0, 0, False))) == 5
-
-
-@pytest.mark.parametrize("prompt", ["w1 <pad> w2", "<pad> w1"])
-def test_padding_in_prompts(word_data, adaptive, tmp_path, prompt):
-    """fairseq takes it for no token, and drops or moves the rest."""
-    with pytest.raises(UserError, match="^prompt 1: <pad> in it, which is no word; leave it out"):
-        interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
-    for method in (hub(adaptive, word_data).sample, hub(adaptive, word_data).score):
-        with pytest.raises(UserError, match="<pad>"):
-            method(prompt)
 
 
 def test_sampling_at_low_temperatures(word_data, adaptive, tmp_path):
@@ -126,8 +92,7 @@ def test_line_ends_in_scored_texts(word_data, adaptive):
 def test_blank_lines_as_prompts(word_data, adaptive, tmp_path, more):
     """They are continued, or scored with 0; fairseq's BLEU of an empty reference does not crash."""
     (tmp_path / "test").write_text("w1 w2\n\nw3\n\n")
-    words = dict(only_source=True, testpref=tmp_path / "test", srcdict=word_data / "dict.txt", workers=1)
-    run("preprocess", *options({**words, "destdir": tmp_path / "bin"}))
+    preprocess(tmp_path, ("test",), only_source=True, srcdict=word_data / "dict.txt")
     values = dict(task="streaming_lm", path=adaptive, cpu=True, sample_break_mode="eos", max_len_b=9, num_workers=0)
     log = run("generate", tmp_path / "bin", *options({**values, "beam": 1, **more}))
     scores = {int(n): float(score) for n, score in re.findall(r"^H-(\d+)\t(\S+)\t", log, re.M)}
@@ -139,14 +104,7 @@ def test_blank_lines_as_prompts(word_data, adaptive, tmp_path, more):
 def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_path, capsys):
     """<s>, <pad> and <unk>, however likely they are: greedy search of each tool takes the likeliest word.
 
-    ============================  =========================  ======================  =================
-    tool                          default search             never generated         a text ends
-    ============================  =========================  ======================  =================
-    fb-fairseq generate           sampling, top-k 10, T 1    <s> <pad> <unk>         bytes: at </s>
-    explore                       the same                   the same                never
-    fairseq-interactive, hub      fairseq's: beam 5, 1       the same (--unkpen)     at </s>
-    exported model, lm-eval       transformers': greedy      the same                at </s>
-    ============================  =========================  ======================  =================
+    (fairseq-interactive and the hub generate <unk> with --unkpen.)
     """
     train(word_data, tmp_path, max_update=1, disable_validation=True, no_epoch_checkpoints=True)
     path = tmp_path / "checkpoint_last.pt"

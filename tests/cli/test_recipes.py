@@ -1,11 +1,7 @@
 """Language modelling recipes from start to finish: small models on made-up data, trained for a few updates."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,11 +9,9 @@ from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import assert_same_parameters, free_port, parameters
 from tests.cli.odd_names import ODD_NAME
 from tests.cli.recipes import PNG, made_up_corpus, recipe  # noqa: F401
-from tests.conftest import REPOSITORY
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
 TRANSFORMER = "relative_transformer_lm"
-WAIT = 400  # seconds; torch's launcher waits for 300 at its end if the other machine has failed
 
 
 def check_results(out, names):
@@ -72,7 +66,7 @@ def test_small_recipe_prepares(tmp_path, recipe, name):  # noqa: F811
     assert (out / "data/train.bin").exists() and (out / "data/dict.txt").exists()
 
 
-def test_two_machines(tmp_path, recipe):  # noqa: F811
+def test_two_machines(tmp_path, recipe, commands):  # noqa: F811
     """Both run the recipe, the first prepares the data; the model is that of one machine with --update-freq 2."""
     folder = tmp_path / ODD_NAME
     folder.mkdir()
@@ -80,16 +74,12 @@ def test_two_machines(tmp_path, recipe):  # noqa: F811
     common = ["--small", data, "--layers", 1, "--models", TRANSFORMER, "--steps", "prepare train", "--updates", 2]
     nodes = ["--out", folder / "two", "--nodes", 2, "--rendezvous", f"localhost:{free_port()}", "--node-rank"]
 
-    def run(options):
-        command = [sys.executable, "-m", "fb_fairseq", "recipe", "enwik8", *map(str, [*common, *options])]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, cwd=REPOSITORY, env=environment)
-
-    with ThreadPoolExecutor() as pool:
-        machines = pool.map(run, ([*nodes, 0], [*nodes, 1]))
-        recipe("enwik8", *common, "--out", folder / "one", "--update-freq", 2)
-        ended = list(machines)
-    assert [done.returncode for done in ended] == [0, 0], [done.stdout[-2000:] + done.stderr[-2000:] for done in ended]
+    machines = [
+        commands.start("fb-fairseq", "recipe", "enwik8", *common, *nodes, rank, printed=tmp_path / f"printed{rank}")
+        for rank in range(2)
+    ]
+    recipe("enwik8", *common, "--out", folder / "one", "--update-freq", 2)
+    assert [machine.wait() for machine in machines] == [0, 0], [machine.lines()[-30:] for machine in machines]
     one, two = (folder / out / f"{TRANSFORMER}-1/checkpoint_last.pt" for out in ("one", "two"))
     assert_same_parameters(one, two)
     assert (folder / f"two/{TRANSFORMER}-1.log.node1").exists() and (folder / "two/curves.png").exists()

@@ -1,12 +1,12 @@
 """A run that is stopped or killed and resumed equals an uninterrupted one; what cannot be continued is refused."""
 
+import contextlib
 import os
 import random
 import re
 import signal
-import struct
 import time
-import zipfile
+from unittest import mock
 
 import pytest
 import torch
@@ -14,18 +14,13 @@ import torch
 from fb_fairseq.errors import UserError
 from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, assert_same_parameters, json_logs, train, training_arguments
+from tests.malicious import flip
 from tests.surroundings import wait_for
 
 # Dropout and LayerDrop too: fairseq seeds them by update.
 RUN = dict(
-    max_update=100,
-    save_interval_updates=3,
-    keep_interval_updates=2,
-    no_epoch_checkpoints=True,
-    disable_validation=True,
-    dropout=0.1,
-    attention_dropout=0.1,
-    decoder_layerdrop=0.2,
+    **dict(max_update=100, save_interval_updates=3, keep_interval_updates=2, no_epoch_checkpoints=True),
+    **dict(disable_validation=True, dropout=0.1, attention_dropout=0.1, decoder_layerdrop=0.2),
 )
 
 
@@ -149,13 +144,23 @@ def test_memory_files(byte_data, tmp_path, kind, size):
     assert len(list(tmp_path.glob("stream_memory.*"))) == (0 if kind == "none" else 2)
 
 
-def test_unreadable_memory_file(byte_data, tmp_path):
+def test_memory_files_that_do_not_fit(byte_data, tmp_path):
+    """Of other text: not loaded. Edited by hand, or unreadable: refused, until the file is removed."""
     train(byte_data, tmp_path, **STOPPED)
     path = tmp_path / "stream_memory.1.20.rank0.pt"
+    content = torch.load(path, weights_only=True)
+    content["states"] = [(ids, memory[..., :3]) for ids, memory in content["states"]]
+    torch.save(content, path)
+    with pytest.raises(UserError, match="the streams' memory has .* width 3"):
+        train(byte_data, tmp_path, **RESUMED)
     path.write_bytes(b"nothing")
     with pytest.raises(UserError, match="stream_memory.1.20.rank0.pt.*remove the file"):
         train(byte_data, tmp_path, **RESUMED)
-    path.unlink()
+    content["place"]["fingerprint"] += 1
+    torch.save(content, path)
+    assert "no memory of the streams" in train(byte_data, tmp_path, **{**RESUMED, "max_update": 21})
+    for path in tmp_path.glob("stream_memory.*"):
+        path.unlink()
     log = train(byte_data, tmp_path, **RESUMED)
     assert "no memory of the streams" in log and (tmp_path / "stream_memory.1.30.rank0.pt").exists()
 
@@ -171,16 +176,6 @@ def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):
     train(byte_data, tmp_path, **RESUMED)
     assert [state is not None for state in found] == [False] + [True] * 9
     assert [state.memory_KCBD.shape[1] for state in found[1:]] == [7] + [10] * 8
-
-
-def test_another_runs_memory_is_not_loaded(byte_data, tmp_path):
-    """A file of the same name that belongs to other text."""
-    train(byte_data, tmp_path, **STOPPED)
-    path = tmp_path / "stream_memory.1.20.rank0.pt"
-    content = torch.load(path)
-    content["place"]["fingerprint"] += 1
-    torch.save(content, path)
-    assert "no memory of the streams" in train(byte_data, tmp_path, **RESUMED)
 
 
 def test_files_of_a_larger_number_of_processes_are_removed(byte_data, tmp_path):
@@ -205,14 +200,7 @@ def test_per_epoch_update_freq(byte_data, tmp_path):
 def test_broken_checkpoint_names_an_earlier_good_one(byte_data, tmp_path, damage):
     train(byte_data, tmp_path, **STOPPED, save_interval_updates=5, keep_interval_updates=2)
     last = tmp_path / "checkpoint_last.pt"
-    content = bytearray(last.read_bytes())
-    if damage == "flipped":
-        # In the middle of a parameter (between records there is padding, where a flipped bit does no harm).
-        largest = max(zipfile.ZipFile(last).infolist(), key=lambda record: record.file_size)
-        header = largest.header_offset
-        lengths = struct.unpack("<HH", content[header + 26 : header + 30])
-        content[header + 30 + sum(lengths) + largest.file_size // 2] ^= 0xFF
-    last.write_bytes(content if damage == "flipped" else content[: len(content) // 2])
+    last.write_bytes(flip(last, 0, 0.5) if damage == "flipped" else last.read_bytes()[:5000])
     (tmp_path / "checkpoint_1_20.pt").write_bytes(b"also broken")
     with pytest.raises(UserError, match=r"checkpoint_last.pt: .*corrupt.*checkpoint_1_15.pt.*--restore-file") as error:
         train(byte_data, tmp_path, **RESUMED)
@@ -257,8 +245,9 @@ def test_interrupted_and_continued(commands, byte_data, tmp_path, never_interrup
     assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
 
 
-def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted, monkeypatch):
-    """The validation that is due after the update is not lost: a resumed run does not make it."""
+@contextlib.contextmanager
+def signals(sent):
+    """Signals come to this process before the updates that are named; they end it, with the status that is yielded."""
     from fairseq.trainer import Trainer
 
     from fb_fairseq import patches
@@ -266,15 +255,19 @@ def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted, m
     patches.apply_patches()
     step = Trainer.train_step
 
-    def press(trainer, *arguments, **more):
-        if trainer.get_num_updates() == 29:
-            os.kill(os.getpid(), signal.SIGINT)
+    def signalled(trainer, *arguments, **more):
+        if trainer.get_num_updates() in sent:
+            os.kill(os.getpid(), sent[trainer.get_num_updates()])
         return step(trainer, *arguments, **more)
 
-    monkeypatch.setattr(Trainer, "train_step", press)
-    with pytest.raises(SystemExit):
+    with mock.patch.object(Trainer, "train_step", signalled), pytest.raises(SystemExit) as stop:
+        yield stop
+
+
+def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted):
+    """The validation that is due after the update is not lost: a resumed run does not make it."""
+    with signals({29: signal.SIGINT}):
         train(byte_data, tmp_path, **INTERRUPTED)
-    monkeypatch.undo()
     assert "resuming at update 30" in train(byte_data, tmp_path, **INTERRUPTED)
     for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
         assert_same_parameters(tmp_path / name, never_interrupted / name)
@@ -282,29 +275,15 @@ def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted, m
         assert best == expected
 
 
-def test_stopped_in_the_background(byte_data, tmp_path, never_interrupted, monkeypatch, capfd):
+def test_stopped_in_the_background(byte_data, tmp_path, never_interrupted, capfd):
     """A job in the background ignores Ctrl-C; ``kill`` writes a checkpoint."""
-    from fairseq.trainer import Trainer
-
-    from fb_fairseq import patches
-
-    patches.apply_patches()
-    step, sent = Trainer.train_step, {5: signal.SIGINT, 9: signal.SIGTERM}
-
-    def signalled(trainer, *arguments, **more):
-        if trainer.get_num_updates() in sent:
-            os.kill(os.getpid(), sent[trainer.get_num_updates()])
-        return step(trainer, *arguments, **more)
-
-    monkeypatch.setattr(Trainer, "train_step", signalled)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with pytest.raises(SystemExit) as stop:
+        with signals({5: signal.SIGINT, 9: signal.SIGTERM}) as stop:
             train(byte_data, tmp_path, **INTERRUPTED)
     finally:
         signal.signal(signal.SIGINT, before)
     assert stop.value.code == 128 + signal.SIGTERM and "interrupted at update 10 of 60; " in capfd.readouterr().err
-    monkeypatch.undo()
     assert "resuming at update 10" in train(byte_data, tmp_path, **INTERRUPTED)
     assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
 

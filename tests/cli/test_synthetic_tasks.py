@@ -35,37 +35,6 @@ def test_recipe(tmp_path, recipe):  # noqa: F811
     assert "== prepare: done already" in again and f"{model}: already trained for 2 updates" in again
 
 
-def test_other_options_are_refused(tmp_path, recipe):  # noqa: F811
-    """Whatever decides what is trained, in words that name it."""
-    arguments = ["--out", tmp_path / "out", "--updates", 6, "--models", "layer0", "--fixed-span", "--span", 20, *SMALL]
-    recipe("random_walk", *arguments)
-    log = (tmp_path / "out/layer0.log").read_text()
-    assert "--memory-composition layer:0" in log and "--adaptive-span" not in log.splitlines()[0]
-    for change, named in (
-        (["--span", 30], "--attention-span 30 instead of 20"),
-        (["--layers", 1], "--decoder-layers 1 instead of"),
-        (["--updates", 3], "--decay-steps 1 instead of 2"),
-        (["--", "--lr", "0.1"], "--lr 0.1 instead of"),
-    ):
-        done = recipe("random_walk", *arguments, *change, fails=True)
-        assert f"layer0: was trained with other options: {named}" in done.errors.splitlines()[-1]
-    done = recipe("random_walk", *arguments, "--size", 5, fails=True)
-    assert "holds models that were trained on other data (random_walk --seed 1 --size 4" in done.errors.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_seeds(tmp_path, recipe):  # noqa: F811
-    """Several seeds are a sweep; the task's own options belong to the setting of its data."""
-    arguments = ["--seeds", "1 2", "--out", tmp_path / "out", "--updates", 2, "--models", "layer0"]
-    arguments += [*SMALL, "--train", 300, "--span", 5]
-    recipe("algorithmic", *arguments, "--conditions", "both", "--nested-assignments")
-    (setting,) = grouped(read_runs(str(tmp_path / "out")))
-    assert [run["seed"] for run in setting.runs] == [1, 2] and setting.identity["attention_span"] == 5
-    assert " == " in (tmp_path / "out/span5-seed2/data/train.input").read_text()
-    done = recipe("algorithmic", *arguments, "--conditions", "equality", fails=True)
-    assert re.search(r"other data \(algorithmic --seed 2 .*--conditions both --nested-assignments\)", done.errors)
-
-
 @pytest.mark.slow
 def test_curriculum(tmp_path, recipe):  # noqa: F811
     """Each stage starts from the one before it, with the same dictionaries; the result counts the time of all."""
@@ -114,10 +83,8 @@ def test_sweep(tmp_path, recipe):  # noqa: F811
     arguments += ["--models", "relative_transformer_lm streaming_lstm_lm", "--out", tmp_path / "out"]
     done = recipe("blocked_random_walk", *arguments)
     assert "[span12-layers2-seed2] == relative_transformer_lm: " in done.out
-    found = [
-        (*(group.identity.get(name) for name in ("model", "layers", "attention_span")), len(group.runs))
-        for group in grouped(read_runs(str(tmp_path / "out")))
-    ]
+    groups, names = grouped(read_runs(str(tmp_path / "out"))), ("model", "layers", "attention_span")
+    found = [(*(group.identity.get(name) for name in names), len(group.runs)) for group in groups]
     transformers = [("relative_transformer_lm", layers, span, 2) for layers in (1, 2) for span in (4, 12)]
     lstms = [("streaming_lstm_lm", layers, None, 2) for layers in (1, 2)]
     assert len(found) == 6 and set(found) == {*transformers, *lstms}

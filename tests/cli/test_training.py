@@ -1,26 +1,44 @@
 """fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
 
+import gzip
+import re
 from unittest import mock
 
 import fairseq_cli.eval_lm
 import pytest
 import torch
 
+from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
 from tests.cli.checkpoints import eval_lm, load, loss_by_hand
+from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
     json_logs,
-    parameters,
+    options,
+    run,
     train,
     train_in_two_processes,
     training_arguments,
 )
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_enwik8(shared_data, tmp_path, arch):
+    """A minute part of it: a model learns, and its loss is that by hand."""
+    with gzip.open(shared_data / "enwik8-prefix/enwik8.first3600000.gz") as file:
+        text = file.read(60_000)
+    preprocess_bytes.binarise({"train": [text[:-5000]], "valid": [text[-5000:]]}, str(tmp_path), append_eos=False)
+    sizes = dict(batch_size=16, tokens_per_sample=16, attention_span=32, decoder_embed_dim=32, decoder_ffn_embed_dim=64)
+    logged = json_logs(train(tmp_path, tmp_path / "ck", arch=arch, max_update=100, **sizes), "valid")[-1]
+    bits, n = loss_by_hand(tmp_path / "ck/checkpoint_last.pt", tmp_path, "valid", 3)
+    assert n == 5000 and float(logged["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
+    assert float(logged["valid_bpb"]) < 5.2
 
 
 @pytest.mark.parametrize("arch", MODELS)
@@ -96,6 +114,21 @@ def test_a_block_run_twice_changes_nothing(byte_data, tmp_path, monkeypatch):
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 
+def test_number_of_streams_in_evaluation(byte_data, tmp_path):
+    """``--batch-size`` of fairseq-validate and fairseq-eval-lm is ``--valid-streams``, and so is ``--batch-size-valid``
+    in training. fairseq-validate needs none of them: the checkpoint has its own."""
+    trained = train(byte_data, tmp_path, max_update=4, batch_size_valid=3, valid_streams=None)
+    values = dict(task="streaming_lm", path=tmp_path / "checkpoint_last.pt", cpu=True, tokens_per_sample=7)
+    two, same, three = dict(batch_size=2), dict(valid_streams=2), dict(valid_streams=3)
+    validated = [run("validate", byte_data, *options({**values, **change})) for change in (two, same, three, {})]
+    bits = [re.findall(r"total_bits\W+([\d.]+)", log)[-1] for log in validated]
+    assert bits[0] == bits[1] != bits[2] == bits[3]
+    assert float(bits[3]) == pytest.approx(float(json_logs(trained, "valid")[-1]["valid_total_bits"]), abs=0.01)
+    evaluated = [eval_lm(byte_data, values["path"], **change) for change in (two, same, three)]
+    losses = [re.search(r"Loss \(base 2\): ([\d.]+)", log)[1] for log in evaluated]
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
     """In blocks of one step nothing but the carried memory tells of the past."""
     log = train(byte_data, tmp_path, max_epoch=2, tokens_per_sample=1, batch_size=60, disable_validation=True)
@@ -104,9 +137,6 @@ def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
 
 
 def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
-    from fb_fairseq.commands import preprocess_bytes
-    from tests.cli.conftest import made_up_text
-
     other = tmp_path / "other"
     preprocess_bytes.binarise({"train": [made_up_text(500, 9)]}, str(other), append_eos=False)
     log = train(f"{byte_data}:{other}", tmp_path / "ck", max_epoch=3, no_epoch_checkpoints=True)
@@ -121,29 +151,14 @@ def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
     assert float(json_logs(output, "valid")[-1]["valid_total_tokens"]) == 400
 
 
-def test_checkpoints_load_as_weights_only(byte_data, tmp_path):
-    train(byte_data, tmp_path, max_update=6, save_interval_updates=3)
-    assert parameters(tmp_path / "checkpoint_last.pt")["decoder.memory.layer_weights"].shape == (3,)
-    for path in tmp_path.glob("stream_memory.*"):
-        torch.load(path, weights_only=True)
-
-
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    log = eval_lm(
-        byte_data,
-        tmp_path / "checkpoint_last.pt",
-        gen_subset="valid1",
-        model_overrides="{'decoder_layers_to_keep': '0,2'}",
+    evaluate = lambda kept: eval_lm(
+        byte_data, tmp_path / "checkpoint_last.pt", model_overrides=f"{{'decoder_layers_to_keep': '{kept}'}}"
     )
-    assert "Loss (base 2)" in log
+    assert "Loss (base 2)" in evaluate("0,2")
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        eval_lm(
-            byte_data,
-            tmp_path / "checkpoint_last.pt",
-            gen_subset="valid1",
-            model_overrides="{'decoder_layers_to_keep': '0,3'}",
-        )
+        evaluate("0,3")
 
 
 def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
@@ -191,29 +206,29 @@ def test_named_architecture(byte_data, tmp_path):
     assert "Loss (base 2)" in log
 
 
-def test_a_log_file_holds_every_line_once(byte_data, tmp_path):
-    """(fairseq alone opens it once more in every epoch.)"""
-    log = tmp_path / "log"
-    train(byte_data, tmp_path, max_epoch=3, batch_size=60, log_file=log, disable_validation=True, no_save=True)
-    lines = [line for line in log.read_text().splitlines() if '"train_loss"' in line]
-    assert len(lines) == len(set(lines)) == 3
-
-
 def test_step_loops_train_alike(byte_data, tmp_path):
     """Each says once what runs, and what runs instead where there is no GPU."""
     losses, logs = {}, {}
-    for name, changes in {
-        "reference": {"step_loop": "reference"},
-        "auto": {},
-        "cpp": {"step_loop": "cpp"},
-        "triton": {"step_loop": "triton", "step_loop_recompute": True},
-        "parallel": {"step_loop": "parallel"},
-        "two passes": {"step_loop": "parallel", "parallel_passes": 2},
+    for name, (changes, *lines) in {
+        "reference": ({}, "step loop: reference (asked for by --step-loop)"),
+        "auto": ({}, "step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"),
+        "cpp": ({}, "step loop: cpp (asked for by --step-loop)"),
+        "triton": (
+            {"step_loop_recompute": True},
+            *("step loop: triton (asked for by --step-loop)", "triton: it does not run on cpu; the torch loop runs"),
+        ),
+        "parallel": ({}, "step loop: parallel (asked for by --step-loop)"),
+        "two passes": (
+            {"step_loop": "parallel", "parallel_passes": 2},
+            "--parallel-passes 2: training is approximate; validation and evaluation are exact",
+        ),
     }.items():
         for cached in (log_choice, log_once):  # once a process
             cached.cache_clear()
-        logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
+        changes = {"step_loop": name, "max_update": 4, "no_save": True, "log_interval": 1, **changes}
+        logs[name] = train(byte_data, tmp_path / name, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
+        assert [logs[name].count(line) for line in lines] == [1] * len(lines)
     assert len(losses["reference"]) == 4
     assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["triton"]
     assert losses["cpp"] == pytest.approx(losses["reference"], abs=2e-3) == losses["parallel"]
@@ -221,15 +236,3 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     for name in ("parallel", "two passes"):
         entries = json_logs(logs[name], "train_inner")
         assert all(float(entry["parallel_passes"]) >= 2 and float(entry["parallel_change"]) < 0.5 for entry in entries)
-    for name, lines in {
-        "parallel": ["step loop: parallel (asked for by --step-loop)"],
-        "two passes": ["--parallel-passes 2: training is approximate; validation and evaluation are exact"],
-        "reference": ["step loop: reference (asked for by --step-loop)"],
-        "auto": ["step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"],
-        "cpp": ["step loop: cpp (asked for by --step-loop)"],
-        "triton": [
-            "step loop: triton (asked for by --step-loop)",
-            "--step-loop triton: it does not run on cpu; the torch loop runs",
-        ],
-    }.items():
-        assert [logs[name].count(line) for line in lines] == [1] * len(lines)

@@ -25,9 +25,9 @@ from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
 from tests.cli.conftest import ARCHITECTURES  # noqa: E402
-from tests.cli.fairseq_commands import json_logs, parameters, train  # noqa: E402
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
-from tests.cli.words import ADAPTIVE  # noqa: E402
+from tests.cli.words import ADAPTIVE, UNTIED  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
 
@@ -51,10 +51,6 @@ def exported(language_models, tmp_path_factory):
 
 def load_exported(folder):
     return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-
-
-def text_of(byte_data, size=600):
-    return (byte_data / "text").read_bytes()[:size].decode("utf-8", "ignore")
 
 
 def test_code_lies_beside_the_model(exported):
@@ -127,8 +123,7 @@ def test_there_and_back(exported, byte_data, tmp_path, arch):
     """The imported checkpoint has the same parameters to the bit; fairseq's commands take it."""
     checkpoint, folder = exported[arch]
     import_transformers([str(folder), "--out", str(tmp_path / "back.pt")])
-    before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
-    assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
+    assert_same_parameters(checkpoint, tmp_path / "back.pt")
     assert (tmp_path / "dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[::2]
     log = eval_lm(byte_data, tmp_path / "back.pt", gen_subset="valid", valid_streams=2, tokens_per_sample=64)
     assert "Loss (base 2)" in log
@@ -174,8 +169,7 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
     save_tokenizer(tokenizer, str(tmp_path / "split"))
     assert len(list((tmp_path / "split").glob("model-*.safetensors"))) > 1
     import_transformers([str(tmp_path / "split"), "--out", str(tmp_path / "back.pt")])
-    before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
-    assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
+    assert_same_parameters(checkpoint, tmp_path / "back.pt")
     lost = next((tmp_path / "split").glob("model-00002-*.safetensors"))
     lost.unlink()
     line = one_line(capsys, import_transformers, tmp_path / "split", "--out", tmp_path / "again.pt")
@@ -185,25 +179,23 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
 @pytest.mark.parametrize("tied", [False, True])
 def test_words(word_data, tmp_path, tied):
     """With adaptive input and softmax, and a dictionary of words."""
-    options = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
-    checkpoint = trained(word_data, tmp_path, adaptive_softmax_bias=not tied, **options)
+    checkpoint = trained(
+        word_data, tmp_path, adaptive_softmax_bias=not tied, **{**ADAPTIVE, **({} if tied else UNTIED)}
+    )
     export([str(checkpoint), "--to", str(tmp_path / "model")])
     model, tokenizer = load_exported(tmp_path / "model")
     fairseq_model, task = load(checkpoint, word_data)
     text = "w1  w2 w70 nonsense w3"
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
-    assert ids[0].tolist() == [
-        2,
-        *task.source_dictionary.encode_line(text, append_eos=False, add_if_not_exist=False).tolist(),
-    ]
+    encoded = task.source_dictionary.encode_line(text, append_eos=False, add_if_not_exist=False)
+    assert ids[0].tolist() == [2, *encoded.tolist()]
     with torch.no_grad():
         expected = fairseq_model.get_normalized_probs(fairseq_model(ids), log_probs=True)
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-6, rtol=1e-6)
     assert tokenizer.decode(ids[0], skip_special_tokens=True) == "w1 w2 w70 <unk> w3"
     (tmp_path / "back").mkdir()
     import_transformers([str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")])
-    before, after = parameters(checkpoint), parameters(tmp_path / "back/model.pt")
-    assert all(before[name].equal(after[name]) for name in before)
+    assert_same_parameters(checkpoint, tmp_path / "back/model.pt")
 
 
 def test_files_and_pipeline(exported):
@@ -233,25 +225,17 @@ def test_bad_input(exported, byte_data, tmp_path, capsys):
     checkpoint, folder = exported["feedback_transformer_lm"]
     to = ["--to", tmp_path / "model"]
     saved = torch.load(checkpoint, weights_only=False)
-
-    def changed(name, **model):
-        content = {**saved, "cfg": {**saved["cfg"], "model": {**model_options(saved), **model}}}
-        torch.save(content, tmp_path / name)
-        return tmp_path / name
-
-    line = one_line(capsys, export, changed("other.pt", _name="transformer_lm", arch="transformer_lm"), *to)
-    assert "transformer_lm cannot be exported; give a checkpoint of feedback_transformer_lm" in line
-    line = one_line(capsys, export, changed("span.pt", attention_span=3), *to)
-    assert "decoder.positions.key: not as its own options say" in line
-    line = one_line(capsys, export, changed("sum.pt", memory_composition="sum"), *to)
-    assert "--memory-composition sum: unknown" in line
-    assert "--dict /nowhere: no such file" in one_line(capsys, export, checkpoint, *to, "--dict", "/nowhere")
-    assert "No such file" in one_line(capsys, export, tmp_path / "none.pt", *to)
+    stock = dict(_name="transformer_lm", arch="transformer_lm")
+    for options, message in (
+        (stock, "transformer_lm cannot be exported; give a checkpoint of feedback_transformer_lm"),
+        (dict(attention_span=3), "decoder.positions.key: not as its own options say"),
+        (dict(memory_composition="sum"), "--memory-composition sum: unknown"),
+    ):
+        content = {**saved, "cfg": {**saved["cfg"], "model": {**model_options(saved), **options}}}
+        torch.save(content, tmp_path / "changed.pt")
+        assert message in one_line(capsys, export, tmp_path / "changed.pt", *to)
     assert not (tmp_path / "model").exists()
     out = ["--out", tmp_path / "back.pt"]
-    assert "has no config.json; give the folder of a model that" in one_line(
-        capsys, import_transformers, tmp_path, *out
-    )
     (tmp_path / "weightless").mkdir()
     (tmp_path / "weightless/config.json").write_text((folder / "config.json").read_text())
     assert "has no model.safetensors" in one_line(capsys, import_transformers, tmp_path / "weightless", *out)

@@ -17,10 +17,9 @@ from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.export.models import Checkpoint  # noqa: E402
 from fb_fairseq.commands.export.models import build_translation as build_exported  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
-from fb_fairseq.models.checkpoints import NO_PARAMETERS  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
 from fb_fairseq.modules.adaptive_words import adaptive_losses  # noqa: E402
-from tests.cli.fairseq_commands import parameters  # noqa: E402
+from tests.cli.fairseq_commands import assert_same_parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402
 from tests.models.decoders import SIZES, batch, build, dictionary  # noqa: E402
@@ -99,11 +98,6 @@ def test_gradients(both):
     torch.testing.assert_close({name: found[name] for name in expected}, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.fixture
-def data(parallel_data):
-    return parallel_data
-
-
 @pytest.fixture(scope="module")
 def trained(translation_models, tmp_path_factory):
     """A checkpoint, and the folder that it is exported to."""
@@ -116,10 +110,10 @@ def trained(translation_models, tmp_path_factory):
 
 
 @pytest.mark.parametrize("beam", [1, 5])
-def test_translations(data, trained, beam):
+def test_translations(parallel_data, trained, beam):
     """Greedy and beam search give fairseq-generate's translations, on padded batches."""
     checkpoint, folder = trained
-    log = generate(data, checkpoint, beam=beam)
+    log = generate(parallel_data, checkpoint, beam=beam)
     assert bleu(log) > 5
     expected = hypotheses(log)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
@@ -142,25 +136,15 @@ def test_files(trained):
     assert re.search(r"\| validation BLEU \| [\d.]+ \|", card)
 
 
-def assert_same(before, after):
-    """The same parameters, to the bit."""
-    before, after = (
-        {name: x for name, x in parameters(path).items() if not NO_PARAMETERS.match(name)} for path in (before, after)
-    )
-    assert set(before) == set(after)
-    assert not [name for name in before if not before[name].equal(after[name])]
-
-
-def test_there_and_back(data, trained, tmp_path):
+def test_there_and_back(parallel_data, trained, tmp_path):
     """The imported checkpoint has the same parameters to the bit; fairseq-generate takes it."""
     checkpoint, folder = trained
     import_transformers([str(folder), "--out", str(tmp_path / "back.pt")])
-    assert_same(checkpoint, tmp_path / "back.pt")
+    assert_same_parameters(checkpoint, tmp_path / "back.pt")
     for language in ("de", "en"):
-        assert (tmp_path / f"dict.{language}.txt").read_text().split()[::2] == (
-            data / f"dict.{language}.txt"
-        ).read_text().split()[::2]
-    assert hypotheses(generate(data, tmp_path / "back.pt")) == hypotheses(generate(data, checkpoint))
+        own, back = (folder / f"dict.{language}.txt" for folder in (parallel_data, tmp_path))
+        assert back.read_text().split()[::2] == own.read_text().split()[::2]
+    assert hypotheses(generate(parallel_data, tmp_path / "back.pt")) == hypotheses(generate(parallel_data, checkpoint))
     # And again, from the dictionaries beside it.
     export([str(tmp_path / "back.pt"), "--to", str(tmp_path / "again")])
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").state_dict()
@@ -168,52 +152,49 @@ def test_there_and_back(data, trained, tmp_path):
     assert all(again[name].equal(first[name]) for name in first)
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / "again" / name).read_text()) == json.loads((folder / name).read_text())
-    # Into the same folder, once more.
-    export([str(tmp_path / "back.pt"), "--to", str(tmp_path / "again")])
-    assert (tmp_path / "again/target/tokenizer.json").exists()
 
 
-def test_shared_dictionary(tmp_path, data):
+def test_shared_dictionary(tmp_path, parallel_data):
     """One tokenizer serves both languages."""
     joined = preprocess(tmp_path / "joined", joined_dictionary=True)
     train(joined, tmp_path, max_update=2, share_all_embeddings=True, disable_validation=True, decoder_embed_dim=32)
     with own_folder("--to", str(tmp_path / "model")) as earlier:  # as an earlier export has left it
-        shutil.copytree(data, f"{earlier}/target")
+        shutil.copytree(parallel_data, f"{earlier}/target")
     export([str(tmp_path / "checkpoint_last.pt"), "--to", str(tmp_path / "model"), "--dict", str(joined)])
     assert not (tmp_path / "model/target").exists()
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
     assert model.encoder.embed_tokens.weight is model.decoder.output_projection.weight
     (tmp_path / "back").mkdir()
     import_transformers([str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")])
-    assert_same(tmp_path / "checkpoint_last.pt", tmp_path / "back/model.pt")
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", tmp_path / "back/model.pt")
 
 
 def test_bad_input(trained, tmp_path, capsys):
     checkpoint, folder = trained
-    to = ["--to", tmp_path / "model"]
-    line = one_line(capsys, export, checkpoint, *to, "--dict", tmp_path)
-    assert "dict.de.txt: no such file; give the folder with dict.de.txt" in line
     saved = torch.load(checkpoint, weights_only=False)
-    for options, message in (
-        (dict(no_cross_attention=True), "trained with --no-cross-attention, which cannot be exported"),
-        (dict(decoder_output_dim=8), "trained with --decoder-output-dim 8, which cannot be exported"),
-        (dict(decoder_layers=3), "not as its own options say"),
-    ):
-        model = saved["cfg"]["model"]
-        model = model if isinstance(model, dict) else vars(model)
-        torch.save({**saved, "cfg": {**saved["cfg"], "model": {**model, **options}}}, tmp_path / "changed.pt")
-        assert message in one_line(capsys, export, tmp_path / "changed.pt", *to)
-    other = tmp_path / "other"
+    model = saved["cfg"]["model"]
+    model = model if isinstance(model, dict) else vars(model)
+    changed, other = tmp_path / "changed.pt", tmp_path / "other"
     other.mkdir()
     for language, words in (("de", 5), ("en", 7)):
         dictionary(words).save(str(other / f"dict.{language}.txt"))
-    line = one_line(capsys, export, checkpoint, *to, "--dict", other)
-    assert re.search(r"dict.de.txt: has 9 symbols, the model \d+; give that of the training data with --dict", line)
-    torch.save({**saved, "cfg": {**saved["cfg"], "task": argparse.Namespace(data="/nowhere")}}, tmp_path / "bare.pt")
-    line = one_line(capsys, export, tmp_path / "bare.pt", *to)
-    assert "does not say its languages, nor does its data folder /nowhere; give --source-lang" in line
-    line = one_line(capsys, export, checkpoint, *to, "--log", folder / "README.md")
-    assert "has no validation after update " in line
+    for options, arguments, message in (
+        ({}, ["--dict", tmp_path], "dict.de.txt: no such file; give the folder with dict.de.txt"),
+        (
+            {},
+            ["--dict", other],
+            r"dict.de.txt: has 9 symbols, the model \d+; give that of the training data with --dict",
+        ),
+        ({}, ["--log", folder / "README.md"], "has no validation after update "),
+        (dict(no_cross_attention=True), [], "trained with --no-cross-attention, which cannot be exported"),
+        (dict(decoder_output_dim=8), [], "trained with --decoder-output-dim 8, which cannot be exported"),
+        (dict(decoder_layers=3), [], "not as its own options say"),
+        (None, [], "does not say its languages, nor does its data folder /nowhere; give --source-lang"),
+    ):
+        cfg = dict(task=argparse.Namespace(data="/nowhere")) if options is None else dict(model={**model, **options})
+        torch.save({**saved, "cfg": {**saved["cfg"], **cfg}}, changed)
+        line = one_line(capsys, export, changed, "--to", tmp_path / "model", *arguments)
+        assert re.search(message, line), line
     assert not (tmp_path / "model").exists()
 
 

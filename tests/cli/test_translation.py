@@ -8,29 +8,19 @@ from fairseq.version import __version__
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.cuda_graphs import log_once
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
-from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, train, write_pairs
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, preprocess
+from tests.cli.parallel_text import LANGUAGES, generate, hypotheses, pairs, train, write_pairs
 
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
 FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
 
 
-@pytest.fixture
-def data(parallel_data):
-    return parallel_data
-
-
-@pytest.fixture
-def trained(translation_models):
-    return translation_models
-
-
-def test_training_with_bleu(trained):
-    log = (trained / "feedback/log").read_text()
+def test_training_with_bleu(translation_models):
+    log = (translation_models / "feedback/log").read_text()
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0] - 1.5, "it learns"
     best = max(float(entry["valid_bleu"]) for entry in json_logs(log, "valid"))
-    saved = torch.load(trained / "feedback/checkpoint_best.pt")["extra_state"]
+    saved = torch.load(translation_models / "feedback/checkpoint_best.pt")["extra_state"]
     assert saved["val_loss"] == pytest.approx(best) and best > 5
 
 
@@ -48,10 +38,10 @@ def test_training_with_bleu(trained):
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_generate(data, trained, changes):
+def test_generate(parallel_data, translation_models, changes):
     if FAIRSEQ_FIXED and "diverse_beam_groups" in changes:
         pytest.skip("fairseq-fixed's diverse beam search fails when sentences are finished")
-    log = generate(data, trained / "feedback/checkpoint_best.pt", **changes)
+    log = generate(parallel_data, translation_models / "feedback/checkpoint_best.pt", **changes)
     found = hypotheses(log)
     assert len(found) == 30 and "Generate test" in log
     if "no_repeat_ngram_size" in changes:
@@ -66,72 +56,55 @@ def test_generate(data, trained, changes):
         assert len(re.findall(r"^A-\d+\t\d+-\d+", log, re.M)) == 30, log
 
 
-def test_batches_and_ensembles_change_nothing(data, trained):
+def test_batches_and_ensembles_change_nothing(parallel_data, translation_models):
     """A sentence alone and in a padded batch; vectors as memory; an ensemble of the same model. With a vanilla one it
     runs."""
-    checkpoint = trained / "feedback/checkpoint_best.pt"
-    together = hypotheses(generate(data, checkpoint, batch_size=30))
-    assert hypotheses(generate(data, checkpoint, batch_size=1)) == together
-    assert hypotheses(generate(data, f"{checkpoint}:{checkpoint}")) == together
-    vectors = generate(data, checkpoint, batch_size=30, model_overrides="{'memory_storage': 'vectors'}")
+    checkpoint = translation_models / "feedback/checkpoint_best.pt"
+    together = hypotheses(generate(parallel_data, checkpoint, batch_size=30))
+    assert hypotheses(generate(parallel_data, checkpoint, batch_size=1)) == together
+    assert hypotheses(generate(parallel_data, f"{checkpoint}:{checkpoint}")) == together
+    vectors = generate(parallel_data, checkpoint, batch_size=30, model_overrides="{'memory_storage': 'vectors'}")
     assert hypotheses(vectors) == together
-    mixed = generate(data, f"{checkpoint}:{trained / 'vanilla/checkpoint_last.pt'}")
+    mixed = generate(parallel_data, f"{checkpoint}:{translation_models / 'vanilla/checkpoint_last.pt'}")
     assert len(hypotheses(mixed)) == 30
 
 
-def test_score(data, trained, tmp_path):
-    log = generate(data, trained / "feedback/checkpoint_best.pt")
-    for kind in "HT":
-        lines = re.findall(rf"^{kind}-(\d+)\t(?:[-\d.]+\t)?(.*)$", log, re.M)
-        (tmp_path / kind).write_text("\n".join(text for _, text in sorted(lines, key=lambda pair: int(pair[0]))) + "\n")
-    from unittest import mock
+@pytest.fixture
+def interactive(parallel_data, translation_models, tmp_path):
+    """Translates lines with fairseq-interactive, and returns the best translations."""
 
-    from fairseq_cli import score
+    def translate(lines, **changes):
+        (tmp_path / "in").write_text("\n".join(lines) + "\n")
+        changes = dict(input=tmp_path / "in", buffer_size=10, **changes)
+        checkpoint = translation_models / "feedback/checkpoint_best.pt"
+        return hypotheses(generate(parallel_data, checkpoint, command="interactive", **changes))
 
-    out = []
-    with mock.patch("sys.argv", ["fairseq-score", "--sys", str(tmp_path / "H"), "--ref", str(tmp_path / "T")]):
-        with mock.patch("builtins.print", lambda *a, **k: out.append(" ".join(map(str, a)))):
-            score.cli_main()
-    assert bleu(out[-1]) == pytest.approx(bleu(log.rpartition("Generate test")[2]), abs=0.02)
+    return translate
 
 
-def interactive(data, trained, lines, tmp_path, **changes):
-    (tmp_path / "in").write_text("\n".join(lines) + "\n")
-    changes = dict(input=tmp_path / "in", buffer_size=10, **changes)
-    return generate(data, trained / "feedback/checkpoint_best.pt", command="interactive", **changes)
-
-
-def test_interactive_and_hub(data, trained, tmp_path):
+def test_interactive_and_hub(parallel_data, translation_models, interactive):
     from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
     sources = [source for source, _ in pairs(4, 2)]
-    found = hypotheses(interactive(data, trained, sources, tmp_path))
-    hub = FeedbackDecoderModel.from_pretrained(str(trained / "feedback"), "checkpoint_best.pt", str(data), cpu=True)
+    found = interactive(sources)
+    hub = FeedbackDecoderModel.from_pretrained(
+        str(translation_models / "feedback"), "checkpoint_best.pt", str(parallel_data), cpu=True
+    )
     assert hub.translate(sources, beam=5) == [found[n] for n in range(4)]
     assert hub.translate(sources[1], beam=5) == found[1]
 
 
-def test_replace_unk(data, trained, tmp_path):
+def test_replace_unk(interactive):
     """Unknown target words, brought about by forbidding all others, become the source words attended to most."""
     lines = ["ba ce", "di"]
     unknown = dict(replace_unk=True, unkpen=-100, max_len_a=0, max_len_b=4)
-    found = hypotheses(interactive(data, trained, lines, tmp_path, **unknown))
+    found = interactive(lines, **unknown)
     assert set(found[1].split()) == {"di"} and set(found[0].split()) <= set(lines[0].split())
 
 
-def test_constraints(data, trained, tmp_path):
-    found = hypotheses(interactive(data, trained, ["ba ce\tGA", "di\tBA BE"], tmp_path, constraints=True))
+def test_constraints(interactive):
+    found = interactive(["ba ce\tGA", "di\tBA BE"], constraints=True)
     assert "GA" in found[0].split() and {"BA", "BE"} <= set(found[1].split())
-
-
-def test_empty_and_long_lines(data, trained, tmp_path):
-    """fairseq's documented behaviour: an empty source is translated; one beyond the maximum is an error, or skipped."""
-    assert set(hypotheses(interactive(data, trained, ["", "ba"], tmp_path))) == {0, 1}
-    long = " ".join(["ba"] * 1100)
-    with pytest.raises(Exception, match="exceeds maximum|greater than the model|max_positions|size"):
-        interactive(data, trained, [long, "ba"], tmp_path)
-    found = hypotheses(interactive(data, trained, [long, "ba"], tmp_path, skip_invalid_size_inputs_valid_test=True))
-    assert 1 in found
 
 
 @pytest.mark.parametrize(
@@ -145,11 +118,11 @@ def test_empty_and_long_lines(data, trained, tmp_path):
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_training_options(data, tmp_path, changes):
-    log = train(data, tmp_path, max_update=25, disable_validation=True, dropout=0.1, **changes)
+def test_training_options(parallel_data, tmp_path, changes):
+    log = train(parallel_data, tmp_path, max_update=25, disable_validation=True, dropout=0.1, **changes)
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0]
-    assert len(hypotheses(generate(data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
+    assert len(hypotheses(generate(parallel_data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
 
 
 def test_alignments(tmp_path):
@@ -161,10 +134,9 @@ def test_alignments(tmp_path):
         lengths = [len(source.split()) for source, _ in lines]
         reversed_words = [" ".join(f"{n - 1 - i}-{i}" for i in range(n)) for n in lengths]
         (tmp_path / f"{split}.align").write_text("\n".join(reversed_words) + "\n")
-    values = dict(source_lang="de", target_lang="en", align_suffix="align", workers=1, destdir=tmp_path / "data")
-    run("preprocess", *options(dict(values, trainpref=tmp_path / "train", validpref=tmp_path / "valid")))
+    data = preprocess(tmp_path, ("train", "valid"), align_suffix="align", **LANGUAGES)
     loss = dict(criterion="label_smoothed_cross_entropy_with_alignment", alignment_lambda=1.0)
-    log = train(tmp_path / "data", tmp_path / "run", load_alignments=True, max_update=3, log_interval=1, **loss)
+    log = train(data, tmp_path / "run", load_alignments=True, max_update=3, log_interval=1, **loss)
     losses = [float(entry["alignment_loss"]) for entry in json_logs(log, "train_inner")]
     assert len(losses) == 3 and min(losses) > 0
     assert float(json_logs(log, "valid")[-1]["valid_alignment_loss"]) > 0
@@ -174,45 +146,45 @@ def test_alignments(tmp_path):
 @pytest.mark.parametrize(
     "kept", [dict(encoder_layers_to_keep="0", decoder_layers_to_keep="1"), dict(decoder_layers_to_keep="0")]
 )
-def test_pruned(data, trained, tmp_path, kept):
+def test_pruned(parallel_data, translation_models, tmp_path, kept):
     """Layers to keep, on one side or both, in evaluation or in fine-tuning, whose checkpoint says what it holds."""
-    checkpoint = trained / "feedback/checkpoint_best.pt"
-    log = generate(data, checkpoint, model_overrides=str(kept), beam=2, max_len_b=10)
+    checkpoint = translation_models / "feedback/checkpoint_best.pt"
+    log = generate(parallel_data, checkpoint, model_overrides=str(kept), beam=2, max_len_b=10)
     assert len(hypotheses(log)) == 30
     reset = dict(reset_optimizer=True, reset_dataloader=True, reset_lr_scheduler=True, reset_meters=True)
     run = dict(kept, disable_validation=True)
-    train(data, tmp_path, **run, **reset, restore_file=checkpoint, max_update=2)
-    assert len(hypotheses(generate(data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
-    assert "resuming at update 2" in train(data, tmp_path, **run, max_update=4)
+    train(parallel_data, tmp_path, **run, **reset, restore_file=checkpoint, max_update=2)
+    assert len(hypotheses(generate(parallel_data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
+    assert "resuming at update 2" in train(parallel_data, tmp_path, **run, max_update=4)
 
 
-def test_another_models_checkpoint(data, trained, tmp_path):
-    (tmp_path / "checkpoint_last.pt").write_bytes((trained / "vanilla/checkpoint_last.pt").read_bytes())
+def test_another_models_checkpoint(parallel_data, translation_models, tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes((translation_models / "vanilla/checkpoint_last.pt").read_bytes())
     with pytest.raises(UserError, match="holds a transformer, not a feedback_decoder; .*--init-from-transformer"):
-        train(data, tmp_path, max_update=120)
+        train(parallel_data, tmp_path, max_update=120)
 
 
-def test_life_cycle_of_initialisation(data, trained, tmp_path):
+def test_life_cycle_of_initialisation(parallel_data, translation_models, tmp_path):
     """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is
     saved."""
     start = tmp_path / "vanilla.pt"
-    start.write_bytes((trained / "vanilla/checkpoint_last.pt").read_bytes())
+    start.write_bytes((translation_models / "vanilla/checkpoint_last.pt").read_bytes())
     run = dict(init_from_transformer=start, disable_validation=True)
-    log = train(data, tmp_path / "a", **run, max_update=10)
+    log = train(parallel_data, tmp_path / "a", **run, max_update=10)
     assert f"parameters from {start}: " in log and "4 derived (decoder.memory.k_proj, decoder.memory.v_proj)" in log
-    scratch = train(data, tmp_path / "b", disable_validation=True, max_update=10)
+    scratch = train(parallel_data, tmp_path / "b", disable_validation=True, max_update=10)
     first = [float(json_logs(entry, "train_inner")[0]["loss"]) for entry in (log, scratch)]
     assert first[0] < first[1] - 0.5, "it starts where the vanilla model was"
     saved = torch.load(tmp_path / "a/checkpoint_last.pt")["cfg"]["model"]
     assert (saved.init_from_transformer, saved.init_layers) == ("", "")
-    train(data, tmp_path / "whole", **run, max_update=16)
+    train(parallel_data, tmp_path / "whole", **run, max_update=16)
     start.write_text("no longer a checkpoint")
-    assert "takes precedence over --init-from-transformer" in train(data, tmp_path / "a", **run, max_update=12)
+    assert "takes precedence over --init-from-transformer" in train(parallel_data, tmp_path / "a", **run, max_update=12)
     start.unlink()
-    train(data, tmp_path / "a", **run, max_update=16)
+    train(parallel_data, tmp_path / "a", **run, max_update=16)
     if not FAIRSEQ_FIXED:
         assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
-    assert len(hypotheses(generate(data, tmp_path / "a/checkpoint_last.pt", beam=1))) == 30
+    assert len(hypotheses(generate(parallel_data, tmp_path / "a/checkpoint_last.pt", beam=1))) == 30
     with pytest.raises(UserError, match="--init-from-transformer .*vanilla.pt: (?i:no such file)"):
-        train(data, tmp_path / "new", **run, max_update=2)
+        train(parallel_data, tmp_path / "new", **run, max_update=2)
     assert not (tmp_path / "new/checkpoint_last.pt").exists()

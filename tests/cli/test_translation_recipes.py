@@ -87,19 +87,10 @@ def test_decoding_speed_of_one_layer(monkeypatch, capsys, tmp_path):
     assert "not comparable" in text and "torch" not in text and "Measured on" in text
 
 
-def test_decoding_speed_checks_its_folder_first(monkeypatch, capsys, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit) as stop:
-        decoding_speed(monkeypatch, "--out", tmp_path / "file")
-    assert stop.value.code == 2 and "--out" in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_training_speed(monkeypatch, capsys):
     """Every model at every number of layers."""
-    sizes = (
-        "--layers 1 2 --encoder-layers 1 --sentences 2 --words 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 "
-        "--vocabulary 30 --cpu"
-    )
+    sizes = "--layers 1 2 --encoder-layers 1 --sentences 2 --words 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2"
+    sizes += " --vocabulary 30 --cpu"
     monkeypatch.setattr(sys, "argv", ["training_speed.py", *sizes.split()])
     runpy.run_path(str(REPOSITORY / "examples/translation/training_speed.py"), run_name="__main__")
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.cli.fairseq_commands import PLUGIN, run, train
+from tests.cli.fairseq_commands import PLUGIN, preprocess, train
 
 TASK = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu", "--gen-subset", "valid"]
 
@@ -18,8 +18,7 @@ def pieces(tmp_path_factory):
     for split, lines in (("train", 80), ("valid", 20)):
         text = [["@@ ".join(draw.choices("abcde", k=draw.randint(1, 4))) for _ in range(7)] for _ in range(lines)]
         (folder / split).write_text("".join(" ".join(words) + "\n" for words in text))
-    names = ["--trainpref", folder / "train", "--validpref", folder / "valid", "--destdir", folder / "bin"]
-    run("preprocess", "--only-source", *names, "--workers", 1)
+    preprocess(folder, ("train", "valid"), only_source=True)
     train(folder / "bin", folder, max_update=2, disable_validation=True)
     return folder / "bin", folder / "checkpoint_last.pt", (folder / "valid").read_text().splitlines()
 
@@ -51,15 +50,3 @@ def test_loss_and_counts(evaluate, pieces, tokens, streams):
     printed = [re.findall(r"(\S+) \[", line.partition(" ")[2]) for line in log if re.match(r"\d+ \S+ \[", line)]
     assert printed == words, "a line of the text each"
     assert evaluate(*cut, "--post-process", "@@ ")[0] == loss
-
-
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        (["--remove-bpe", "--num-shards", "2", "--shard-id", "1"], "--num-shards: a shard ends within a word"),
-        (["--post-process", "sentencepiece"], "--post-process sentencepiece: .*subword-nmt only"),
-    ],
-)
-def test_refused(commands, pieces, arguments, message):
-    result = commands.run("fairseq-eval-lm", pieces[0], *TASK, "--path", pieces[1], *arguments)
-    assert result.status == 2 and re.search(message, "".join(result.errors)) and len(result.errors) == 1

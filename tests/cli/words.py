@@ -2,16 +2,13 @@
 
 import random
 
-from tests.cli.fairseq_commands import run
+from tests.cli.fairseq_commands import preprocess
 
 ADAPTIVE = dict(
-    adaptive_input=True,
-    adaptive_input_cutoff="20,50",
-    adaptive_softmax_cutoff="20,50",
-    tie_adaptive_weights=True,
-    tie_adaptive_proj=True,
-    no_epoch_checkpoints=True,
+    **dict(adaptive_input=True, adaptive_input_cutoff="20,50", adaptive_softmax_cutoff="20,50"),
+    **dict(tie_adaptive_weights=True, tie_adaptive_proj=True, no_epoch_checkpoints=True),
 )
+UNTIED = dict(tie_adaptive_weights=False, tie_adaptive_proj=False)
 
 
 def write_word_data(folder) -> None:
@@ -23,5 +20,4 @@ def write_word_data(folder) -> None:
         with open(folder / split, "w") as file:
             for _ in range(lines):
                 file.write(" ".join(draw.choices(words, shares, k=draw.randint(3, 12))) + "\n")
-    names = ["--trainpref", folder / "train", "--validpref", folder / "valid", "--destdir", folder / "bin"]
-    run("preprocess", "--only-source", *names, "--workers", 1)
+    preprocess(folder, ("train", "valid"), only_source=True)

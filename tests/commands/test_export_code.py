@@ -37,10 +37,8 @@ def test_models_load_without_the_package(tmp_path):
     from tests.transformers import models, test_seq2seq
 
     tokens = torch.arange(4, 20).view(2, 8)
-    inputs = {
-        "lm": {"input_ids": tokens},
-        "translator": {"input_ids": tokens, "decoder_input_ids": torch.tensor([[2, 5], [2, 6]])},
-    }
+    inputs = {"lm": {"input_ids": tokens}}
+    inputs["translator"] = {"input_ids": tokens, "decoder_input_ids": torch.tensor([[2, 5], [2, 6]])}
     made = {"lm": models.build("feedback"), "translator": test_seq2seq.build("pre-norm")}
     for name, model in made.items():
         (tmp_path / name).mkdir()

@@ -10,26 +10,13 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.commands.plot import measures, models, panels
 from fb_fairseq.commands.plot.measures import PositionCounts, doubling_bins
-from fb_fairseq.commands.plot.panels import (
-    Named,
-    context_table,
-    draw_attention,
-    draw_attention_map,
-    draw_context_losses,
-    draw_persistent_use,
-    draw_position_accuracy,
-)
+from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.architectures import (
-    AllAttentionLanguageModel,
-    FeedbackTransformerLanguageModel,
-    RelativeTransformerLanguageModel,
-    StreamingLSTMLanguageModel,
-)
+from fb_fairseq.models.architectures import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
 from fb_fairseq.streams.fairseq.corpus import Corpus
-from tests.models.language_models import MODELS, build, dictionary
+from tests.models.language_models import MODELS, AllAttentionLM, FeedbackLM, RelativeLM, build, dictionary
 from tests.modules.options import randomise
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -57,15 +44,12 @@ def load(model, **changes):
     built = build(model, **changes).double().eval()
     randomise(built)
     words = dictionary()
-    task = argparse.Namespace(
-        source_dictionary=words, target_dictionary=words, args=argparse.Namespace(labels=False), byte_data=False
-    )
+    args = argparse.Namespace(labels=False)
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words, args=args, byte_data=False)
     return models.LoadedModel("--option a.pt", built, task, torch.device("cpu"))
 
 
 def lstm():
-    from fb_fairseq.models.architectures import StreamingLSTMLMConfig
-
     words = dictionary()
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words, args=argparse.Namespace(labels=False))
     built = StreamingLSTMLanguageModel.build_model(StreamingLSTMLMConfig(decoder_layers=1, decoder_embed_dim=8), task)
@@ -92,11 +76,11 @@ def test_mean_attention(model):
         x_TBD = loaded.model.decoder.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
         weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
     # One layer: what it reads depends on the steps that it reaches only, not on where a stream begins.
-    if model is not FeedbackTransformerLanguageModel:
+    if model is not FeedbackLM:
         expected = weights_LBHTS[:, 0, :, SPAN:].mean((1, 2))
         torch.testing.assert_close(torch.tensor(found.layers).double(), expected)
     sums = torch.tensor(found.layers).sum(1)
-    if model is AllAttentionLanguageModel:
+    if model is AllAttentionLM:
         shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
         torch.testing.assert_close(torch.tensor(found.persistent), torch.tensor(shares).mean(1))
         assert (sums < 0.999).all()
@@ -133,7 +117,7 @@ def test_attention_map(model):
 
 
 def test_persistent_use():
-    loaded = load(AllAttentionLanguageModel)
+    loaded = load(AllAttentionLM)
     streams = measures.cut_text(text(40), 30, SPAN)
     found = measures.persistent_use(loaded, *streams)
     use_LUN = measures.mean_over_steps(loaded, *streams, loaded.stack.persistent_use)
@@ -173,7 +157,7 @@ def test_losses_by_context(model, changes):
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["plain", "adaptive"])
 def test_whole_text_is_evaluation(changes):
     """With every target counted, it is the loss of the criterion; blocks and parts change nothing."""
-    loaded, tokens = load(RelativeTransformerLanguageModel, **changes), text(150)[-1:150]
+    loaded, tokens = load(RelativeLM, **changes), text(150)[-1:150]
     criterion = LanguageModelLoss(loaded.task)
     inputs, targets = tokens[None, :-1], tokens[None, 1:]
     sample = {"net_input": {"src_tokens": inputs}, "target": targets, "ntokens": targets.numel()}
@@ -204,18 +188,14 @@ def test_longest_context():
 
 def test_other_models_are_refused():
     streams = torch.full((1, 4), 5), 1
-    for measure, message in (
-        (measures.mean_attention, "--option a.pt: attends to nothing"),
-        (
-            measures.persistent_shares,
-            "--option a.pt: has no persistent vectors; give a checkpoint of all_attention_lm",
-        ),
-        (measures.persistent_use, "--option a.pt: has no persistent vectors"),
-    ):
-        with pytest.raises(UserError, match=message):
+    no_vectors = "--option a.pt: has no persistent vectors; give a checkpoint of all_attention_lm"
+    with pytest.raises(UserError, match="--option a.pt: attends to nothing"):
+        measures.mean_attention(lstm(), *streams)
+    for measure in (measures.persistent_shares, measures.persistent_use):
+        with pytest.raises(UserError, match=no_vectors):
             measure(lstm(), *streams)
     with pytest.raises(UserError, match="has no persistent vectors"):
-        measures.persistent_use(load(FeedbackTransformerLanguageModel), *streams)
+        measures.persistent_use(load(FeedbackLM), *streams)
     assert len(measures.losses_by_context(lstm(), text(40), 16, 4).nats) == 3, "context helps an LSTM too"
 
 
@@ -249,19 +229,12 @@ def cells(axes):
 def test_attention_is_drawn_in_ranges():
     _, axes = pyplot.subplots()
     layers = [[1 / 20] * 20, [0.5] + [0.0] * 19]
-    draw_attention(axes, Named("a", measures.Attention(layers, [0.0, 0.5])))
-    assert [label.get_text() for label in axes.get_xticklabels()] == [
-        "persistent",
-        "1",
-        "2",
-        "3–4",
-        "5–8",
-        "9–16",
-        "17–20",
-    ]
+    panels.draw_attention(axes, Named("a", measures.Attention(layers, [0.0, 0.5])))
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["persistent", "1", "2", "3–4", "5–8", "9–16", "17–20"]
     assert cells(axes)[0] == pytest.approx([0, 5, 5, 10, 20, 40, 20]) and cells(axes)[1][:2] == [50, 50]
     _, axes = pyplot.subplots()
-    draw_attention(axes, Named("", measures.Attention([[0.25] * 4], None)))
+    panels.draw_attention(axes, Named("", measures.Attention([[0.25] * 4], None)))
     assert cells(axes) == [[25] * 4] and [text.get_text() for text in axes.texts] == ["25"] * 4
 
 
@@ -269,7 +242,7 @@ def test_map_is_drawn():
     _, axes = pyplot.subplots()
     nan = math.nan
     found = measures.AttentionMap([[1.0, nan], [0.5, 0.5]], [2, 4, 5], "layer 1")
-    draw_attention_map(axes, Named("a", found), ["</s>", "x", "y"])
+    panels.draw_attention_map(axes, Named("a", found), ["</s>", "x", "y"])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["</s>", "x"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
     assert axes.get_title() == "a, layer 1"
@@ -277,34 +250,34 @@ def test_map_is_drawn():
 
 def test_lines_are_drawn():
     _, axes = pyplot.subplots()
-    draw_persistent_use(axes, Named("a", [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]]))
+    panels.draw_persistent_use(axes, Named("a", [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]]))
     labels = axes.get_legend_handles_labels()[1]
     assert labels == ["layer 1: half in 2, 90% in 3", "layer 2: half in 1, 90% in 1", "all used equally"]
     for is_bytes, label, expected in ((False, "perplexity", [8, 4]), (True, "bits per byte", [3, 2])):
         _, axes = pyplot.subplots()
         losses = measures.ContextLosses([(1, 1), (2, 2)], [math.log(8), math.log(4)], is_bytes)
-        draw_context_losses(axes, [Named("a", losses)])
+        panels.draw_context_losses(axes, [Named("a", losses)])
         assert axes.get_ylabel() == label
         assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx(expected)
-        table = context_table([Named("a", losses), Named("b", losses._replace(nats=[0, 0]))])
+        table = panels.context_table([Named("a", losses), Named("b", losses._replace(nats=[0, 0]))])
         assert table[0] == "| context | a | b |" and table[2].startswith(f"| 1 | {expected[0]:.3f} | ")
     wider = measures.ContextLosses([(1, 1), (2, 2), (3, 4)], [0, 0, math.log(5)], False)
-    assert context_table([Named("", wider)])[-1] == "| 3 to 4 | 5.000 |"
+    assert panels.context_table([Named("", wider)])[-1] == "| 3 to 4 | 5.000 |"
     _, axes = pyplot.subplots()
-    draw_position_accuracy(axes, [Named("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
+    panels.draw_position_accuracy(axes, [Named("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
     line = axes.get_lines()[0]
     assert line.get_xdata().tolist() == [1, 3] and line.get_ydata().tolist() == [25, 100]
     assert line.get_label() == "a (62.5% of all labels)"
     many = PositionCounts([0] + [2] * 250, [0] + [1] * 250)
     _, axes = pyplot.subplots()
-    draw_position_accuracy(axes, [Named("", many)])
+    panels.draw_position_accuracy(axes, [Named("", many)])
     line = axes.get_lines()[0]
     assert len(line.get_xdata()) == 84 and set(line.get_ydata()) == {50} and line.get_xdata()[0] == 2
 
 
 def test_passes():
     """The first pass is wrong, and after as many passes as steps the memory is the step loop's."""
-    loaded = load(FeedbackTransformerLanguageModel, memory_composition="weighted", adaptive_span=False)
+    loaded = load(FeedbackLM, memory_composition="weighted", adaptive_span=False)
     tokens_BT = text(40)[0:40].view(2, 20)
     found = measures.errors_by_pass(loaded, tokens_BT)
     assert found[0] > 1e-3 and found[-1] < 1e-6 and len(found) <= 20
@@ -315,4 +288,4 @@ def test_passes():
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), found)
     assert panels.pass_values([Named("A", found)])[0].startswith(f"A: {found[0]:.2g}, ")
     with pytest.raises(UserError, match="has no feedback memory; give a checkpoint of feedback_transformer_lm"):
-        measures.errors_by_pass(load(RelativeTransformerLanguageModel), tokens_BT)
+        measures.errors_by_pass(load(RelativeLM), tokens_BT)

@@ -1,6 +1,5 @@
 """Binarised bytes are the text's bytes."""
 
-import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 
@@ -19,24 +18,16 @@ def test_documents(tmp_path):
     for name, text in (("a", first), ("b", second)):
         (tmp_path / name).write_bytes(text)
     out = tmp_path / "out"
-    preprocess_bytes.main(
-        ["--trainpref", str(tmp_path / "a"), str(tmp_path / "b"), "--validpref", str(tmp_path / "b")]
-        + ["--destdir", str(out)]
-    )
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    preprocess_bytes.main(["--trainpref", a, b, "--validpref", b, "--destdir", str(out)])
     dictionary, ids = tokens(out, "train")
     assert len(dictionary) == 260 and byte_codec.is_byte_dictionary(dictionary)
     assert ids.eq(dictionary.eos()).nonzero().flatten().tolist() == [len(first), len(first) + 1 + len(second)]
     assert byte_codec.decode(dictionary[i] for i in ids) == first + second
     assert dictionary.get_count(dictionary.index("s")) == 41
     assert byte_codec.decode(dictionary[i] for i in tokens(out, "valid")[1]) == second
-    assert sorted(path.name for path in out.iterdir()) == [
-        "checksums.json",
-        "dict.txt",
-        "train.bin",
-        "train.idx",
-        "valid.bin",
-        "valid.idx",
-    ]
+    names = {"checksums.json", "dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"}
+    assert {path.name for path in out.iterdir()} == names
 
 
 def test_one_text_is_cut_in_three(tmp_path):
@@ -49,23 +40,3 @@ def test_one_text_is_cut_in_three(tmp_path):
         assert len(ids) == size
         parts.append(byte_codec.decode(dictionary[i] for i in ids))
     assert b"".join(parts) == text
-
-
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        (["--text", "{}/missing"], "--text {}/missing"),
-        (["--trainpref", "{}/empty"], "--trainpref {}/empty: the file is empty"),
-        (["--text", "{}/tiny", "--split", "90,5,5"], "too few"),
-        (["--text", "{}/tiny", "--split", "90,10"], "--split 90,10"),
-        ([], "--trainpref"),
-    ],
-)
-def test_bad_input_is_named_and_nothing_is_written(tmp_path, capsys, arguments, message):
-    (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "tiny").write_bytes(b"abc")
-    out = tmp_path / "out"
-    with pytest.raises(SystemExit):
-        preprocess_bytes.main([a.format(tmp_path) for a in arguments] + ["--destdir", str(out)])
-    assert message.format(tmp_path) in capsys.readouterr().err.splitlines()[-1]
-    assert not out.exists()

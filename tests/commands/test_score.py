@@ -63,33 +63,6 @@ def test_compounds():
     assert split_compounds(["well-known x - y -z"]) == ["well ##AT##-##AT## known x - y -z"]
 
 
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        (["--gen", "{part}"], "1 of 3 hypotheses are missing, the first is D-1; generate all"),
-        (["--gen", "{empty}"], "no hypotheses"),
-        (["--gen", "{gen}", "--raw-ref", "{empty}"], "3 hypotheses and 1 raw references"),
-        (["--gen", "/nowhere"], "No such file"),
-        (["--gen", "{gen}", "--sentences", "4"], "3 hypotheses, not --sentences 4: generate all"),
-        (["--sys", "{bpe}", "--ref", "{bpe}"], "4 of 6 words are subwords .*--remove-bpe"),
-        (["--sys", "{none}", "--ref", "{none}"], "no hypotheses"),
-        (["--sys", "{gen}"], "give --gen FILE, or --sys FILE and --ref FILE"),
-    ],
-)
-def test_bad_input(tmp_path, capsys, arguments, message):
-    import re
-
-    (tmp_path / "empty").write_text("nothing\n")
-    files = {name: tmp_path / name for name in ("part", "empty", "gen", "bpe", "none")}
-    files["bpe"].write_text("c@@ at s@@\n")
-    files["none"].write_text("")
-    generated(files["part"], (0, 2))
-    generated(files["gen"])
-    with pytest.raises(SystemExit):
-        main([argument.format(**files) for argument in arguments])
-    assert re.search(message, capsys.readouterr().err.splitlines()[-1])
-
-
 def test_languages(tmp_path):
     """Each metric takes the language: values of sacreBLEU's own tokenisers, and ROUGE of words that are not ASCII."""
     from sacrebleu.metrics import BLEU

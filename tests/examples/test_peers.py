@@ -35,9 +35,6 @@ def test_models():
     assert all("pip install" in line for line in left_out)
 
 
-@pytest.mark.parametrize(
-    "arguments,message", [(["--span", "0"], "--span 0: give 1 or more"), (["--foo"], "unrecognized arguments: --foo")]
-)
-def test_bad_input(arguments, message):
-    done = peers(*arguments)
-    assert done.returncode == 2 and message in done.stderr.splitlines()[-1]
+def test_bad_input():
+    done = peers("--span", "0")
+    assert done.returncode == 2 and "--span 0: give 1 or more" in done.stderr.splitlines()[-1]

@@ -18,21 +18,10 @@ RECORDED = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path !
 TOPICS = "\n".join(path.read_text(encoding="utf-8") for path in (*RESULTS.glob("*.md"), STATE_TRACKING_PAGE))
 PAGES = TOPICS + RESULTS.with_suffix(".md").read_text(encoding="utf-8")
 METRICS = {  # in the table, by recipe
-    "algorithmic": "accuracy",
-    "blocked_random_walk": "accuracy",
-    "char_ptb": "test_bits_per_token",
-    "copy": "accuracy",
-    "corridor": "success",
-    "counting": "accuracy",
-    "enwik8": "test_bits_per_token",
-    "iwslt14_de_en": "sacrebleu",
-    "maze": "reward",
-    "maze_easy": "reward",
-    "persistent_memory": "test_bits_per_token",
-    "random_walk": "accuracy",
-    "reverse": "accuracy",
-    "water_maze": "reward",
-    "wikitext103": "test_perplexity",
+    **dict.fromkeys("algorithmic blocked_random_walk copy counting random_walk reverse".split(), "accuracy"),
+    **dict.fromkeys("char_ptb enwik8 persistent_memory".split(), "test_bits_per_token"),
+    **dict.fromkeys("maze maze_easy water_maze".split(), "reward"),
+    **dict(corridor="success", iwslt14_de_en="sacrebleu", wikitext103="test_perplexity"),
     "wmt14_en_de": "decoded_tokens_per_second",  # of random parameters
 }
 

@@ -13,18 +13,12 @@ from tests.conftest import REPOSITORY
 
 
 class Notebook(NamedTuple):
-    """A notebook in examples/.
-
-    Attributes:
-        figures: how many it draws.
-        shorter: parts of the code, and what the test runs instead.
-        needs: packages that are not needed to run the other tests.
-    """
+    """A notebook in examples/."""
 
     name: str
-    figures: int
-    shorter: dict[str, str]
-    needs: tuple[str, ...] = ()
+    figures: int  # that it draws
+    shorter: dict[str, str]  # parts of the code, and what the test runs instead
+    needs: tuple[str, ...] = ()  # packages that the other tests do not need
 
     @property
     def path(self):
@@ -104,15 +98,11 @@ def listing(folder):
     return {path.name for path in (REPOSITORY / folder).iterdir() if not path.name.startswith((".", "__"))}
 
 
-@pytest.mark.parametrize(
-    "notebook, folder",
-    [
-        pytest.param(TUTORIAL, ".", marks=pytest.mark.slow),
-        pytest.param(TUTORIAL, "examples", marks=pytest.mark.slow),
-        pytest.param(TRANSFORMERS, "examples", marks=pytest.mark.slow),
-    ],
-    ids=lambda value: getattr(value, "name", value),
-)
+CASES = [(TUTORIAL, "."), (TUTORIAL, "examples"), (TRANSFORMERS, "examples")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook, folder", CASES, ids=lambda value: getattr(value, "name", value))
 def test_runs(notebook, folder, tmp_path, monkeypatch):
     """In a fresh kernel, with one thread and fewer updates; and it leaves no files behind."""
     import nbformat

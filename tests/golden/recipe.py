@@ -90,12 +90,9 @@ def measure(case: str, checkpoint, data, folder) -> dict:
         "eval-lm", data, "--task", "streaming_lm", "--path", checkpoint, "--gen-subset", "test", "--valid-streams", 3,
         "--tokens-per-sample", 7, "--cpu",
     )  # fmt: skip
-    return {
-        "logits": logits[:, -3:].clone(),
-        "loss": float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1]),
-        "greedy": continuations("--beam", 1),
-        "beam": continuations("--beam", 3),
-    }
+    loss = float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
+    texts = {"greedy": continuations("--beam", 1), "beam": continuations("--beam", 3)}
+    return {"logits": logits[:, -3:].clone(), "loss": loss, **texts}
 
 
 def measure_translation(model, task, checkpoint, data) -> dict:

@@ -1,6 +1,11 @@
-"""Every step loop on a GPU computes what the reference computes there: outputs, memory and all gradients; and steps."""
+"""Every step loop on a GPU computes what the reference computes there: outputs, memory and all gradients; and steps.
+
+``examples/benchmark/gpu.py`` runs these tests; elsewhere they are skipped. ``FB_FAIRSEQ_GPU_TESTS=cpu`` runs them on
+the CPU, to try the tests themselves.
+"""
 
 import dataclasses
+import os
 from functools import partial
 
 import pytest
@@ -15,6 +20,16 @@ from tests.ops.feedback.cases import Case
 NAMES = [AUTO, *(name for name, loop in LOOPS.items() if "cuda" in loop.devices)]
 MANY_SLOTS = 300  # more than one program reads
 FP32, HALF = 1e-3, 0.1  # the norm of a difference, relative to the reference's
+
+
+@pytest.fixture
+def device():
+    """The device; everything that a test makes is on it."""
+    name = os.environ.get("FB_FAIRSEQ_GPU_TESTS", "cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    with torch.device(name):
+        yield torch.device(name)
 
 
 def compare(ours, plain, tolerance):

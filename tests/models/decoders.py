@@ -11,24 +11,16 @@ PAD = 1
 
 
 SIZES = dict(
-    encoder_layers=2,
-    encoder_embed_dim=12,
-    encoder_ffn_embed_dim=20,
-    encoder_attention_heads=3,
-    decoder_layers=3,
-    decoder_embed_dim=12,
-    decoder_ffn_embed_dim=18,
-    decoder_attention_heads=2,
-    dropout=0.0,
-    max_source_positions=60,
-    max_target_positions=1100,
+    **dict(encoder_layers=2, encoder_embed_dim=12, encoder_ffn_embed_dim=20, encoder_attention_heads=3),
+    **dict(decoder_layers=3, decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2),
+    **dict(dropout=0.0, max_source_positions=60, max_target_positions=1100),
 )
 
 
-def dictionary(words):
+def dictionary(words=20):
     made = Dictionary()
     for word in range(words):
-        made.add_symbol(f"w{word}")
+        made.add_symbol(f"word{word}")
     return made
 
 

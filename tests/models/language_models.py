@@ -3,48 +3,29 @@
 import argparse
 
 import torch
-from fairseq.data import Dictionary
 
-from fb_fairseq.models.architectures import (
-    AllAttentionLanguageModel,
-    AllAttentionLMConfig,
-    FeedbackTransformerLanguageModel,
-    FeedbackTransformerLMConfig,
-    RelativeTransformerLanguageModel,
-    RelativeTransformerLMConfig,
-)
+from fb_fairseq.models import architectures
+from tests.models.decoders import dictionary
 
+FeedbackLM, RelativeLM = architectures.FeedbackTransformerLanguageModel, architectures.RelativeTransformerLanguageModel
+AllAttentionLM = architectures.AllAttentionLanguageModel
 MODELS = {
-    FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,
-    RelativeTransformerLanguageModel: RelativeTransformerLMConfig,
-    AllAttentionLanguageModel: AllAttentionLMConfig,
+    FeedbackLM: architectures.FeedbackTransformerLMConfig,
+    RelativeLM: architectures.RelativeTransformerLMConfig,
+    AllAttentionLM: architectures.AllAttentionLMConfig,
 }
 
-
-SIZES = dict(
-    decoder_layers=2,
-    decoder_embed_dim=12,
-    decoder_ffn_embed_dim=20,
-    decoder_attention_heads=3,
-    attention_span=5,
-    tokens_per_sample=30,
-)
-
-
-def dictionary(words=20):
-    result = Dictionary()
-    for i in range(words):
-        result.add_symbol(f"word{i}")
-    return result
+WIDTHS = dict(decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3)
+SIZES = dict(**WIDTHS, attention_span=5, tokens_per_sample=30)
 
 
 def build(model, task=None, **changes):
     sizes = {**SIZES, **changes}
-    if model is AllAttentionLanguageModel:
+    if model is AllAttentionLM:
         sizes = {**sizes, "persistent_memory_size": 7}
         del sizes["decoder_ffn_embed_dim"]
     cfg = MODELS[model](**sizes)
-    words = dictionary()
+    words = dictionary(20)
     return model.build_model(cfg, task or argparse.Namespace(source_dictionary=words, target_dictionary=words))
 
 

@@ -35,13 +35,9 @@ def sample():
     """Two sentences, and which source word each target word translates: pairs of positions in the padded batch."""
     source, target = batch([5, 3]), batch([4, 2])
     pairs = torch.tensor([[0, 0], [4, 1], [2, 2], [0, 4], [1, 5]])
-    return {
-        "net_input": dict(src_tokens=source, src_lengths=source.ne(PAD).sum(1), prev_output_tokens=target),
-        "target": target,
-        "ntokens": 6,
-        "alignments": pairs,
-        "align_weights": torch.linspace(0.5, 1, len(pairs)),
-    }
+    net_input = dict(src_tokens=source, src_lengths=source.ne(PAD).sum(1), prev_output_tokens=target)
+    weights = torch.linspace(0.5, 1, len(pairs))
+    return dict(net_input=net_input, target=target, ntokens=6, alignments=pairs, align_weights=weights)
 
 
 def criterion(weight):

@@ -1,15 +1,11 @@
 """The feedback decoder: what it computes, decoding, padding, reordering, size of its state."""
 
-import argparse
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.feedback.cuda_graphs import steps
 from tests.models.decoders import PAD, batch, build
-from tests.ops.recorded_graph import capture_on_cpu
 
 OPTIONS = [
     dict(),
@@ -22,10 +18,18 @@ OPTIONS = [
 ]
 
 
+def forward(model, source, target):
+    return model(source, source.ne(PAD).sum(1), target)[0]
+
+
+def encode(model, source):
+    return model.encoder(source, source.ne(PAD).sum(1))
+
+
 def by_hand(model, source, target):
     """Logits, with fairseq's own attention modules, one step after the other."""
     decoder = model.decoder
-    out = model.encoder(source, source.ne(PAD).sum(1))
+    out = encode(model, source)
     encoder, padding = out["encoder_out"][0], out["encoder_padding_mask"][0]
     layers, before = list(decoder.layers), decoder.options.decoder_normalize_before
     memories, outputs = [], []
@@ -77,9 +81,9 @@ def test_equal_to_fairseqs_modules_step_by_step(changes):
     model = build(**changes).double()
     source, target = batch([5, 7, 2]), batch([6, 4, 5])
     results = []
-    for forward in (lambda: model(source, source.ne(PAD).sum(1), target)[0], lambda: by_hand(model, source, target)):
+    for compute in (forward, by_hand):
         model.zero_grad()
-        logits = forward()
+        logits = compute(model, source, target)
         (logits.log_softmax(-1)[target.ne(PAD)] * torch.linspace(-1, 1, logits.shape[-1])).sum().backward()
         results.append((logits.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
     (logits, grads), (expected, expected_grads) = results
@@ -94,7 +98,7 @@ def test_decoding_equals_teacher_forcing(changes):
     """One token after the other, or several at once, with reorderings that repeat and drop hypotheses."""
     model = build(**changes)
     source, target = batch([5, 7, 2]), batch([9, 9, 9])
-    encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+    encoder_out = encode(model, source)
     full, extra = model.decoder(target, encoder_out=encoder_out)
     state = {}
     steps = [model.decoder(target[:, :3], encoder_out=encoder_out, incremental_state=state)[0]]
@@ -117,7 +121,7 @@ def test_hypotheses_share_their_sentence(changes):
     model, n = build(**changes), 4
     source, target = batch([5, 7, 7, 2]), batch([9] * 16)
     source[2] = source[1]  # the same text twice
-    encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+    encoder_out = encode(model, source)
     encoder_out = model.encoder.reorder_encoder_out(encoder_out, torch.arange(4).repeat_interleave(n))
     state = {}
 
@@ -148,81 +152,35 @@ def test_hypotheses_share_their_sentence(changes):
 
 @pytest.mark.parametrize("projections,share", [("shared", 0.5), ("per-layer", 1 / 6)])
 def test_vector_storage(projections, share):
-    """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer."""
-    found = {}
+    """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer. The state grows
+    with the sentence, and no sooner."""
+    found, first = {}, 0
     source, target = batch([5, 7, 2]), batch([70, 70, 70])
     for storage in ("keys-values", "vectors"):
         torch.manual_seed(0)
         model, state, steps = build(memory_storage=storage, memory_projections=projections), {}, []
-        encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+        encoder_out = encode(model, source)
         with torch.no_grad():
             full = model.decoder(target, encoder_out=encoder_out)[0]
             for t in range(1, 71):
                 steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
+                first = model.decoder.state_bytes(state) if t == 1 else first
                 if t == 30:
                     model.decoder.reorder_incremental_state(state, torch.tensor([0, 1, 2]))
         torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-5, rtol=1e-5)
         found[storage] = model.decoder.state_bytes(state)
+        assert found[storage] == 2 * first, "128 slots, and 64"
     assert found["vectors"] == share * found["keys-values"]
-
-
-def test_a_captured_step_decodes_the_same(monkeypatch):
-    """(Without a GPU, a stand-in for CUDA's graphs.)"""
-    made = capture_on_cpu(monkeypatch, steps)
-    model = build(step_loop="triton")
-    source, target = batch([5, 7, 2]), batch([90, 90, 90])
-    encoder_out = model.encoder(source, source.ne(PAD).sum(1))
-    state = {}
-    with torch.no_grad():
-        full = model.decoder(target, encoder_out=encoder_out)[0]
-        for t in range(1, 91):
-            step = model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0]
-            torch.testing.assert_close(step[:, 0], full[:, t - 1], atol=1e-5, rtol=1e-5)
-    assert len(made) == 2, "with 64 slots, and with 128"
 
 
 def test_a_sentence_alone_and_in_a_padded_batch():
     model = build()
     sources, targets = [5, 9, 1], [1, 8, 4]
     source, target = batch(sources), batch(targets)
-    together = model(source, torch.tensor(sources), target)[0]
+    together = forward(model, source, target)
     for row, (s, t) in enumerate(zip(sources, targets)):
-        alone = model(source[row : row + 1, :s], torch.tensor([s]), target[row : row + 1, :t])[0]
+        alone = forward(model, source[row : row + 1, :s], target[row : row + 1, :t])
         torch.testing.assert_close(alone[0], together[row, :t], atol=1e-5, rtol=1e-5)
-
-
-def test_a_thousand_tokens():
-    """The state grows with the sentence, and no sooner."""
-    model = build(decoder_layers=2)
-    source, target = batch([4]), batch([1000])
-    encoder_out = model.encoder(source, torch.tensor([4]))
-    full = model.decoder(target, encoder_out=encoder_out)[0]
-    state, sizes, steps = {}, [], []
-    with torch.no_grad():
-        for t in range(1, 1001):
-            steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
-            sizes.append(model.decoder.state_bytes(state))
-    torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-4, rtol=1e-4)
-    assert sizes[0] == 2 * 64 * 12 * 4 and sizes[-1] == 2 * 1024 * 12 * 4
-
-
-def test_state_is_one_layers():
-    """One set of keys and values: L times fewer bytes than vanilla, which keeps a set a layer."""
-    from fairseq.models.transformer import TransformerModel
-
-    source, target = batch([4, 6]), batch([64, 64])
-    feedback, vanilla = build(), build(TransformerModel)
-    sizes = []
-    for model in (feedback, vanilla):
-        state, encoder_out = {}, model.encoder(source, source.ne(PAD).sum(1))
-        for t in range(1, 65):
-            model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
-        sizes.append(state)
-    own = feedback.decoder.state_bytes(sizes[0])
-    attention = [layer.self_attn for layer in vanilla.decoder.layers]
-    buffers = [a._get_input_buffer(sizes[1]) for a in attention]
-    theirs = sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
-    assert theirs == 3 * own
 
 
 def test_vanilla_has_the_same_parameters():
@@ -235,29 +193,28 @@ def test_vanilla_has_the_same_parameters():
     assert not any("self_attn.k_proj" in name for name in shared if name.startswith("decoder"))
 
 
-@pytest.mark.parametrize("changes", [dict(checkpoint_activations=True), dict(decoder_layerdrop=0.4)])
-def test_training_options(changes):
-    model = build(**changes, attention_dropout=0.1, activation_dropout=0.1).train()
+def test_layerdrop_and_dropout():
+    """Drawn anew for each block."""
+    model = build(decoder_layerdrop=0.4, attention_dropout=0.1, activation_dropout=0.1).train()
     model.decoder.dropout_module.p = 0.1
     source, target = batch([5, 7, 2]), batch([6, 4, 5])
     torch.manual_seed(3)
-    first = model(source, source.ne(PAD).sum(1), target)[0]
+    first = forward(model, source, target)
     first.sum().backward()
     torch.manual_seed(3)
-    assert model(source, source.ne(PAD).sum(1), target)[0].equal(first)
-    assert not model(source, source.ne(PAD).sum(1), target)[0].equal(first)
+    assert forward(model, source, target).equal(first)
+    assert not forward(model, source, target).equal(first)
 
 
 def test_recomputation_changes_nothing():
-    models = [
-        build(checkpoint_activations=flag, attention_dropout=0.2, activation_dropout=0.2).train() for flag in (0, 1)
-    ]
+    dropouts = dict(attention_dropout=0.2, activation_dropout=0.2)
+    models = [build(checkpoint_activations=flag, **dropouts).train() for flag in (0, 1)]
     models[1].load_state_dict(models[0].state_dict())
     source, target = batch([5, 7, 2]), batch([6, 4, 5])
     grads = []
     for model in models:
         torch.manual_seed(5)
-        model(source, source.ne(PAD).sum(1), target)[0].logsumexp(-1).sum().backward()
+        forward(model, source, target).logsumexp(-1).sum().backward()
         grads.append({name: p.grad for name, p in model.named_parameters()})
     for name in grads[0]:
         if grads[0][name] is not None:
@@ -281,29 +238,8 @@ def test_bad_options(changes, message):
 
 
 def test_targets_padded_on_the_left_are_refused():
-    model = build()
-    source = batch([3])
     with pytest.raises(UserError, match="--left-pad-target"):
-        model(source, torch.tensor([3]), torch.tensor([[PAD, 2, 5]]))
-
-
-@pytest.mark.parametrize(
-    "arch,sizes",
-    [  # v3 Table 8: layers, width, feed-forward, heads
-        ("feedback_decoder_iwslt_de_en", (6, 512, 1024, 4)),
-        ("feedback_decoder_wmt_en_de_big", (6, 1024, 4096, 16)),
-        ("feedback_decoder_cnn_dm", (6, 512, 2048, 8)),
-    ],
-)
-def test_presets(arch, sizes):
-    from fairseq.models import ARCH_CONFIG_REGISTRY
-
-    args = argparse.Namespace()
-    ARCH_CONFIG_REGISTRY[arch](args)
-    for side in ("encoder", "decoder"):
-        names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-        assert tuple(getattr(args, f"{side}_{name}") for name in names) == sizes
-    assert args.dropout == 0.3 and args.memory_projections == "shared" and not args.decoder_normalize_before
+        forward(build(), batch([3]), torch.tensor([[PAD, 2, 5]]))
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -319,7 +255,6 @@ def test_dictionaries_of_another_size(side):
 def test_every_parameter_has_a_gradient(changes):
     """With targets of one token too, whose attention sees nothing: DistributedDataParallel needs it."""
     model = build(**changes).train()
-    source = batch([3, 2])
-    model(source, source.ne(PAD).sum(1), batch([1, 1]))[0].sum().backward()
+    forward(model, batch([3, 2]), batch([1, 1])).sum().backward()
     without = [name for name, parameter in model.decoder.named_parameters() if parameter.grad is None]
     assert not without

@@ -1,7 +1,7 @@
 """Options of feedback_decoder: from YAML as from a command line, and none of fairseq's without an effect."""
 
 import argparse
-from dataclasses import fields
+import dataclasses
 
 import pytest
 from fairseq import models
@@ -42,9 +42,7 @@ def test_yaml_equals_command_line(options):
     more = dict(memory_composition="average", memory_projections="per-layer", activation_fn="gelu", dropout=0.25)
     model, cfg = build_from({**options, **more})
     expected = build(**{**FLAT, **more})
-    assert model.decoder.options == expected.decoder.options.__class__(
-        **{**vars(expected.decoder.options), "attention_span": 1024}
-    )
+    assert model.decoder.options == dataclasses.replace(expected.decoder.options, attention_span=1024)
     shapes = {name: x.shape for name, x in expected.state_dict().items() if "embed" not in name and "proj" in name}
     own = {name: x.shape for name, x in model.state_dict().items() if name in shapes}
     own.pop("decoder.output_projection.weight"), shapes.pop("decoder.output_projection.weight")
@@ -108,11 +106,11 @@ if hasattr(TransformerConfig(), "merge_src_tgt_embed"):  # fairseq-fixed
 def test_every_option_of_fairseq_is_served_or_refused():
     """So an option that fairseq adds is noticed here."""
     names = set()
-    for f in fields(TransformerConfig):
+    for f in dataclasses.fields(TransformerConfig):
         inner = None
         if f.name in GROUPS:
             group = getattr(TransformerConfig(), f.name)  # of fairseq-fixed the class itself
-            inner = fields(group if isinstance(group, type) else type(group))
+            inner = dataclasses.fields(group if isinstance(group, type) else type(group))
         names |= {f.name} if inner is None else {f"{f.name}_{option.name}" for option in inner}
     names = {name for name in names if not name.endswith("_name")}
     assert names - REFUSED.keys() == SERVED.keys()

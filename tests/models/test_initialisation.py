@@ -16,19 +16,16 @@ from tests.models.decoders import PAD, batch, build, dictionary
 from tests.models.language_models import build as build_lm
 
 NORMS = [False, True]
+LM_WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2)
+LM_SIZES = dict(decoder_layers=2, **LM_WIDTHS, decoder_normalize_before=True)
 
 
 def vanilla(path, **changes):
     """A vanilla translation model, saved as fairseq does: 0.12 with a configuration, 0.10 with a Namespace."""
     model = build(TransformerModel, **changes)
-    defaults = dict(
-        decoder_attention_heads=2,
-        encoder_attention_heads=3,
-        decoder_normalize_before=False,
-        encoder_normalize_before=False,
-        activation_fn="relu",
-    )
-    args = argparse.Namespace(**{**defaults, **changes})
+    heads = dict(decoder_attention_heads=2, encoder_attention_heads=3, activation_fn="relu")
+    norms = dict(decoder_normalize_before=False, encoder_normalize_before=False)
+    args = argparse.Namespace(**{**heads, **norms, **changes})
     old = {"model": model.state_dict(), "args": args}
     torch.save(old if changes else {**old, "cfg": {"model": args}, "args": None}, path)
     return model
@@ -120,24 +117,12 @@ def test_names_of_old_checkpoints(tmp_path):
 
 
 def vanilla_lm(path, **changes):
-    args = argparse.Namespace(
-        decoder_layers=2,
-        decoder_embed_dim=12,
-        decoder_input_dim=12,
-        decoder_output_dim=12,
-        decoder_ffn_embed_dim=18,
-        decoder_attention_heads=2,
-        decoder_normalize_before=True,
-        tokens_per_sample=30,
-        max_target_positions=30,
-        base_layers=0,
-        **changes,
-    )
+    more = dict(decoder_input_dim=12, decoder_output_dim=12, max_target_positions=30, tokens_per_sample=30)
+    args = argparse.Namespace(**LM_SIZES, **more, base_layers=0, **changes)
     base_lm_architecture(args)
     words = dictionary(20)
-    model = TransformerLanguageModel.build_model(
-        args, argparse.Namespace(source_dictionary=words, target_dictionary=words, dictionary=words)
-    )
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words, dictionary=words)
+    model = TransformerLanguageModel.build_model(args, task)
     torch.save({"model": model.state_dict(), "cfg": {"model": args}, "args": None}, path)
     return model
 
@@ -147,21 +132,12 @@ def vanilla_lm(path, **changes):
 def test_language_models(tmp_path, caplog, arch, tied):
     """From fairseq's own: the factor that it multiplies embeddings by moves into them where ours have none."""
     theirs = vanilla_lm(tmp_path / "v.pt", share_decoder_input_output_embed=tied).decoder
-    sizes = dict(
-        decoder_layers=2,
-        decoder_embed_dim=12,
-        decoder_ffn_embed_dim=18,
-        decoder_attention_heads=2,
-        decoder_normalize_before=True,
-        attention_span=7,
-        share_decoder_input_output_embed=tied,
-    )
+    options = dict(share_decoder_input_output_embed=tied, init_from_transformer=str(tmp_path / "v.pt"))
     with caplog.at_level(logging.INFO):
-        decoder = build_lm(arch, init_from_transformer=str(tmp_path / "v.pt"), **sizes).decoder
+        decoder = build_lm(arch, **LM_SIZES, **options, attention_span=7).decoder
     words = torch.arange(24)
-    torch.testing.assert_close(
-        decoder.embed_tokens(words) * decoder.embed_scale, theirs.embed_tokens(words) * theirs.embed_scale
-    )
+    ours, expected = (each.embed_tokens(words) * each.embed_scale for each in (decoder, theirs))
+    torch.testing.assert_close(ours, expected)
     assert decoder.output_projection.weight.equal(theirs.output_projection.weight)
     assert decoder.layers[1].self_attn.q_proj.weight.equal(theirs.layers[1].self_attn.q_proj.weight)
     assert "decoder.positions.key" in caplog.text.partition(" new ")[2]
@@ -185,19 +161,11 @@ def test_language_model_from_the_baseline(tmp_path):
 @pytest.mark.parametrize(
     "changes,layers,message",
     [
-        (
-            dict(decoder_layers=2),
-            "",
-            "has 3 decoder layers, the model 2; choose 2 of them with --init-layers, for example 0,1",
-        ),
+        (dict(decoder_layers=2), "", "has 3 decoder layers, the model 2; choose 2 .* --init-layers, for example 0,1"),
         (dict(decoder_layers=2), "0,3", "--init-layers 0,3: give 2 of the layers 0 to 2"),
         (dict(decoder_layers=2), "0,1,2", "--init-layers 0,1,2: give 2 of the layers"),
         (dict(decoder_layers=2), "one", "--init-layers one: give layer numbers"),
-        (
-            dict(decoder_ffn_embed_dim=20),
-            "",
-            r"has decoder.layers.0.fc1.weight \[18, 12\] \(the model needs \[20, 12\]\)",
-        ),
+        (dict(decoder_ffn_embed_dim=20), "", r"decoder.layers.0.fc1.weight \[18, 12\] \(the model needs \[20, 12\]\)"),
         (dict(decoder_attention_heads=4), "", "was trained with --decoder-attention-heads 2, not 4"),
         (dict(decoder_normalize_before=True), "", "was trained with --decoder-normalize-before False, not True"),
         (dict(encoder_normalize_before=True), "", "was trained with --encoder-normalize-before False, not True"),

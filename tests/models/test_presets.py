@@ -5,13 +5,13 @@ import argparse
 import pytest
 import torch
 from fairseq import options
-from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.values import load
+from tests.models.decoders import dictionary
 
 
 def resolve(arch, *more):
@@ -21,37 +21,19 @@ def resolve(arch, *more):
     return options.parse_args_and_arch(parser, arguments)
 
 
-def dictionary(symbols):
-    result = Dictionary()
-    for i in range(symbols - len(result)):
-        result.add_symbol(str(i))
-    return result
-
-
 TABLES = load("hyperparameters")
 TABLE_9 = TABLES["v3 Table 9"]["columns"]
 SECTION_5 = TABLES["all-attention §5.1"]["columns"]
 WORDS, BYTES = 267_735, 206
+both = lambda name: [f"feedback_transformer_lm_{name}", f"relative_transformer_lm_{name}"]
 # The papers' columns: number of symbols, and the architectures of their sizes.
 COLUMNS = {
-    "random walk": (66, ["feedback_transformer_lm_random_walk", "relative_transformer_lm_random_walk"]),
-    "char-PTB": (51, ["feedback_transformer_lm_char_ptb", "relative_transformer_lm_char_ptb"]),
-    "enwik8": (
-        BYTES,
-        ["feedback_transformer_lm_enwik8", "relative_transformer_lm_enwik8", "feedback_transformer_lm_text8"],
-    ),
-    "WikiText-103 small": (
-        WORDS,
-        ["feedback_transformer_lm_wikitext103_small", "relative_transformer_lm_wikitext103_small"],
-    ),
-    "WikiText-103 large": (
-        WORDS,
-        ["feedback_transformer_lm_wikitext103_large", "relative_transformer_lm_wikitext103_large"],
-    ),
-    "WikiText-103 large, span 2048": (
-        WORDS,
-        ["feedback_transformer_lm_wikitext103_large_span2048", "relative_transformer_lm_wikitext103_large_span2048"],
-    ),
+    "random walk": (66, both("random_walk")),
+    "char-PTB": (51, both("char_ptb")),
+    "enwik8": (BYTES, [*both("enwik8"), "feedback_transformer_lm_text8"]),
+    "WikiText-103 small": (WORDS, both("wikitext103_small")),
+    "WikiText-103 large": (WORDS, both("wikitext103_large")),
+    "WikiText-103 large, span 2048": (WORDS, both("wikitext103_large_span2048")),
     "characters, small": (BYTES, ["all_attention_lm_char_small"]),
     "characters, large": (BYTES, ["all_attention_lm_char_large"]),
     "WikiText-103": (WORDS, ["all_attention_lm_wikitext103"]),
@@ -61,16 +43,9 @@ COLUMNS = {
 ARCHITECTURES = [(arch, column) for column, (_, archs) in COLUMNS.items() for arch in archs]
 # What the papers' columns call an option of a model.
 OPTIONS = {
-    "layers": "decoder_layers",
-    "width": "decoder_embed_dim",
-    "ffn": "decoder_ffn_embed_dim",
-    "heads": "decoder_attention_heads",
-    "persistent_vectors": "persistent_memory_size",
-    "span": "attention_span",
-    "adaptive_span": "adaptive_span",
-    "adaptive_span_loss": "adaptive_span_loss",
-    "dropout": "attention_dropout",
-    "embedding_dropout": "embedding_dropout",
+    **dict(layers="decoder_layers", width="decoder_embed_dim", ffn="decoder_ffn_embed_dim", span="attention_span"),
+    **dict(heads="decoder_attention_heads", persistent_vectors="persistent_memory_size", dropout="attention_dropout"),
+    **{name: name for name in ("adaptive_span", "adaptive_span_loss", "embedding_dropout")},
 }
 
 
@@ -78,18 +53,15 @@ def test_all_columns_have_architectures():
     assert set(COLUMNS) == {*TABLE_9, *SECTION_5}
 
 
-@pytest.mark.parametrize("arch,column", ARCHITECTURES)
-def test_values_are_the_papers(arch, column):
-    args, paper = resolve(arch), {**TABLE_9, **SECTION_5}[column]
+def check_model(args, column):
+    """Compare a model's options with a column of the papers."""
+    paper = {**TABLE_9, **SECTION_5}[column]
     for name, option in OPTIONS.items():
         if paper.get(name) is not None:
             assert getattr(args, option, False) == paper[name], option
     assert not getattr(args, "dropout", 0)
-    assert (
-        getattr(args, "embedding_dropout", 0)
-        == getattr(args, "output_dropout", 0)
-        == (paper.get("embedding_dropout") or 0)
-    )
+    dropouts = {getattr(args, name, 0) for name in ("embedding_dropout", "output_dropout")}
+    assert dropouts == {paper.get("embedding_dropout") or 0}
     if "ffn" in paper:
         assert args.activation_dropout == paper["dropout"]
         head = getattr(args, "decoder_head_dim", 0) or args.decoder_embed_dim // args.decoder_attention_heads
@@ -99,20 +71,19 @@ def test_values_are_the_papers(arch, column):
     assert getattr(args, "adaptive_span", False) == (paper.get("adaptive_span", True))
 
 
+@pytest.mark.parametrize("arch,column", ARCHITECTURES)
+def test_values_are_the_papers(arch, column):
+    check_model(resolve(arch), column)
+
+
 # Architectures that are in no column: number of symbols, and of parameters in millions.
 OTHERS = {
     "feedback_transformer_lm_wikitext103_large_shared": (WORDS, 124.4),
     "feedback_transformer_lm_wikitext103_large_shared_span2048": (WORDS, 124.6),  # the paper's number: below
     "all_attention_lm_wikitext103_3clusters": (WORDS, 135.8),
 }
-COUNTS = {"characters, small": 38.5}
-COUNTS = {
-    **{
-        arch: (COLUMNS[column][0], {**TABLE_9, **SECTION_5}[column]["parameters"] / 1e6)
-        for arch, column in ARCHITECTURES
-    },
-    **OTHERS,
-}
+PAPERS = {**TABLE_9, **SECTION_5}
+COUNTS = {arch: (COLUMNS[column][0], PAPERS[column]["parameters"] / 1e6) for arch, column in ARCHITECTURES} | OTHERS
 
 
 def test_shared_projections_save_what_the_paper_says():
@@ -135,12 +106,6 @@ def test_three_clusters():
     assert sizes[:2] == wanted[:2] and sizes[2] == pytest.approx(wanted[2], rel=0.05)
 
 
-@pytest.mark.parametrize("values", ["key", "key-value"])
-def test_positions_on_values(values):
-    """Eq. 4 and 13 of the all-attention paper add them to the values too; its published code does not."""
-    assert resolve("all_attention_lm_char_small", "--relative-positions", values).relative_positions == values
-
-
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_transformer_lm_char_ptb", *list(COUNTS)[-3:-1]])
 def test_post_norm(arch):
     """It can be reached from every named architecture, and stays the default elsewhere."""
@@ -154,7 +119,7 @@ def test_parameter_counts(arch):
     from fairseq import models
 
     symbols, millions = COUNTS[arch]
-    words = dictionary(symbols)
+    words = dictionary(symbols - 4)  # and fairseq's special ones
     cfg = models.MODEL_DATACLASS_REGISTRY[models.ARCH_MODEL_NAME_REGISTRY[arch]].from_namespace(resolve(arch))
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     with torch.device("meta"):
@@ -163,58 +128,11 @@ def test_parameter_counts(arch):
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01, abs=rounding)
 
 
-GOLDEN = {
-    "all_attention_lm_char_small": dict(
-        decoder_layers=18,
-        decoder_embed_dim=512,
-        decoder_attention_heads=8,
-        persistent_memory_size=1024,
-        attention_span=8192,
-        adaptive_span=True,
-        adaptive_span_loss=1e-7,
-        attention_dropout=0.3,
-    ),
-    "feedback_transformer_lm_enwik8": dict(
-        decoder_layers=12,
-        decoder_embed_dim=512,
-        decoder_ffn_embed_dim=4096,
-        decoder_attention_heads=8,
-        decoder_head_dim=128,
-        attention_span=8192,
-        adaptive_span=True,
-        adaptive_span_loss=5e-7,
-        attention_dropout=0.5,
-        activation_dropout=0.5,
-        decoder_normalize_before=True,
-        memory_projections="per-layer",
-    ),
-    "relative_transformer_lm_wikitext103_large": dict(
-        decoder_layers=8,
-        decoder_embed_dim=1024,
-        decoder_ffn_embed_dim=4096,
-        decoder_attention_heads=8,
-        attention_span=512,
-        attention_dropout=0.3,
-        activation_dropout=0.3,
-        embedding_dropout=0.2,
-        output_dropout=0.2,
-        adaptive_input=True,
-        adaptive_input_cutoff="20000,40000,200000",
-        tie_adaptive_weights=True,
-    ),
-}
-
-
-@pytest.mark.parametrize("arch", GOLDEN)
-def test_resolved_options(arch):
-    args = resolve(arch)
-    assert {name: getattr(args, name) for name in GOLDEN[arch]} == GOLDEN[arch]
-    args = resolve(arch, "--decoder-layers", "2", "--attention-dropout", "0.25")
-    assert (args.decoder_layers, args.attention_dropout, args.attention_span) == (
-        2,
-        0.25,
-        GOLDEN[arch]["attention_span"],
-    )
+def test_options_replace_those_of_an_architecture():
+    args = resolve("feedback_transformer_lm_enwik8", "--decoder-layers", "2", "--attention-dropout", "0.25")
+    assert (args.decoder_layers, args.attention_dropout, args.attention_span) == (2, 0.25, 8192)
+    assert args.memory_projections == "per-layer"
+    assert resolve("relative_transformer_lm_wikitext103_large").tie_adaptive_weights
 
 
 def test_hydra_error_lists_the_values():

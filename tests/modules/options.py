@@ -2,7 +2,9 @@
 
 import random
 
-from fb_fairseq.modules import TransformerOptions
+import torch
+
+from fb_fairseq.modules import AllAttention, TransformerOptions
 
 
 def random_options(seed: int, **fixed) -> TransformerOptions:
@@ -41,7 +43,15 @@ def random_cuts(seed: int, steps: int):
 
 def randomise(module) -> None:
     """Draw every parameter at random, including those of norms and the layer weights."""
-    import torch
-
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
+
+
+def random_stack(stack, seed: int, **fixed):
+    """A stack of random options and parameters."""
+    torch.manual_seed(seed)
+    if stack is AllAttention:
+        fixed = {"activation_fn": "relu", "persistent_memory_size": 5, **fixed}
+    model = stack(random_options(seed, **fixed))
+    randomise(model)
+    return model

@@ -12,18 +12,16 @@ KINDS = {"untied": {}, "tied": dict(tied=True), "projections": dict(tied=True, t
 
 def own(tied=False, tie_projections=False, dropout=0.0, bias=False):
     embedding = AdaptiveEmbedding(V, PAD, D, FACTOR, CUTOFFS)
-    softmax = AdaptiveSoftmax(
-        V, D, CUTOFFS, FACTOR, dropout, bias, tied=embedding if tied else None, tie_projections=tie_projections
-    )
+    ties = dict(tied=embedding if tied else None, tie_projections=tie_projections)
+    softmax = AdaptiveSoftmax(V, D, CUTOFFS, FACTOR, dropout, bias, **ties)
     return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
 
 
 def fairseqs(tied=False, tie_projections=False, dropout=0.0):
     modules = pytest.importorskip("fairseq.modules")
     embedding = modules.AdaptiveInput(V, PAD, D, FACTOR, D, CUTOFFS)
-    softmax = modules.AdaptiveSoftmax(
-        V, D, CUTOFFS, dropout, FACTOR, adaptive_inputs=embedding if tied else None, tie_proj=tie_projections
-    )
+    ties = dict(adaptive_inputs=embedding if tied else None, tie_proj=tie_projections)
+    softmax = modules.AdaptiveSoftmax(V, D, CUTOFFS, dropout, FACTOR, **ties)
     return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
 
 
@@ -95,20 +93,33 @@ def test_same_logits_and_probabilities_as_fairseqs(kind):
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_probabilities(kind, bias):
-    """They add up to 1; with targets, theirs are the same; losses and guesses agree with them."""
+    """They add up to 1; with targets, theirs are the same; losses, their gradients and guesses agree with them."""
     softmax = own(bias=bias, **kind)["softmax"]
     for p in softmax.parameters():
         torch.nn.init.normal_(p)
-    features, target = torch.randn(3, 20, D), torch.randint(V, (3, 20))
+    features, target = torch.randn(3, 20, D, requires_grad=True), torch.randint(V, (3, 20))
     log_probs = softmax.get_log_prob(features, None)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(3, 20))
     wanted = log_probs.gather(2, target[..., None])[..., 0]
     some = softmax.get_log_prob(features, target)
     torch.testing.assert_close(some.gather(2, target[..., None])[..., 0], wanted)
     assert some.isinf().any()
-    losses, _ = adaptive_losses(softmax, features, target, target >= 0, training=True)
-    torch.testing.assert_close(losses.view(3, 20), -wanted)
-    assert adaptive_guess(softmax, features.flatten(0, 1)).equal(log_probs.argmax(-1).flatten())
+    counted = target != target[0, 0]
+    losses, correct = adaptive_losses(softmax, features, target, counted, training=False, chunk=7)
+    torch.testing.assert_close(losses.view(3, 20), -wanted * counted)
+    assert correct.equal(log_probs.argmax(-1).eq(target))
+    weights = [features, softmax.tail[1][0].weight]
+    for one, other in zip(*(torch.autograd.grad(y, weights) for y in (losses.sum(), -(wanted * counted).sum()))):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    again, nothing = adaptive_losses(softmax, features, target, counted, training=True)
+    assert again.equal(losses) and nothing is None, "training makes no guesses"
+    some, target = features[:2, :2], torch.tensor([[0, V - 1], [3, V - 2]])  # no word of the first cluster
+    losses, _ = adaptive_losses(softmax, some, target, target >= 0, training=True)
+    torch.testing.assert_close(losses.view(2, 2), -log_probs[:2, :2].gather(2, target[..., None])[..., 0])
+    features = 20 * torch.randn(500, D)
+    guesses = adaptive_guess(softmax, features)
+    assert guesses.equal(softmax.get_log_prob(features[None], None)[0].argmax(-1))
+    assert set(torch.bucketize(guesses, torch.tensor(CUTOFFS), right=True).tolist()) == {0, 1, 2}
 
 
 def test_names_of_biases(kind):

@@ -14,7 +14,7 @@ from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.cpp.steps import checksums
 from fb_fairseq.ops.feedback.reference import feedback_block
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
 LOOPS = ["reference", "torch", "cpp"]
@@ -38,21 +38,12 @@ class Adapter(nn.Module):
 
 
 def build(stack, seed=1, **changes):
-    torch.manual_seed(seed)
-    changes = {"activation_fn": "relu", "persistent_memory_size": 5} if stack is AllAttention else changes
-    options = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_layerdrop=0.0, **changes)
-    model = stack(random_options(seed, adaptive_span=False, **options))
-    randomise(model)
-    return model
+    return random_stack(stack, seed, adaptive_span=False, **({} if stack is AllAttention else changes))
 
 
 def linear_maps(model):
-    return [
-        (parent, name)
-        for parent in model.modules()
-        for name, part in parent.named_children()
-        if type(part) is nn.Linear
-    ]
+    children = [(parent, *child) for parent in model.modules() for child in parent.named_children()]
+    return [(parent, name) for parent, name, part in children if type(part) is nn.Linear]
 
 
 def merged_copy(model):
@@ -119,9 +110,8 @@ def calls(monkeypatch):
     """The loops that ran: reference ones."""
     log_once.cache_clear()
     ran = []
-    monkeypatch.setattr(
-        "fb_fairseq.ops.feedback.loops.feedback_block", lambda *a, **k: ran.append(1) or feedback_block(*a, **k)
-    )
+    counted = lambda *arguments, **options: ran.append(1) or feedback_block(*arguments, **options)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.loops.feedback_block", counted)
     return ran
 
 
@@ -136,42 +126,41 @@ def test_dropout_of_an_adapter(calls, caplog):
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_quantised_layers(stack, caplog):
-    """Those that round their input have no matrix. Block and steps call them, and agree."""
-    log_once.cache_clear()
-    model = build(stack).eval()
-    x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
-    with torch.no_grad():
-        exact = model.run_block(x_TBD)[0]
-        model = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-        y_TBD, ring = model.run_block(x_TBD)[0], model.new_ring()
-        steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
-    assert 1e-6 < (y_TBD - exact).norm() / exact.norm() < 0.1
-    assert (steps - y_TBD).norm() / exact.norm() < 0.1
-    if stack is FeedbackTransformer:
-        assert "a Linear is no affine map of its input; the reference loop runs" in caplog.text
-
-
 class RoundsItsInput(nn.Linear):
-    """As torchao's int8 layers: it looks for the largest entry, and so cannot take no rows at all."""
+    """As torchao's int8 layers: it looks for the largest entry, and so cannot take no rows at all, of which the memory
+    has none at the beginning of a text."""
 
     def forward(self, x):
         step = x.abs().max() / 127
         return super().forward((x / step).round() * step) if step else super().forward(x)
 
 
+def round_inputs(model):
+    for parent, name in linear_maps(model):
+        getattr(parent, name).__class__ = RoundsItsInput
+    return model
+
+
+def torchs_own(model):
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.parametrize("quantise,name", [(torchs_own, "Linear"), (round_inputs, "RoundsItsInput")])
 @pytest.mark.parametrize("stack", STACKS)
-def test_layers_that_cannot_take_no_rows(stack):
-    """At the beginning of a text, the memory has none."""
+def test_quantised_layers(stack, quantise, name, caplog):
+    """Those that round their input have no matrix. Block and steps call them, and agree."""
+    log_once.cache_clear()
     model = build(stack).eval()
     x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
     with torch.no_grad():
         exact = model.run_block(x_TBD)[0]
-        for parent, name in linear_maps(model):
-            getattr(parent, name).__class__ = RoundsItsInput
-        y_TBD = model.run_block(x_TBD)[0]
+        model = quantise(model)
+        y_TBD, ring = model.run_block(x_TBD)[0], model.new_ring()
+        steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     assert 1e-6 < (y_TBD - exact).norm() / exact.norm() < 0.1
+    assert (steps - y_TBD).norm() / exact.norm() < 0.1
+    if stack is FeedbackTransformer:
+        assert f"a {name} is no affine map of its input; the reference loop runs" in caplog.text
 
 
 def test_quantised_parameters_have_no_checksum():
@@ -205,12 +194,10 @@ def test_hooks(stack, calls, caplog):
     model = build(stack).eval()
     x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
     before, seen = model.run_block(x_TBD)[0], []
-    maps = {name: part for name, part in model.named_modules() if isinstance(part, (nn.Linear, nn.LayerNorm))}
-    handles = [
-        part.register_forward_hook(lambda part, given, out, name=name: seen.append(name)) for name, part in maps.items()
-    ]
+    maps = {part for part in model.modules() if isinstance(part, (nn.Linear, nn.LayerNorm))}
+    handles = [part.register_forward_hook(lambda part, given, out: seen.append(part)) for part in maps]
     torch.testing.assert_close(model.run_block(x_TBD)[0], before, atol=1e-4, rtol=1e-4)
-    assert set(seen) == set(maps) and bool(calls) == (stack is FeedbackTransformer)
+    assert set(seen) == maps and bool(calls) == (stack is FeedbackTransformer)
     for handle in handles:
         handle.remove()
     handle = model.layers[0].self_attn.out_proj.register_forward_hook(lambda part, given, out: 2 * out)

@@ -10,7 +10,7 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
 from fb_fairseq.ops.feedback.cpp.steps import LANES, CppStep
 from fb_fairseq.ops.feedback.loops import Stepper
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
 from tests.ops.feedback.cases import Case
 from tests.ops.feedback.cpp.built import needs_cpp_loop
@@ -27,11 +27,7 @@ def native_steps(monkeypatch):
 
 
 def build(seed, stack=FeedbackTransformer, **changes):
-    torch.manual_seed(seed)
-    options = dict(dropout=0.0, attention_dropout=0.0, decoder_layerdrop=0.0, **changes)
-    model = stack(random_options(seed, **options)).eval()
-    randomise(model)
-    return model
+    return random_stack(stack, seed, **changes).eval()
 
 
 def steps_of(model, x_TBD, ring):
@@ -130,7 +126,9 @@ CHANGES = {
     "load_state_dict": lambda model: model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()}),
     "average (EMA)": lambda model: [v.mul_(0.5) for v in model.state_dict().values()],
     "edit in place": lambda model: model.layers[0].fc1.weight[0].add_(1.0),
-    "new parameter": lambda model: setattr(model.layers[0].fc1, "weight", copy.deepcopy(model.layers[0].fc2.weight.T)),
+    "new parameter": lambda model: setattr(
+        model.layers[0].fc1, "weight", torch.nn.Parameter(model.layers[0].fc1.weight * 2)
+    ),
     "assigned data": lambda model: setattr(model.layers[0].fc1.weight, "data", model.layers[0].fc1.weight * 2),
     "edited data": lambda model: model.layers[0].fc1.weight.data.mul_(2),
     "moved": lambda model: model.double().float() and model.layers[0].fc1.weight.data.mul_(2),
@@ -146,11 +144,7 @@ def step_of(optimizer):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_new_weights_are_packed(change, native_steps):
-    model = build(2, decoder_ffn_embed_dim=10)
-    if change == "new parameter":
-        CHANGES[change] = lambda model: setattr(
-            model.layers[0].fc1, "weight", torch.nn.Parameter(model.layers[0].fc1.weight * 2)
-        )
+    model = build(2)
     x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
     with torch.no_grad():
         steps_of(model, x_TBD, model.new_ring())

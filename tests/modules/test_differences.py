@@ -19,18 +19,6 @@ def build(kind, **more):
     return kind(TransformerOptions(**sizes, attention_span=8, **more))
 
 
-def projections(stack):
-    return [module for name, module in stack.named_modules() if name.endswith("_proj")]
-
-
-@pytest.mark.parametrize("shared", ["shared", "per-layer"])
-def test_biases(shared):
-    """The Feedback Transformer and the Transformer have them, all-attention does not."""
-    for stack in (build(FeedbackTransformer, memory_projections=shared), build(RelativeTransformer)):
-        assert all(module.bias is not None for module in projections(stack))
-    assert all(module.bias is None for module in projections(build(AllAttention, persistent_memory_size=4)))
-
-
 def test_norms():
     """With shared projections and pre-norm the memory has its own; pre-norm ends with one, unless told not to."""
     stack = build(FeedbackTransformer, decoder_normalize_before=True)
@@ -60,11 +48,3 @@ def test_positions():
     assert build(AllAttention, persistent_memory_size=4).positions.value is None
     both = build(AllAttention, persistent_memory_size=4, relative_positions="key-value")
     assert both.positions.value is not None and both.positions.key is not None
-
-
-def test_head_split():
-    """The heads that attend to persistent vectors have no keys and values of the context."""
-    stack = build(AllAttention, persistent_memory_size=4, persistent_memory_variant="head-split")
-    for layer in stack.layers:
-        assert layer.self_attn.k_proj.out_features == layer.self_attn.v_proj.out_features == D // 2
-        assert layer.self_attn.q_proj.out_features == D and len(layer.persistent_memory.key) == 2

@@ -6,15 +6,12 @@ import torch
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 from tests.ops.recorded_graph import capture_on_cpu
 
 T, B = 23, 3
-STARTS = {
-    0: [0],
-    1: [5, 6, 19],
-    2: [],
-}  # first steps of each stream's episodes; without step 0, the carried episode continues
+# First steps of each stream's episodes; without step 0, the carried episode continues.
+STARTS = {0: [0], 1: [5, 6, 19], 2: []}
 CARRIED = 4  # steps before the block, of the episode that each stream is in
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM]
 
@@ -35,10 +32,8 @@ def stack_and_stream(stack, seed, **changes):
     if stack is LSTM:
         model = LSTM(LSTMOptions(decoder_layers=2, decoder_embed_dim=12)).double().eval()
         return model, torch.randn(T + CARRIED, B, 12, dtype=torch.double)
-    options = random_options(seed, **changes)
-    model = stack(options).double().eval()
-    randomise(model)
-    return model, torch.randn(T + CARRIED, B, options.decoder_embed_dim, dtype=torch.double)
+    model = random_stack(stack, seed, **changes).double().eval()
+    return model, torch.randn(T + CARRIED, B, model.options.decoder_embed_dim, dtype=torch.double)
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -8,16 +8,14 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops import all_attention_reference as reference
 from fb_fairseq.ops.layers import attention_residual, feed_forward, layer_norm, project_memory, project_query
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 
 STACKS = [FeedbackTransformer, RelativeTransformer]
 B, CARRIED, T = 3, 5, 9
 
 
 def build(stack, seed, **fixed):
-    model = stack(random_options(seed, **fixed)).double().eval()
-    randomise(model)
-    return model
+    return random_stack(stack, seed, **fixed).double().eval()
 
 
 def attended_by_hand(weights_BHTS, memory_CBD, projection, positions, heads):
@@ -105,12 +103,8 @@ def test_blocks(stack):
 
 def weights_slot_by_slot(model, l, past, x_D):
     """Layer l's weights at a step by the slot-by-slot reference: of the context by head [H, S], nearest first, and of
-    the persistent vectors by group [U, N].
-
-    Args:
-        past: the layer's inputs at the steps before, oldest first.
-        x_D: what its queries are projected from.
-    """
+    the persistent vectors by group [U, N]. ``past``: its inputs at the steps before; ``x_D``: what it projects queries
+    from."""
     o, layer = model.options, model.layers[l]
     reach, projection, E = model.reaches()[l], layer.projection(), model.options.head_dim
     weights = layer.weights(reach)
@@ -197,5 +191,8 @@ def test_without_persistent_vectors():
     model = build(AllAttention, 0, persistent_memory_size=0, adaptive_span=False)
     weights_LBHTS, _ = model.memory_attention(torch.randn(T, B, model.options.decoder_embed_dim).double())
     torch.testing.assert_close(weights_LBHTS[..., 1:, :].sum(-1), torch.ones_like(weights_LBHTS[..., 1:, 0]))
+    split = build(AllAttention, 0, persistent_memory_size=5, persistent_memory_variant="attn-split")
+    with pytest.raises(ValueError, match="--persistent-memory-variant attn-split"):
+        split.persistent_shares(torch.randn(T, B, split.options.decoder_embed_dim).double())
     with pytest.raises(UserError, match="--persistent-memory-size 0: the model has no persistent vectors"):
         model.persistent_use(torch.randn(T, B, model.options.decoder_embed_dim).double())

@@ -10,21 +10,24 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.papers.benchmark.measure import saved_bytes
 from tests.modules.options import random_cuts, random_options, randomise
+from tests.ops.feedback.cases import compare
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
 B, STEPS = 3, 17
+THREE_HEADS = dict(decoder_attention_heads=3, decoder_head_dim=8)
+TWO = dict(decoder_layers=2, adaptive_span=False)
+WEIGHTED = dict(memory_composition="weighted", memory_projections="shared")
+PREVIOUS = dict(decoder_layers=3, memory_composition="previous", memory_projections="per-layer")
 
 
 def build(stack, options):
     if stack is AllAttention:
         draw = random.Random(options.decoder_embed_dim + options.attention_span + options.decoder_layers)
         size, heads = draw.choice([0, 1, 9]), options.decoder_attention_heads
-        variants = (
-            [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0] if size else ["all-attn"]
-        )
-        options = dataclasses.replace(
-            options, persistent_memory_size=size, persistent_memory_variant=draw.choice(variants)
-        )
+        variants = [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0]
+        memory = dict(persistent_memory_size=size)
+        memory["persistent_memory_variant"] = draw.choice(variants if size else ["all-attn"])
+        options = dataclasses.replace(options, **memory)
     model = stack(options)
     randomise(model)
     return model
@@ -87,14 +90,7 @@ def test_causal(stack, seed):
 @pytest.mark.parametrize("stack,reach", [(FeedbackTransformer, 1), (RelativeTransformer, 2), (AllAttention, 2)])
 def test_span_is_exact(span, stack, reach):
     """A step reaches exactly ``span`` steps back: once if the memory is the embedding, else once per layer."""
-    options = random_options(
-        3,
-        decoder_layers=2,
-        attention_span=span,
-        memory_composition="layer:0",
-        activation_fn="gelu",
-        adaptive_span=False,
-    )
+    options = random_options(3, **TWO, attention_span=span, memory_composition="layer:0", activation_fn="gelu")
     model = build(stack, options).double()
     x = torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double, requires_grad=True)
     y, _ = model(x)
@@ -103,25 +99,10 @@ def test_span_is_exact(span, stack, reach):
     assert reached == list(range(STEPS - 1 - reach * span, STEPS))
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_no_step_attends_to_itself(stack):
-    """The first step's output does not depend on keys and values; the second's does."""
-    options = random_options(1, decoder_layers=2, memory_projections="per-layer", adaptive_span=False)
-    model = build(stack, options)
-    x = torch.randn(2, B, options.decoder_embed_dim)
-    before = model(x)[0]
-    for layer in model.layers:
-        torch.nn.init.normal_(layer.self_attn.v_proj.weight)
-        torch.nn.init.normal_(layer.self_attn.k_proj.weight)
-    after = model(x)[0]
-    torch.testing.assert_close(after[0], before[0], atol=0, rtol=0)
-    assert (after[1] - before[1]).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("stack", [FeedbackTransformer, AllAttention])
 def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack):
     """DistributedDataParallel waits for all gradients, also in the short last block of an epoch."""
-    options = random_options(3, decoder_layers=2, adaptive_span=False, memory_composition="weighted")
+    options = random_options(3, **TWO, memory_composition="weighted")
     model = build(stack, options)
     _, state = model(torch.randn(5, B, options.decoder_embed_dim))
     model(torch.randn(1, B, options.decoder_embed_dim), state)[0].sum().backward()
@@ -131,14 +112,7 @@ def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_bf16_autocast(stack):
     """Close to fp32 in outputs and gradients; the memory that is carried stays fp32."""
-    options = random_options(
-        6,
-        decoder_layers=2,
-        adaptive_span=False,
-        memory_composition="weighted",
-        memory_projections="shared",
-        attention_span=6,
-    )
+    options = random_options(6, **TWO, **WEIGHTED, attention_span=6)
     model = build(stack, options)
     x = torch.randn(STEPS, B, options.decoder_embed_dim)
     results = []
@@ -159,40 +133,23 @@ def test_bf16_autocast(stack):
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_previous_composition_is_the_baseline(before, positions, adaptive):
     """Two implementations of the same function: equal outputs, states and gradients, also with carried context."""
-    options = random_options(
-        5,
-        decoder_layers=3,
-        attention_span=6,
-        relative_positions=positions,
-        decoder_normalize_before=before,
-        memory_composition="previous",
-        memory_projections="per-layer",
-        adaptive_span=adaptive,
-        adaptive_span_ramp=3,
-    )
+    changes = dict(relative_positions=positions, decoder_normalize_before=before, adaptive_span=adaptive)
+    options = random_options(5, **PREVIOUS, **changes, attention_span=6, adaptive_span_ramp=3)
     one, other = build(FeedbackTransformer, options).double(), RelativeTransformer(options).double()
     other.load_state_dict(one.state_dict())
     x = torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)
     seed = torch.randn_like(x)
-    gradients = []
-    states = []
+    results = []
     for model in (one, other):
         y, state = run(model, x, [8, 9])
-        states.append(state.memory_KCBD)
         (y * seed).sum().backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters()})
-    torch.testing.assert_close(*states)
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(
-            gradient, gradients[1][name], msg=lambda text, name=name: f"gradient of {name}: {text}"
-        )
+        results.append({"state": state.memory_KCBD, **{name: p.grad for name, p in model.named_parameters()}})
+    compare(*results, 1e-10)
 
 
 def test_layerdrop_skips_layers():
     """With the same layers dropped, ``previous`` composition is still the baseline. In evaluation none are dropped."""
-    options = random_options(
-        5, decoder_layers=3, decoder_layerdrop=0.5, memory_composition="previous", memory_projections="per-layer"
-    )
+    options = random_options(5, **PREVIOUS, decoder_layerdrop=0.5)
     one, other = build(FeedbackTransformer, options), RelativeTransformer(options)
     other.load_state_dict(one.state_dict())
     x = torch.randn(STEPS, B, options.decoder_embed_dim)
@@ -209,9 +166,7 @@ def test_layerdrop_skips_layers():
 
 def test_carried_memory_is_constant_but_projections_learn_from_it():
     """Norm and projections are applied to the carried vectors in each block, and learn from them."""
-    options = random_options(
-        2, decoder_layers=2, decoder_normalize_before=True, memory_composition="weighted", memory_projections="shared"
-    )
+    options = random_options(2, **WEIGHTED, decoder_layers=2, decoder_normalize_before=True)
     model = build(FeedbackTransformer, options).double()
     D = options.decoder_embed_dim
     carried = torch.randn(1, 4, B, D, dtype=torch.double)
@@ -228,19 +183,10 @@ def test_carried_memory_is_constant_but_projections_learn_from_it():
 @pytest.mark.parametrize("composition", ["weighted", "same-and-lower"])
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_gradcheck(stack, composition, adaptive):
-    options = TransformerOptions(
-        adaptive_span=adaptive,
-        adaptive_span_ramp=2,
-        decoder_layers=2,
-        decoder_embed_dim=6,
-        decoder_ffn_embed_dim=7,
-        decoder_attention_heads=2,
-        decoder_head_dim=5,
-        attention_span=3,
-        activation_fn="gelu",
-        relative_positions="key-value",
-        memory_composition=composition,
-    )
+    sizes = dict(decoder_embed_dim=6, decoder_ffn_embed_dim=7, decoder_attention_heads=2, decoder_head_dim=5)
+    spans = dict(attention_span=3, adaptive_span=adaptive, adaptive_span_ramp=2, relative_positions="key-value")
+    more = dict(decoder_layers=2, activation_fn="gelu", memory_composition=composition)
+    options = TransformerOptions(**sizes, **spans, **more)
     model = build(stack, options).double()
     names = [name for name, _ in model.named_parameters()]
     x = torch.randn(4, 2, 6, dtype=torch.double, requires_grad=True)
@@ -273,17 +219,9 @@ def test_dropouts_act_in_training_only(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_dropout_keeps_the_mean(stack):
     """Kept values are scaled up: over many draws a linear stack's mean output is that without dropout."""
-    options = random_options(
-        4,
-        decoder_layers=1,
-        activation_fn="linear",
-        decoder_normalize_before=True,
-        no_decoder_final_norm=True,
-        attention_span=6,
-        activation_dropout=0.3,
-        relative_positions="key",
-        memory_projections="per-layer",
-    )
+    linear = dict(activation_fn="linear", decoder_normalize_before=True, no_decoder_final_norm=True)
+    memory = dict(attention_span=6, relative_positions="key", memory_projections="per-layer")
+    options = random_options(4, **linear, **memory, decoder_layers=1, activation_dropout=0.3)
     model = build(stack, options).double()
     x = torch.randn(3, 1, options.decoder_embed_dim, dtype=torch.double)
     many = x.repeat(1, 4000, 1)
@@ -300,6 +238,7 @@ def test_dropout_keeps_the_mean(stack):
         (dict(memory_composition="topmost"), ["--memory-composition topmost", "same-and-lower"]),
         (dict(memory_composition="layer:7"), ["--memory-composition layer:7", "layer:6"]),
         (dict(memory_composition="layer:x"), ["--memory-composition layer:x"]),
+        (dict(memory_composition="layer"), ["--memory-composition layer: ", "layer:0"]),
         (dict(memory_composition="average:2"), ["--memory-composition average:2"]),
         (dict(memory_projections="both"), ["--memory-projections both"]),
         (dict(activation_fn="sine"), ["--activation-fn sine", "relu"]),
@@ -318,12 +257,7 @@ def test_dropout_keeps_the_mean(stack):
             ["--persistent-memory-variant ff-attn", "--persistent-memory-size"],
         ),
         (
-            dict(
-                persistent_memory_size=4,
-                persistent_memory_variant="head-split",
-                decoder_attention_heads=3,
-                decoder_head_dim=8,
-            ),
+            dict(THREE_HEADS, persistent_memory_size=4, persistent_memory_variant="head-split"),
             ["--persistent-memory-variant head-split", "--decoder-attention-heads 3"],
         ),
     ],
@@ -348,15 +282,8 @@ def test_state_of_another_model_is_refused():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models(stack, dtype):
     """Everything in half precision, as with --fp16 and --bf16 on a GPU: outputs, gradients, single steps."""
-    options = random_options(
-        6,
-        decoder_layers=2,
-        adaptive_span=True,
-        adaptive_span_ramp=4,
-        attention_span=6,
-        memory_composition="weighted",
-        memory_projections="shared",
-    )
+    spans = dict(adaptive_span=True, adaptive_span_ramp=4, attention_span=6)
+    options = random_options(6, **WEIGHTED, **spans, decoder_layers=2)
     model = build(stack, options)
     x = torch.randn(STEPS, B, options.decoder_embed_dim)
     expected, _ = run(model, x, [8, 9])
@@ -376,17 +303,9 @@ def test_checkpointed_activations(stack):
     """Less is kept for the backward pass; outputs and every gradient are the same, dropout included."""
     kept, results = [], []
     for checkpointed in (False, True):
-        options = random_options(
-            6,
-            decoder_layers=3,
-            decoder_ffn_embed_dim=200,
-            attention_span=4,
-            dropout=0.2,
-            adaptive_span=False,
-            activation_dropout=0.2,
-            checkpoint_activations=checkpointed,
-            step_loop="torch",  # the C++ loop keeps packed weights too, which are large here
-        )
+        sizes = dict(decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=4, adaptive_span=False)
+        loop = dict(step_loop="torch", checkpoint_activations=checkpointed)  # (the C++ loop keeps packed weights, too)
+        options = random_options(6, **sizes, **loop, dropout=0.2, activation_dropout=0.2)
         torch.manual_seed(1)
         model = build(stack, options)
         x = torch.randn(STEPS, B, options.decoder_embed_dim)

@@ -1,4 +1,4 @@
-"""Captured decoding steps serve every ring of their shapes, follow the encoder's output, and are few.
+"""Captured decoding steps compute what a block does, serve every ring of their shapes, and are few.
 
 These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs.
 """
@@ -9,22 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-pytest.importorskip("fairseq")
-
-from fb_fairseq.modules import FeedbackTransformer  # noqa: E402
-from fb_fairseq.ops import cuda_graphs  # noqa: E402
-from fb_fairseq.ops.feedback import ring  # noqa: E402
-from fb_fairseq.ops.feedback.cuda_graphs import stepper  # noqa: E402
-from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps  # noqa: E402
-from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up  # noqa: E402
-from fb_fairseq.ops.feedback.loops import Stepper  # noqa: E402
-from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
-from tests.models.decoders import build as build_translation_model  # noqa: E402
-from tests.modules.options import random_options, randomise  # noqa: E402
-from tests.ops.recorded_graph import capture_on_cpu, change_limits  # noqa: E402
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops.feedback import ring
+from fb_fairseq.ops.feedback.cuda_graphs import stepper
+from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps
+from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up
+from fb_fairseq.ops.feedback.loops import Stepper
+from fb_fairseq.ops.feedback.types import EncoderContext
+from tests.modules.options import random_stack
+from tests.ops.recorded_graph import capture_on_cpu, change_limits
 
 CAPTURE_AT = 3
-D, H, E, LAYERS, B = 24, 3, 8, 2, 4
+D, H, LAYERS, B = 24, 3, 2, 4
 
 
 @pytest.fixture
@@ -34,13 +31,10 @@ def captures(monkeypatch):
     return capture_on_cpu(monkeypatch, graph_steps, stepper, CAPTURE_AT)
 
 
-def build(step_loop="triton", seed=1, kind=FeedbackTransformer, **changes):
-    torch.manual_seed(seed)
+def build(step_loop="triton", seed=1, **changes):
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
-    options = random_options(seed, step_loop=step_loop, adaptive_span=False, **{**sizes, **changes})
-    model = kind(options).double().eval()
-    randomise(model)
-    return model
+    options = {**sizes, "adaptive_span": False, **changes}
+    return random_stack(FeedbackTransformer, seed, step_loop=step_loop, **options).double().eval()
 
 
 def plain_copy(model):
@@ -64,6 +58,72 @@ def equal_steps(models, rings, x_TBD):
     for x_BD in x_TBD:
         results = [model.run_step(x_BD, memory) for model, memory in zip(models, rings)]
         torch.testing.assert_close(*results, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+@pytest.mark.parametrize("stack", [FeedbackTransformer, RelativeTransformer, AllAttention])
+@pytest.mark.parametrize("seed", range(4))
+@torch.no_grad()
+def test_equals_a_block(captures, stack, seed, storage):
+    """Slots that fill, grow in number, and are overwritten: steps work on all of them, filled or not."""
+    model = random_stack(stack, seed, step_loop="triton", attention_span=20).double().eval()
+    x_TBD = torch.randn(40, 3, model.options.decoder_embed_dim, dtype=torch.double)
+    memory = model.new_ring(storage)
+    y_TBD = torch.stack([model.run_step(x_BD, memory) for x_BD in x_TBD])
+    torch.testing.assert_close(y_TBD, model(x_TBD)[0], atol=1e-10, rtol=1e-10)
+    most = 3 if memory.span > 16 else 2 if memory.span > 8 else 1
+    assert 1 <= len(captures) <= most, "one for each number of slots"
+
+
+@torch.no_grad()
+def test_reordering(captures):
+    """In place while the number of streams stays the same, so that the graph can still be replayed."""
+    model, x_TBD = build(), embeddings(40)
+    memory, orders = model.new_ring(), {10: [2, 0, 0, 1], 20: [1, 1, 0, 2, 3], 30: [3]}
+    past = x_TBD[:0]
+    for t in range(40):
+        if t in orders:
+            memory.reorder(torch.tensor(orders[t]))
+            past = past[:, orders[t]]
+        past = torch.cat([past, embeddings(1, past.shape[1] if t else B, seed=t)])
+        y_BD = model.run_step(past[-1], memory)
+        torch.testing.assert_close(y_BD, model(past)[0][-1], atol=1e-10, rtol=1e-10)
+    assert len(captures) == 3, "for 4 streams, 5 to 8, and a single one"
+
+
+def test_gradients_and_autocast_between_captured_steps(captures):
+    """Such steps run uncaptured, and the graph's next replay sees what they have left."""
+    model = build()
+    plain = plain_copy(model)
+    rings = model.new_ring(), plain.new_ring()
+    for t, x_BD in enumerate(embeddings(30)):
+        with torch.set_grad_enabled(t in (14, 15)), torch.autocast("cpu", torch.bfloat16, enabled=t in (20, 21)):
+            ours, expected = (m.run_step(x_BD, ring).detach() for m, ring in zip((model, plain), rings))
+        torch.testing.assert_close(ours, expected)
+        if t == 18:
+            for memory in rings:
+                memory.reorder(torch.tensor([2, 0, 0, 1]))
+    assert len(captures) == 1
+
+
+@torch.no_grad()
+def test_new_weights_are_seen(captures):
+    model, x_TBD = build(), embeddings(21)
+    memory = model.new_ring()
+    for x_BD in x_TBD[:20]:
+        model.run_step(x_BD, memory)
+    model.layers[0].fc1.weight.mul_(-1)
+    equal_steps((model, plain_copy(model)), (memory, copy_of(memory)), x_TBD[20:])
+    assert len(captures) == 1
+
+
+def test_nothing_is_captured_with_gradients_or_without_a_gpu(captures, monkeypatch):
+    model = build()
+    equal_steps((model, plain_copy(model)), (model.new_ring(), model.new_ring()), embeddings(8))
+    monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cuda",))
+    with torch.no_grad():
+        equal_steps((model, plain_copy(model)), (model.new_ring(), model.new_ring()), embeddings(8))
+    assert not captures and not graphs_of(model)
 
 
 @torch.no_grad()
@@ -124,56 +184,38 @@ def test_rows_are_rounded_up(captures, rows, padded):
         assert memory.holder.rows == padded and len(memory.buffer[0]) == rows
 
 
-def context(sentences, sources, padding, seed=0):
-    torch.manual_seed(seed)
-    keys, values = torch.randn(2, sources, sentences, H, E, dtype=torch.double)
-    mask = None
+def encoder_of(stack, sentences, sources, padding):
+    """An encoder's output for each layer of a translation model."""
+    o = stack.options
+    shape = (sources, sentences, o.decoder_attention_heads, o.decoder_embed_dim // o.decoder_attention_heads)
+    mask = torch.zeros(sentences, sources, dtype=torch.bool) if padding else None
     if padding:
-        mask = torch.zeros(sentences, sources, dtype=torch.bool)
         mask[0, sources // 2 :] = True
-    return EncoderContext(keys, values, mask)
-
-
-class Decoder:
-    """Steps that attend to an encoder too: layers of a translation model."""
-
-    def __init__(self):
-        self.stack = build_translation_model(step_loop="triton").double().eval().decoder.stack
-        self.options = self.stack.loop_options(6, alignment_layer=0)
-
-    def encoder(self, *arguments, **more):
-        o = self.stack.options
-        found = []
-        for seed in range(len(self.stack.layers)):
-            torch.manual_seed(seed + more.get("seed", 0))
-            sentences, sources, padding = arguments
-            shape = (sources, sentences, o.decoder_attention_heads, o.decoder_embed_dim // o.decoder_attention_heads)
-            mask = context(sentences, sources, padding).padding_BC
-            found.append(EncoderContext(*torch.randn(2, *shape, dtype=torch.double), mask))
-        return found
+    return [EncoderContext(*torch.randn(2, *shape, dtype=torch.double), mask) for _ in stack.layers]
 
 
 @torch.no_grad()
 def test_the_encoders_output(captures):
     """Replaced by reordering, longer, of fewer sentences, padded or not; several rows per sentence."""
-    decoder = Decoder()
-    stack, width = decoder.stack, decoder.stack.options.decoder_embed_dim
+    pytest.importorskip("fairseq")
+    from tests.models.decoders import build as build_translation_model
+
+    stack = build_translation_model(step_loop="triton").double().eval().decoder.stack
+    options, width = stack.loop_options(6, alignment_layer=0), stack.options.decoder_embed_dim
     plain = plain_copy(stack)
     for sentences, sources, padding in ((3, 7, True), (3, 5, False), (3, 33, True), (2, 5, True), (9, 5, True)):
         rings = stack.new_ring(), plain.new_ring()
-        encoder = decoder.encoder(sentences, sources, padding)
+        encoder = encoder_of(stack, sentences, sources, padding)
         rows = 2 * sentences
         for t in range(12):
             if t == 8:  # beam search replaces the tensors when sentences change rows
-                encoder = decoder.encoder(sentences, sources, padding, seed=100)
+                encoder = encoder_of(stack, sentences, sources, padding)
             if t == 11 and sources == 7:
                 encoder[0].values_CBHE[6] = float("inf")  # must not reach the next batch, which is shorter
                 break
             x_BD = torch.randn(rows, width, dtype=torch.double)
-            ours, expected = (
-                model.decode_step(x_BD, memory, decoder.options, encoder)
-                for model, memory in zip((stack, plain), rings)
-            )
+            both = zip((stack, plain), rings)
+            ours, expected = (model.decode_step(x_BD, memory, options, encoder) for model, memory in both)
             for name in ("out_BD", "memory_KBD", "aligned_BC"):
                 a, b = getattr(ours, name), getattr(expected, name)
                 torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
@@ -272,19 +314,6 @@ def test_a_ring_that_outgrows_its_graph_takes_its_ages_along(captures):
     equal_steps((model, plain), pairs[0], embeddings(3))
 
 
-@torch.no_grad()
-def test_episodes_of_a_captured_ring(captures):
-    model = build()
-    plain = plain_copy(model)
-    rings = model.new_ring(), plain.new_ring()
-    for t, x_BD in enumerate(embeddings(20)):
-        if t in (5, 11, 12):
-            for memory in rings:
-                memory.reset(torch.tensor([0, t, 2, 3]))
-        equal_steps((model, plain), rings, x_BD[None])
-    assert rings[0].holder is not None
-
-
 @pytest.mark.parametrize("value,expected", [("", "auto"), ("torch", "torch"), ("triton", "triton")])
 def test_the_environment_variable(monkeypatch, value, expected):
     """It takes the place of auto, not of a loop that was asked for."""
@@ -294,7 +323,6 @@ def test_the_environment_variable(monkeypatch, value, expected):
 
 def test_the_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    with pytest.raises(
-        ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
-    ):
+    message = "FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
+    with pytest.raises(ValueError, match=message):
         build("auto")

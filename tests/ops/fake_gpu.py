@@ -23,6 +23,7 @@ from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
 from tests.ops.recorded_graph import change_limits
 
 B = 3
+ALL_CASES = bool(os.environ.get("ALL_CASES"))
 STACKS = {"feedback": FeedbackTransformer, "relative": RelativeTransformer, "all-attention": AllAttention}
 MODES = {  # type of the parameters, and of autocast
     "fp32": (torch.float32, None),
@@ -89,7 +90,7 @@ def check_gradients(model):
 
 
 CASES = [("feedback", "triton", mode, seed) for seed, mode in enumerate(MODES)]
-CASES += [("feedback", "torch", "amp", 5), ("relative", "triton", "amp", 1), ("all-attention", "triton", "half", 0)]
+CASES += [("relative", "triton", "amp", 1), ("all-attention", "triton", "half", 0)]
 MORE_CASES = [
     (kind, loop, mode, seed)
     for kind in STACKS
@@ -99,7 +100,7 @@ MORE_CASES = [
 ]
 
 
-@pytest.mark.parametrize("kind,loop,mode,seed", CASES + (MORE_CASES if os.environ.get("ALL_CASES") else []))
+@pytest.mark.parametrize("kind,loop,mode,seed", CASES + MORE_CASES * ALL_CASES)
 def test_blocks_and_steps(kind, loop, mode, seed):
     """Blocks with carried memory, episodes, dropout, recomputation; then steps, captured too."""
     model = build(kind, seed, mode, step_loop=loop, step_loop_recompute=seed % 2 == 1)
@@ -125,20 +126,20 @@ def test_blocks_and_steps(kind, loop, mode, seed):
         assert Capture.made > made
 
 
-@pytest.mark.parametrize("mode", ["amp", "half"])
+@pytest.mark.parametrize("mode", ["amp", *(["half"] if ALL_CASES else [])])
 def test_language_model_and_criterion(mode):
     """Two blocks of a stream. (Adaptive input and softmax wait for the device: they select the tokens of a cluster.)"""
     pytest.importorskip("fairseq")
     from fb_fairseq.criterions import LanguageModelLoss
     from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
     from fb_fairseq.streams.state import StateHandle, StateStore
+    from tests.models.decoders import dictionary
     from tests.models.language_models import build as build_lm
-    from tests.models.language_models import dictionary
 
     sizes = dict(dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
     with torch.device("cuda"), default_dtype(mode):
         model = build_lm(FeedbackTransformerLanguageModel, **sizes)
-    criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary(), byte_data=False))
+    criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary(20), byte_data=False))
     store = StateStore()
     for offset in (0, 4):
         tokens = torch.full((B, 4), 5, device="cuda")
@@ -160,7 +161,7 @@ class NoPadding:
         return x.new_zeros(())
 
 
-@pytest.mark.parametrize("mode", ["amp", "half"])
+@pytest.mark.parametrize("mode", ["half", *(["amp"] if ALL_CASES else [])])
 def test_translation_model(mode, monkeypatch):
     """Without padding. (fairseq's checks for padding wait for the device, once per batch.)"""
     pytest.importorskip("fairseq")
@@ -226,22 +227,22 @@ def test_launches(mode):
     assert all(found <= ceiling for found, ceiling in zip(per_layer, CEILINGS[mode])), per_layer
 
 
-@pytest.mark.parametrize("mode", ["bf16", "amp-bf16"])
+@pytest.mark.parametrize("mode", ["bf16", *(["amp-bf16"] if ALL_CASES else [])])
 def test_an_epochs_first_blocks(mode):
     """All replays but for two, though the memory grows. (Kernels cannot run here: torch's operations are captured.)"""
-    T, S = 4, 20
+    T, S = 4, 16
     model = build("feedback", 2, mode, step_loop="triton", adaptive_span=False, decoder_layerdrop=0.0)
     model.options = dataclasses.replace(model.options, attention_span=S)
     state, made, launches, slots = None, Capture.made, [], []
-    for _ in range(10):
+    for _ in range(8):
         x_TBD = torch.empty(T, B, model.options.decoder_embed_dim, device="cuda", dtype=MODES[mode][0])
         slots.append(0 if state is None else state.memory_KCBD.shape[1])
         with Watch() as watch, autocast(mode):
             y, state = model.run_block(x_TBD.requires_grad_(), state)
             y.float().sum().backward()
         launches.append(sum(watch.launches.values()))
-    assert slots == [min(T * i, S) for i in range(10)]
+    assert slots == [min(T * i, S) for i in range(8)]
     assert Capture.made == made + 2, "one graph for each pass"
     # What is left: copies to the graph's tensors and of its results, and what is around the loop.
     assert min(launches[:2]) > 5 * max(launches[2:]) and max(launches[2:]) < REPLAYED, launches
-    assert len(set(launches[-4:])) == 1 and max(launches[2:]) - launches[-1] <= 2, launches
+    assert len(set(launches[-3:])) == 1 and max(launches[2:]) - launches[-1] <= 2, launches

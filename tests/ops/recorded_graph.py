@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fb_fairseq.ops import cuda_graphs
 
+EMPTY = {"empty", "empty_strided", "empty_like", "new_empty"}
 # Operations that wait for the device, or copy from the host.
 WAITS = {"lift_fresh", "_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
 
@@ -72,12 +73,7 @@ class RecordedGraph:
                 aliases = [r.alias_info for r in returns]
                 if any(info is not None and not info.is_write for info in aliases):
                     continue  # a view, of memory that is filled already
-                if operation._schema.name in (
-                    "aten::empty",
-                    "aten::empty_strided",
-                    "aten::empty_like",
-                    "aten::new_empty",
-                ):
+                if operation._schema.name.removeprefix("aten::") in EMPTY:
                     continue
                 result = operation(*args, **kwargs)
                 if any(info is not None for info in aliases) or not returns:
@@ -94,13 +90,8 @@ def change_limits(monkeypatch, module, **changes) -> None:
 
 
 def capture_on_cpu(monkeypatch, module, limits=None, capture_at=None) -> list:
-    """Have a module capture on a CPU. Returns a list that grows with each graph that it makes.
-
-    Args:
-        module: one that uses ``CudaGraph``.
-        limits: the module that has ``LIMITS``; None: it is not asked.
-        capture_at: after how many times to capture.
-    """
+    """Have a module capture on a CPU, after so many times if ``limits``, the module that has ``LIMITS``, is given.
+    Returns a list that grows with each graph that it makes."""
     made = []
     monkeypatch.setattr(module, "CudaGraph", lambda function, before=None: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",))

@@ -78,14 +78,6 @@ def test_block_equals_steps(kind, carried, dropped, empty_is_nan):
         assert one.isfinite().all()
 
 
-def test_slots_in_any_order():
-    q, k, v, u, w = tensors((B, H, E), (3, B, H, E), (3, B, H, E), (S, E), (S, E))
-    positions = Positions(u, w)
-    in_order = step_attention(q, k, v, positions.of_window(3))
-    order = torch.tensor([2, 0, 1])
-    torch.testing.assert_close(step_attention(q, k[order], v[order], positions.of_slots(3 - order)), in_order)
-
-
 def test_by_slot_places_each_distance():
     x_TS = torch.arange(1.0, 1 + T * S).view(T, S)
     placed = by_slot(x_TS, S + T - 1)

@@ -6,13 +6,12 @@ import torch.nn.functional as F
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.papers.import_original.layers import Source, import_layers
-from tests.papers.original_checkpoints import FILES
 
-STACKS = {
-    "relative_transformer_lm": RelativeTransformer,
-    "feedback_transformer_lm": FeedbackTransformer,
-    "all_attention_lm": AllAttention,
-}
+SEQUENTIAL = "transformer_pre per_layer_pre per_layer_pre_span shared_pre shared_pre_span shared_post".split()
+FILES = [f"adaptive-span.{name}" for name in ("plain", "adaptive_span", "all_attention")]
+FILES += [f"transformer-sequential.{name}" for name in SEQUENTIAL]
+STACKS = {"relative_transformer_lm": RelativeTransformer, "feedback_transformer_lm": FeedbackTransformer}
+STACKS["all_attention_lm"] = AllAttention
 
 
 def rebuild(source):

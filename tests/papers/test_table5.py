@@ -17,14 +17,8 @@ from fb_fairseq.papers.table5.fairseq_tasks import LanguageModelling, Translatio
 from fb_fairseq.papers.table5.reinforcement_learning import ReinforcementLearning
 from fb_fairseq.papers.table5.task import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
-LM_OPTIONS = dict(
-    decoder_layers=3,
-    decoder_embed_dim=12,
-    decoder_ffn_embed_dim=20,
-    decoder_attention_heads=2,
-    attention_span=6,
-    dropout=0.1,
-)
+WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)
+LM_OPTIONS = dict(decoder_layers=3, **WIDTHS, attention_span=6, dropout=0.1)
 ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="10", adaptive_softmax_cutoff="10")
 TINY = settings.Setting(
     {
@@ -152,17 +146,14 @@ def test_adaptive_softmax_and_the_full_preset():
         (["--embed-dim", "8"], "unrecognized arguments: --embed-dim 8"),
     ],
 )
-def test_bad_input(capsys, arguments, message):
-    with pytest.raises(SystemExit):
-        main(["table5", "--device", "cpu", "--repeats", "1", *arguments])
-    assert message in capsys.readouterr().err.splitlines()[-1]
+def test_bad_input(refused, arguments, message):
+    assert message in refused(main, ["table5", "--device", "cpu", "--repeats", "1", *arguments])
 
 
-def test_without_fairseq(capsys, monkeypatch):
+def test_without_fairseq(refused, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        main(["table5", "--device", "cpu"])
-    assert "--tasks: lm and translation need fairseq, which is not installed" in capsys.readouterr().err
+    line = refused(main, ["table5", "--device", "cpu"])
+    assert "--tasks: lm and translation need fairseq, which is not installed" in line
 
 
 def test_full_is_the_default_on_a_gpu(monkeypatch):

@@ -46,14 +46,12 @@ def test_what_is_intact_is_read(prefix):
     [
         (9, "<Q", 2, "train.idx: is truncated or corrupt"),  # the version
         (17, "<B", 99, "train.idx: is truncated or corrupt"),  # the type
-        (17, "<B", 6, "train.idx: is truncated or corrupt"),
         (18, "<Q", 2**62, "train.idx: is truncated or corrupt"),  # the number of items
         (SIZES + 4, "<i", -1, "train.idx: is truncated or corrupt"),
         (SIZES + 8, "<i", 10, "train.bin: has 24 bytes, and .* describes 56"),
         (POINTERS, "<q", 4, "train.idx: is truncated or corrupt"),
         (POINTERS + 8, "<q", 0, "train.idx: is truncated or corrupt"),  # the second item overlaps the first
         (POINTERS + 16, "<q", 2**60, "train.idx: is truncated or corrupt"),
-        (POINTERS + 16, "<q", -4, "train.idx: is truncated or corrupt"),
     ],
 )
 def test_a_damaged_index(prefix, at, form, value, message):
@@ -65,9 +63,8 @@ def test_a_damaged_index(prefix, at, form, value, message):
 @pytest.mark.parametrize("token", [-1, 7, -(2**31)])
 def test_tokens_that_the_dictionary_does_not_have(prefix, token):
     overwrite(f"{prefix}.bin", 4, "<i", token)
-    with pytest.raises(
-        UserError, match=f"train.bin: contains the token {token}, but the dictionary has only 7 symbols"
-    ):
+    message = f"train.bin: contains the token {token}, but the dictionary has only 7 symbols"
+    with pytest.raises(UserError, match=message):
         load(prefix)
 
 

@@ -45,16 +45,13 @@ def test_source_length(tmp_path):
 
 def test_log_levels():
     """From INFO on, with times; a program's own settings stay."""
-    code = "import {first}logging{own}; import fb_fairseq.models; {check}"
+    code = "import {}logging{}; import fb_fairseq.models; {}"
     root = "r = logging.getLogger(); h, = r.handlers; "
     usual = root + "assert r.level == logging.INFO and '%(asctime)s' in h.formatter._fmt"
     kept = root + "assert r.level == logging.DEBUG and h.formatter._fmt == logging.BASIC_FORMAT"
-    for values in (
-        dict(first="", own="", check=usual),
-        dict(first="fairseq.models, ", own="", check=usual),
-        dict(first="", own="; logging.basicConfig(level=logging.DEBUG)", check=kept),
-    ):
-        command = [sys.executable, "-W", "ignore", "-c", code.format(**values)]
+    own = "; logging.basicConfig(level=logging.DEBUG)"
+    for values in (("", "", usual), ("fairseq.models, ", "", usual), ("", own, kept)):
+        command = [sys.executable, "-W", "ignore", "-c", code.format(*values)]
         subprocess.run(command, check=True, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
 
 

@@ -23,9 +23,8 @@ from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
 
-weights_only = pytest.mark.skipif(
-    not WEIGHTS_ONLY_BY_DEFAULT, reason="torch.load of this version does not load weights only"
-)
+WITHOUT = "torch.load of this version does not load weights only"
+weights_only = pytest.mark.skipif(not WEIGHTS_ONLY_BY_DEFAULT, reason=WITHOUT)
 
 
 @pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.__name__)
@@ -114,25 +113,6 @@ def test_an_error_of_a_spawned_process_is_one_line():
     assert one_line(error.value).startswith("--option x: wrong")
 
 
-@pytest.mark.parametrize(
-    "error,line",
-    [
-        (UserError("--a b: c"), "--a b: c"),
-        (FileNotFoundError(2, "No such file", "a\nb"), "a\\nb: No such file"),
-        (OSError(28, "No space left on device"), "No space left on device"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes"), "out of memory; use smaller sizes"),
-        (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
-        (MemoryError(), "out of memory; use smaller sizes"),
-        (AssertionError("a != b"), None),
-        (ConnectionRefusedError(111, "refused"), None),
-        (RuntimeError("--x is mentioned"), None),
-        (KeyError("--x"), None),
-    ],
-)
-def test_which_errors_are_the_users(error, line):
-    assert one_line(error) == line
-
-
 def test_length_buckets_work_on_this_numpy():
     """fairseq reads ``np.compat.long``."""
     from fairseq.data import TokenBlockDataset
@@ -152,15 +132,9 @@ def test_encoder_stays_off_the_fused_path():
     """A loaded post-norm encoder layer reads a left-padded batch of two sentences in evaluation."""
     from fairseq.modules import TransformerEncoderLayer
 
-    args = argparse.Namespace(
-        encoder_embed_dim=8,
-        encoder_attention_heads=2,
-        encoder_ffn_embed_dim=16,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        encoder_normalize_before=False,
-    )
+    sizes = dict(encoder_embed_dim=8, encoder_attention_heads=2, encoder_ffn_embed_dim=16)
+    dropout = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0)
+    args = argparse.Namespace(**sizes, **dropout, encoder_normalize_before=False)
     layer = TransformerEncoderLayer(args)
     layer.load_state_dict(layer.state_dict())
     layer.eval()
@@ -219,15 +193,9 @@ def test_no_warnings_that_a_user_cannot_act_on(tmp_path):
     """Whatever follows the loading of the plugin; PyTorch's warning before that is fairseq's."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     command = [os.path.join(os.path.dirname(sys.executable), "fairseq-train"), str(tmp_path), "--batch-size", "1"]
-    model = [
-        "--user-dir",
-        str(REPOSITORY / "fb_fairseq"),
-        "--task",
-        "streaming_lm",
-        "--arch",
-        "feedback_transformer_lm",
-    ]
-    done = subprocess.run([*command, *model, "--criterion", "lm_loss"], env=environment, capture_output=True, text=True)
+    command += ["--user-dir", str(REPOSITORY / "fb_fairseq"), "--task", "streaming_lm", "--criterion", "lm_loss"]
+    command += ["--arch", "feedback_transformer_lm"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "dict.txt" in done.stderr
     warned = [line for line in done.stderr.splitlines() if "Warning: " in line and "torch.jit.script" not in line]
     assert warned == []
@@ -277,8 +245,6 @@ def test_criterions_that_ignore_an_option_of_the_model():
 
 def test_files_of_programs_that_allow_numpy(tmp_path):
     """As transformers' Trainer does; what is ours stays as it was."""
-    import numpy as np
-
     value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}
     torch.save(value, tmp_path / "x.pt")
     allowed = set(map(id, torch.serialization.get_safe_globals()))

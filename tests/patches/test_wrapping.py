@@ -1,12 +1,15 @@
 """Patches are applied once, whatever else wraps the same functions, before or afterwards."""
 
 import functools
+import inspect
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+from fb_fairseq import patches
 from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
 from tests.conftest import REPOSITORY
 
@@ -26,8 +29,10 @@ def wrapped_by_others(function):
 def test_wraps_once():
     owner = SimpleNamespace(f=lambda x: 2 * x)
     for _ in range(2):
-        wrap_once(owner, "f", "add_one", add_one)
-    assert owner.f(3) == 7 and has_patch(owner.f, "add_one") and not has_patch(owner.f, "another")
+        for patch in ("add_one", "add_one_again"):
+            wrap_once(owner, "f", patch, add_one)
+    found = [has_patch(owner.f, patch) for patch in ("add_one", "add_one_again", "another")]
+    assert owner.f(3) == 8 and found == [True, True, False]
 
 
 def test_others_wrappers_below_and_on_top():
@@ -37,14 +42,6 @@ def test_others_wrappers_below_and_on_top():
     delattr(owner.f, MARKER)  # functools.wraps has copied it; other decorators set only __wrapped__
     wrap_once(owner, "f", "add_one", add_one)
     assert owner.f(3) == 7
-
-
-def test_two_patches_of_one_function():
-    owner = SimpleNamespace(f=lambda x: 2 * x)
-    for _ in range(2):
-        wrap_once(owner, "f", "add_one", add_one)
-        wrap_once(owner, "f", "add_one_again", add_one)
-    assert owner.f(3) == 8 and has_patch(owner.f, "add_one") and has_patch(owner.f, "add_one_again")
 
 
 def test_static_methods_and_methods():
@@ -71,63 +68,13 @@ def test_a_replaced_function_is_patched_again():
 
 
 # Wraps each function that is patched, imports the package, applies the patches again, wraps again and applies again.
+# Argument: the functions, each with its owner, its name, and its patches in their order.
 PROGRAM = """
-import functools, inspect
+import functools, inspect, json, pkgutil, sys
 from types import SimpleNamespace
-from fairseq import checkpoint_utils, criterions, options, utils
-from fairseq.data import Dictionary, data_utils, indexed_dataset
-from fairseq.distributed import utils as distributed_utils
-from fairseq.file_io import PathManager
-from fairseq.logging import progress_bar
-from fairseq.models import distributed_fairseq_model
-from fairseq.models.transformer import TransformerEncoderBase
-from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from fairseq.ngram_repeat_block import NGramRepeatBlock
-from fairseq.dataclass import utils as dataclass_utils
-from fairseq.scoring.bleu import Scorer
-from fairseq.sequence_generator import SequenceGenerator
-from fairseq.sequence_scorer import SequenceScorer
-from fairseq.tasks import FairseqTask
-from fairseq.trainer import Trainer
-import omegaconf
-from omegaconf import DictConfig
-from omegaconf.nodes import ValueNode
+from fairseq import checkpoint_utils
 
-targets = [
-    (NGramRepeatBlock, "_no_repeat_ngram", ["ngram_blocking"]),
-    (utils, "load_align_dict", ["align_dict_default"]),
-    (utils, "replace_unk", ["alignment_format"]),
-    (FairseqTask, "build_generator", ["search_values", "alignment_request"]),
-    (FairseqTask, "train_step", ["train_step"]),
-    (FairseqTask, "optimizer_step", ["optimizer_step"]),
-    (criterions, "build_criterion", ["criterion_check"]),
-    (progress_bar, "progress_bar", ["log_file"]),
-    (distributed_utils, "infer_init_method", ["torchrun"]),
-    (distributed_fairseq_model, "DistributedDataParallel", ["ddp_on_cpu"]),
-    (PathManager, "copy", ["checkpoint_copy"]),
-    (checkpoint_utils, "torch_persistent_save", ["checkpoint_writing"]),
-    (checkpoint_utils, "save_checkpoint", ["stream_memory_saving"]),
-    (options, "parse_args_and_arch", ["command_line"]),
-    (dataclass_utils, "eval_str_list", ["command_line"]),
-    (Trainer, "__init__", ["hydra_values"]),
-    (checkpoint_utils, "load_model_ensemble_and_task", ["model_loading", "dictionary_check"]),
-    (checkpoint_utils, "load_checkpoint", ["restore_file", "save_dir_lock", "finished_run"]),
-    (FairseqTask, "filter_indices_by_size", ["empty_splits"]),
-    (Trainer, "save_checkpoint", ["finished_run", "dictionary_check"]),
-    (SequenceScorer, "generate", ["line_scores"]),
-    (indexed_dataset, "make_dataset", ["indexed_data"]),
-    (Dictionary, "add_from_file", ["dictionary_errors"]),
-    (checkpoint_utils, "load_checkpoint_to_cpu", ["checkpoint_reading", "dictionary_check"]),
-    (Trainer, "load_checkpoint", ["load_errors", "finished_run", "resume_hooks", "dictionary_check"]),
-    (data_utils, "batch_by_size", ["last_batch"]),
-    (SequenceGenerator, "_generate", ["source_lengths"]),
-    (Scorer, "add", ["empty_texts"]),
-    (TransformerEncoderBase, "upgrade_state_dict_named", ["fused_copies"]),
-]
-if omegaconf.__version__.startswith("2.0."):
-    targets += [(ValueNode, "_deepcopy_impl", ["config_copies"]), (DictConfig, "__deepcopy__", ["config_copies"])]
-if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
-    targets.append((TransformerEncoderLayerBase, "_load_from_state_dict", ["encoder_fast_path"]))
+targets = [(pkgutil.resolve_name(owner), name, patches) for owner, name, patches in json.loads(sys.argv[1])]
 
 def wrap_all():
     for owner, name, _ in targets:
@@ -179,8 +126,26 @@ print(saved)
 """
 
 
+@pytest.fixture
+def targets(monkeypatch):
+    """What the patches wrap: ``[owner, name, patches]`` each."""
+    found = {}
+
+    def record(owner, name, patch, replacement):
+        where = owner.__name__ if inspect.ismodule(owner) else f"{owner.__module__}:{owner.__qualname__}"
+        found.setdefault((where, name), []).append(patch)
+
+    for module in vars(patches).values():
+        if hasattr(module, "wrap_once"):
+            monkeypatch.setattr(module, "wrap_once", record)
+    patches.apply_patches()
+    return [[*target, names] for target, names in found.items()]
+
+
 @pytest.mark.not_fast
-def test_patches_are_installed_over_and_under_others_wrappers():
+def test_patches_are_installed_over_and_under_others_wrappers(targets):
     """Whatever wrapped fairseq's functions first: each patch is installed, once, and the streams' memory is saved."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert len(targets) > 30
+    command = [sys.executable, "-c", PROGRAM, json.dumps(targets)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "['folder']", done.stderr

@@ -30,15 +30,6 @@ def test_a_block_run_twice_starts_twice_from_the_same_state():
     assert list(store.read_all({0: 8, 1: 8})) == [0]
 
 
-def test_reading_changes_nothing():
-    store = StateStore()
-    handle(store, 0).write(state(4), 4)
-    handle(store, 4).write(state(8), 4)
-    for _ in range(2):
-        for offset in (8, 4):
-            assert handle(store, offset).read().memory_KCBD.tolist() == state(offset).memory_KCBD.tolist()
-
-
 def test_cohorts_part_and_carry_on_alone():
     store = StateStore()
     rows = StreamState(torch.arange(6.0).view(1, 1, 6, 1))

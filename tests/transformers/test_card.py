@@ -10,24 +10,10 @@ from huggingface_hub import ModelCard
 from fb_fairseq.transformers.card import CardFacts, figures_of_checkpoint, figures_of_log, model_card
 
 FEEDBACK, ALL_ATTENTION, ADAPTIVE_SPAN = "2002.09402", "1907.01470", "Adaptive Attention Span"
-KNOWN = CardFacts(
-    name="someone/feedback-wikitext",
-    architecture="feedback_transformer_lm",
-    layers=4,
-    width=512,
-    feed_forward=2048,
-    heads=8,
-    span=512,
-    parameters=44_123_456,
-    reads="words",
-    vocabulary=267_744,
-    data="WikiText-103 | tokenised\nas published",
-    updates=200_000,
-    valid_bits=4.5,
-    valid_bpb=1.0,
-    license="mit",
-    language="en",
-)
+SIZES = dict(layers=4, width=512, feed_forward=2048, heads=8, span=512, parameters=44_123_456)
+TEXT = dict(reads="words", vocabulary=267_744, data="WikiText-103 | tokenised\nas published", language="en")
+TRAINED = dict(updates=200_000, valid_bits=4.5, valid_bpb=1.0, license="mit")
+KNOWN = CardFacts("someone/feedback-wikitext", "feedback_transformer_lm", **SIZES, **TEXT, **TRAINED)
 
 
 def front_matter(card):
@@ -48,20 +34,13 @@ def test_everything_that_is_known():
     lines, text = front_matter(model_card(KNOWN))
     known = yaml.safe_load("\n".join(lines))
     (model,) = known.pop("model-index")
-    assert known == {
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "license": "mit",
-        "language": ["en"],
-        "tags": ["fb_fairseq", "feedback-transformer"],
-    }
+    expected = dict(library_name="transformers", pipeline_tag="text-generation", license="mit", language=["en"])
+    assert known == {**expected, "tags": ["fb_fairseq", "feedback-transformer"]}
     (result,) = model["results"]
     assert model["name"] == KNOWN.name and result["task"] == {"type": "text-generation"}
     assert result["dataset"]["name"] == "WikiText-103 | tokenised as published"
-    assert {metric["type"]: metric["value"] for metric in result["metrics"]} == {
-        "perplexity": 22.6274,
-        "bits_per_byte": 1.0,
-    }
+    metrics = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    assert metrics == {"perplexity": 22.6274, "bits_per_byte": 1.0}
     assert ModelCard(model_card(KNOWN)).data.eval_results[0].dataset_split == "validation"
     for row in (
         "| architecture | `feedback_transformer_lm` |",
@@ -128,11 +107,9 @@ def test_results_for_the_hub(change, metrics):
 
 
 def test_figures_of_a_checkpoint():
-    checkpoint = {
-        "optimizer_history": [{"num_updates": 10}, {"num_updates": 600}],
-        "extra_state": {"val_loss": 2.25, "best": 2.0},
-        "cfg": {"checkpoint": {"best_checkpoint_metric": "loss"}},
-    }
+    extra = {"val_loss": 2.25, "best": 2.0}
+    checkpoint = {"optimizer_history": [{"num_updates": 10}, {"num_updates": 600}], "extra_state": extra}
+    checkpoint["cfg"] = {"checkpoint": {"best_checkpoint_metric": "loss"}}
     assert figures_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
     checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
     assert figures_of_checkpoint(checkpoint) == {"updates": 600}

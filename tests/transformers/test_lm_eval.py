@@ -21,11 +21,10 @@ from tests.conftest import REPOSITORY  # noqa: E402
 
 TASKS = REPOSITORY / "examples/language_modeling/lm_eval"
 ROLLING = dict(add_bos_token=False, max_length=100000)
+SEVERAL = dict(dataset_path="json", dataset_kwargs={"data_files": {"test": "several.jsonl"}}, test_split="test")
 DOCUMENTS = ["def main():\r\n    return 1\n\n", "é" * 400 + "\n", "x = 1", " 12 "]
-QUESTIONS = [
-    {"context": "import", "choices": ["os", "zz", "a longer one"], "answer": 0},
-    {"context": "", "choices": ["def", "fed"], "answer": 1},
-]
+QUESTIONS = [dict(context="import", choices=["os", "zz", "a longer one"], answer=0)]
+QUESTIONS += [dict(context="", choices=["def", "fed"], answer=1)]
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +45,8 @@ def exported(tmp_path_factory):
     torch.manual_seed(1)
     folder = str(tmp_path_factory.mktemp("model"))
     shape = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
-    model = ft.FeedbackTransformerForCausalLM(
-        ft.FeedbackTransformerConfig(vocab_size=260, attention_span=24, **shape)
-    ).eval()
+    config = ft.FeedbackTransformerConfig(vocab_size=260, attention_span=24, **shape)
+    model = ft.FeedbackTransformerForCausalLM(config).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(4)
     tokenizer = build_tokenizer([*SPECIAL, *byte_codec.SYMBOLS])
@@ -85,16 +83,9 @@ def texts(tmp_path, monkeypatch):
 def evaluate(lm_eval, folder, task, batch_size, **model_args):
     from lm_eval.tasks import TaskManager
 
-    result = lm_eval.simple_evaluate(
-        model="hf",
-        model_args=dict(pretrained=folder, backend="causal", **model_args),
-        tasks=[task],
-        task_manager=TaskManager(include_path=str(TASKS), include_defaults=False),
-        batch_size=batch_size,
-        device="cpu",
-        log_samples=True,
-        bootstrap_iters=0,
-    )
+    tasks = dict(tasks=[task], task_manager=TaskManager(include_path=str(TASKS), include_defaults=False))
+    model = dict(model="hf", model_args=dict(pretrained=folder, backend="causal", **model_args), device="cpu")
+    result = lm_eval.simple_evaluate(**model, **tasks, batch_size=batch_size, log_samples=True, bootstrap_iters=0)
     (figures,) = result["results"].values()
     (samples,) = result["samples"].values()
     return figures, [sample["resps"] for sample in sorted(samples, key=lambda sample: sample["doc_id"])]
@@ -126,16 +117,8 @@ def test_bits_per_byte(lm_eval, exported, texts):
 def test_padded_batches(lm_eval, exported, texts):
     """The harness pads at the end, without a mask: every document gets the figure that it gets alone."""
     folder, model, tokenizer = exported
-    task = dict(
-        task="several",
-        dataset_path="json",
-        dataset_kwargs={"data_files": {"test": "several.jsonl"}},
-        test_split="test",
-        output_type="loglikelihood_rolling",
-        doc_to_text="",
-        doc_to_target="{{text}}",
-        metric_list=[{"metric": "bits_per_byte"}],
-    )
+    metrics = dict(output_type="loglikelihood_rolling", metric_list=[{"metric": "bits_per_byte"}])
+    task = dict(task="several", **SEVERAL, **metrics, doc_to_text="", doc_to_target="{{text}}")
     expected = [-nats(model, tokenizer, text) for text in DOCUMENTS]
     results = [evaluate(lm_eval, folder, task, batch_size, **ROLLING) for batch_size in (1, 4)]
     for figures, samples in results:
@@ -160,17 +143,9 @@ def test_choices(lm_eval, exported, texts, batch_size):
 def test_generation(lm_eval, exported, texts):
     """Prompts of a batch are padded at the beginning."""
     folder, model, tokenizer = exported
-    task = dict(
-        task="continue",
-        dataset_path="json",
-        dataset_kwargs={"data_files": {"test": "several.jsonl"}},
-        test_split="test",
-        output_type="generate_until",
-        doc_to_text="{{text}}",
-        doc_to_target="",
-        generation_kwargs={"until": ["\n\n"], "max_gen_toks": 8, "do_sample": False},
-        metric_list=[{"metric": "exact_match"}],
-    )
+    options = dict(generation_kwargs={"until": ["\n\n"], "max_gen_toks": 8, "do_sample": False})
+    metrics = dict(output_type="generate_until", metric_list=[{"metric": "exact_match"}])
+    task = dict(task="continue", **SEVERAL, **options, **metrics, doc_to_text="{{text}}", doc_to_target="")
     alone, together = (evaluate(lm_eval, folder, task, batch_size)[1] for batch_size in (1, 4))
     assert alone == together and len(alone) == len(DOCUMENTS)
 

@@ -117,27 +117,6 @@ def test_generation_in_training_mode(kind, ids):
     assert model.train().generate(batch, **options).tolist() == expected.tolist()
 
 
-def test_sampling_and_scores(ids):
-    model = build("feedback")
-    torch.manual_seed(3)
-    options = dict(do_sample=True, top_k=5, max_new_tokens=8, return_dict_in_generate=True, output_scores=True)
-    output = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-    assert output.sequences.shape == (3, 28) and len(output.scores) == 8
-
-
-def test_one_long_stream(ids):
-    """generate goes on from the memory of an earlier call, given the whole text."""
-    model = build("feedback")
-    prompt, options = ids[:1], dict(max_new_tokens=5, do_sample=False, return_dict_in_generate=True)
-    first = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
-    text = torch.cat([first.sequences, ids[1:2]], 1)
-    second = model.generate(
-        text, attention_mask=torch.ones_like(text), past_key_values=first.past_key_values, **options
-    )
-    whole = model.generate(text, attention_mask=torch.ones_like(text), **options)
-    assert second.sequences.tolist() == whole.sequences.tolist()
-
-
 def test_saving(model, ids, tmp_path):
     """The same logits to the bit; tied parameters are saved once, and stay tied."""
     logits = model(ids).logits
@@ -238,14 +217,6 @@ def test_bad_input(tmp_path, ids):
     (tmp_path / "config.json").write_text(json.dumps({**config, "memory_composition": "layer:9"}))
     with pytest.raises(UserError, match="--memory-composition layer:9: give layer:0"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
-
-
-def test_standard_names():
-    """Sizes can be asked for, and given, by transformers' names."""
-    config = ft.FeedbackTransformerConfig(hidden_size=24, num_hidden_layers=3, num_attention_heads=4)
-    assert (config.decoder_embed_dim, config.decoder_layers, config.decoder_attention_heads) == (24, 3, 4)
-    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (24, 3, 4)
-    assert "tie_word_embeddings" in config.to_dict() and not config.tie_word_embeddings
 
 
 @pytest.mark.slow

@@ -10,18 +10,9 @@ import fb_fairseq.transformers as ft  # noqa: E402  before anything of transform
 from fb_fairseq.errors import UserError  # noqa: E402
 
 PAD, EOS = 1, 2
-SHAPE = dict(
-    vocab_size=30,
-    source_vocab_size=25,
-    encoder_layers=2,
-    encoder_embed_dim=16,
-    encoder_ffn_embed_dim=24,
-    encoder_attention_heads=2,
-    decoder_layers=2,
-    decoder_embed_dim=16,
-    decoder_ffn_embed_dim=24,
-    decoder_attention_heads=2,
-)
+SIDE = dict(layers=2, embed_dim=16, ffn_embed_dim=24, attention_heads=2)
+SHAPE = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDE.items()}
+SHAPE.update(vocab_size=30, source_vocab_size=25)
 KINDS = {
     "post-norm": dict(),
     "pre-norm": dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),
@@ -119,12 +110,8 @@ def test_repeated_sources(model, sources):
         first.past_key_values.batch_repeat_interleave(2)
         new = torch.tensor([[4], [5], [6], [7], [8], [9]])
         encoded = first.encoder_last_hidden_state.repeat_interleave(2, 0)
-        step = model(
-            attention_mask=mask.repeat_interleave(2, 0),
-            encoder_outputs=(encoded,),
-            decoder_input_ids=new,
-            past_key_values=first.past_key_values,
-        )
+        carried = dict(encoder_outputs=(encoded,), past_key_values=first.past_key_values)
+        step = model(attention_mask=mask.repeat_interleave(2, 0), decoder_input_ids=new, **carried)
         whole = model(tokens.repeat_interleave(2, 0), decoder_input_ids=torch.cat([torch.full((6, 1), EOS), new], 1))
     torch.testing.assert_close(step.logits[:, 0], whole.logits[:, 1], atol=1e-5, rtol=1e-5)
 
@@ -188,9 +175,8 @@ def test_trainer(sources, labels, tmp_path):
     examples = [dict(input_ids=i, attention_mask=m, labels=t) for i, m, t in zip(tokens, mask, labels)]
     model = build("post-norm")
     before = model(*sources, labels=labels).loss.item()
-    arguments = Seq2SeqTrainingArguments(
-        str(tmp_path), max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no"
-    )
+    options = dict(max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no")
+    arguments = Seq2SeqTrainingArguments(str(tmp_path), **options)
     Seq2SeqTrainer(model=model, args=arguments, train_dataset=examples).train()
     assert model.eval()(*sources, labels=labels).loss.item() < before / 2
 

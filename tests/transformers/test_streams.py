@@ -24,31 +24,17 @@ LR = 0.01
 
 
 def arguments(folder, steps, **more):
-    return TrainingArguments(
-        str(folder),
-        per_device_train_batch_size=more.pop("per_device_train_batch_size", 1),
-        max_steps=steps,
-        learning_rate=more.pop("learning_rate", LR),
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        **more,
-    )
+    options = dict(per_device_train_batch_size=1, learning_rate=LR, lr_scheduler_type="constant", logging_steps=1)
+    options.update(report_to=[], use_cpu=True, disable_tqdm=True, max_steps=steps)
+    return TrainingArguments(str(folder), **{**options, **more})
 
 
-def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, kind="feedback", **more):
+def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, **more):
     collator = collator or StreamCollator()
     options = {**dict(remove_unused_columns=False, save_steps=4, per_device_eval_batch_size=1), **more}
-    trainer = Trainer(
-        model=build(kind),
-        args=arguments(folder, steps, **options),
-        train_dataset=StreamBlocks(TEXT, STREAMS, STEPS),
-        eval_dataset=evaluate,
-        data_collator=collator,
-        callbacks=[StreamMemoryCallback(collator, resume_from)],
-    )
+    data = dict(train_dataset=StreamBlocks(TEXT, STREAMS, STEPS), eval_dataset=evaluate, data_collator=collator)
+    callbacks = [StreamMemoryCallback(collator, resume_from)]
+    trainer = Trainer(model=build("feedback"), args=arguments(folder, steps, **options), **data, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
@@ -66,9 +52,8 @@ def read(model, blocks):
 def test_blocks_of_streams():
     """Every token is a target once, and the input of each is the token before it."""
     blocks = list(StreamBlocks(TEXT, STREAMS, STEPS))
-    assert (
-        len(blocks) == len(StreamBlocks(TEXT, STREAMS, STEPS)) == 7 and blocks[-1]["input_ids"].shape[1] == 53 % STEPS
-    )
+    assert len(blocks) == len(StreamBlocks(TEXT, STREAMS, STEPS)) == 7
+    assert blocks[-1]["input_ids"].shape[1] == 53 % STEPS
     inputs, targets = (torch.cat([block[name] for block in blocks], 1) for name in ("input_ids", "labels"))
     text = TEXT[: STREAMS * 53]
     assert targets.flatten().equal(text) and inputs.flatten().tolist() == [2, *text[:-1].tolist()]
@@ -181,10 +166,8 @@ def test_label_smoothing_of_streams(tmp_path):
     """The model learns the next token: the loss is that of the plain computation for the first block."""
     _, losses = train(tmp_path, 1, save_strategy="no", label_smoothing_factor=0.1)
     block = next(iter(StreamBlocks(TEXT, STREAMS, STEPS)))
-    logits = build("feedback")(block["input_ids"]).logits[:, :-1]
-    expected = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), block["labels"][:, :-1].flatten(), label_smoothing=0.1
-    )
+    logits, labels = build("feedback")(block["input_ids"]).logits[:, :-1], block["labels"][:, :-1]
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
     assert losses[0] == pytest.approx(expected.item() * (STEPS - 1) / STEPS, abs=2e-3)
 
 

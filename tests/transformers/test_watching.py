@@ -37,9 +37,8 @@ def test_hidden_states(kind):
         parts.append(again.hidden_states)
     for whole, *pieces in zip(states, *parts):
         torch.testing.assert_close(torch.cat(pieces, 1), whole, **close)
-    made = model.generate(
-        IDS, max_new_tokens=3, do_sample=False, output_hidden_states=True, return_dict_in_generate=True
-    )
+    watched = dict(output_hidden_states=True, return_dict_in_generate=True)
+    made = model.generate(IDS, max_new_tokens=3, do_sample=False, **watched)
     assert [len(step) for step in made.hidden_states] == [3, 3, 3] and made.hidden_states[1][0].shape == (2, 1, 16)
     again = model(made.sequences, output_hidden_states=True).hidden_states
     torch.testing.assert_close(made.hidden_states[2][1], again[1][:, 13:14], **close)
@@ -205,12 +204,13 @@ def test_a_text_that_begins_like_another(padded):
 
 @torch.no_grad()
 def test_a_conversation():
-    """The memory of a generation goes on, too: it holds all tokens but the last one."""
-    model = build("feedback")
-    first = model.generate(IDS, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
-    new = torch.cat([first.sequences[:, -1:], IDS[:, :3]], 1)
-    again = model.generate(new, past_key_values=first.past_key_values, max_new_tokens=4, do_sample=False)
+    """The memory of a generation goes on, too: it holds all tokens but the last one. Given the new text, or all of
+    it."""
+    model, options = build("feedback"), dict(max_new_tokens=4, do_sample=False)
+    first = model.generate(IDS, return_dict_in_generate=True, **options)
+    cache = first.past_key_values
+    assert isinstance(cache, ft.StreamCache)
     whole = torch.cat([first.sequences, IDS[:, :3]], 1)
-    expected = model.generate(whole, max_new_tokens=4, do_sample=False)
-    assert again.equal(expected[:, 15:])
-    assert isinstance(first.past_key_values, ft.StreamCache)
+    expected = model.generate(whole, **options)
+    assert model.generate(whole, past_key_values=copy.deepcopy(cache), **options).equal(expected)
+    assert model.generate(whole[:, 15:], past_key_values=cache, **options).equal(expected[:, 15:])

@@ -96,9 +96,8 @@ def adjacent_slots(x_CBHE: Tensor) -> Tensor:
 class StepModel(ABC):
     """A model whose decoding steps are run."""
 
-    uses_feedback_step = (
-        True  # whether its steps are ``feedback_step``; what has its own arithmetic for that checks this
-    )
+    # Whether its steps are ``feedback_step``; what has its own arithmetic for that checks this.
+    uses_feedback_step = True
 
     @abstractmethod
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:

@@ -9,7 +9,16 @@ from functools import partial
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.data import check_file, preprocess_bytes, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_lstm, equal_parameters, initialised
+from fb_fairseq.papers.runner.settings import (
+    Model,
+    Options,
+    Scale,
+    Training,
+    equal_lstm,
+    equal_parameters,
+    initialised,
+    small_sizes,
+)
 from fb_fairseq.papers.runner.shell import Shell
 
 FEEDBACK = Training(
@@ -48,12 +57,7 @@ def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     if arch == "streaming_lstm_lm":
         return equal_lstm(layers, parameters=12 * 128**2 * layers, width=128, words=2 * 256)
-    return dict(
-        decoder_normalize_before=arch != "all_attention_lm",  # its paper's networks are post-norm
-        **dict(decoder_layers=layers, decoder_embed_dim=128),
-        **dict(decoder_attention_heads=4, attention_span=64),
-        **equal_parameters(arch, ffn=512),
-    )
+    return {**small_sizes(arch, layers, width=128), **equal_parameters(arch, ffn=512)}
 
 
 def prepare_bytes(shell: Shell, source: str, folder: str, small: bool, *, file: str, corpus: str, md5: str) -> None:

@@ -13,6 +13,7 @@ from fb_fairseq.papers.runner.settings import (
     equal_lstm,
     equal_parameters,
     initialised,
+    small_sizes,
 )
 from fb_fairseq.papers.runner.shell import Shell
 
@@ -57,9 +58,8 @@ def small_shape(arch: str, layers: int) -> Options:
     if arch == "streaming_lstm_lm":
         return equal_lstm(layers, parameters=4 * 96 * 576 + 2 * 96 * 2304, width=96)
     return dict(
-        decoder_normalize_before=arch != "all_attention_lm",  # its paper's networks are post-norm
-        **dict(decoder_layers=layers, decoder_embed_dim=96),
-        **dict(decoder_attention_heads=4, decoder_head_dim=24 * 6 // layers, attention_span=64),
+        **small_sizes(arch, layers, width=96),
+        decoder_head_dim=24 * 6 // layers,
         attention_dropout=0.1,
         **equal_parameters(arch, ffn=384 * 6 // layers, vectors=384, activation_dropout=0.1),
     )

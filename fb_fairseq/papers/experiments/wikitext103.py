@@ -7,7 +7,16 @@ from functools import partial
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_lstm, equal_parameters, initialised
+from fb_fairseq.papers.runner.settings import (
+    Model,
+    Options,
+    Scale,
+    Training,
+    equal_lstm,
+    equal_parameters,
+    initialised,
+    small_sizes,
+)
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
 
 FULL = Training(
@@ -72,8 +81,8 @@ def small_shape(arch: str, layers: int) -> Options:
         each = 2000 + 6000 // 4 + 25_278 // 16
         return {**equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each), **words}
     return dict(
-        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=128),
-        **dict(decoder_attention_heads=4, decoder_head_dim=64 // layers, attention_span=64),
+        **small_sizes(arch, layers, width=128),
+        decoder_head_dim=64 // layers,
         **words,
         attention_dropout=0.1,
         **equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -123,32 +122,36 @@ class LabelledTask(Experiment):
 
     def run(self, call: Call, shell: Shell, run: TaskRun) -> None:
         """Generate the data, and train and evaluate all models."""
-        if run.path != call.out:
-            shell.comment(f"== {run.name}")
-        with shell.writing(self.name, run.path) if run.path != call.out else nullcontext():
-            machines, graded, out = call.machines, self.recipe.graded, run.path
-            machines.look(shell)
-            if run.setting.streams % machines.processes:
-                raise UserError(
-                    f"{run.setting.streams} streams cannot be divided among {machines.processes} GPUs; use fewer "
-                    "(CUDA_VISIBLE_DEVICES)"
-                )
-            data = os.path.join(out, "data")
-            self.generate(shell, data, run, run.sequences, {})
-            dictionaries = dict(
-                srcdict=os.path.join(data, "dict.input.txt"), tgtdict=os.path.join(data, "dict.label.txt")
+        if run.path == call.out:
+            self.run_models(call, shell, run)
+            return
+        shell.comment(f"== {run.name}")
+        with shell.writing(self.name, run.path):
+            self.run_models(call, shell, run)
+
+    def run_models(self, call: Call, shell: Shell, run: TaskRun) -> None:
+        """Run all models in the run's folder."""
+        machines, graded, out = call.machines, self.recipe.graded, run.path
+        machines.look(shell)
+        if run.setting.streams % machines.processes:
+            raise UserError(
+                f"{run.setting.streams} streams cannot be divided among {machines.processes} GPUs; use fewer "
+                "(CUDA_VISIBLE_DEVICES)"
             )
-            stages = []
-            for stage in call.args.curriculum or []:
-                stages.append(os.path.join(out, f"{graded}-{stage}"))
-                shell.do(os.makedirs, stages[-1], exist_ok=True)
-                sequences = {**run.sequences, graded: stage}
-                self.generate(shell, os.path.join(stages[-1], "data"), run, sequences, dictionaries)
-            for model in run.models:
-                self.train(call, shell, run, model, stages)
-                self.evaluate(call, shell, run, model, stages)
-            shell.do(results.collect_results, shell, out)
-            draw_curves(shell, out, "accuracy", stages)
+        data = os.path.join(out, "data")
+        self.generate(shell, data, run, run.sequences, {})
+        dictionaries = dict(srcdict=os.path.join(data, "dict.input.txt"), tgtdict=os.path.join(data, "dict.label.txt"))
+        stages = []
+        for stage in call.args.curriculum or []:
+            stages.append(os.path.join(out, f"{graded}-{stage}"))
+            shell.do(os.makedirs, stages[-1], exist_ok=True)
+            sequences = {**run.sequences, graded: stage}
+            self.generate(shell, os.path.join(stages[-1], "data"), run, sequences, dictionaries)
+        for model in run.models:
+            self.train(call, shell, run, model, stages)
+            self.evaluate(call, shell, run, model, stages)
+        shell.do(results.collect_results, shell, out)
+        draw_curves(shell, out, "accuracy", stages)
 
     def generate(self, shell: Shell, data: str, run: TaskRun, sequences: Options, dictionaries: Options) -> None:
         """Generate sequences, and binarise them in the folder ``data``."""

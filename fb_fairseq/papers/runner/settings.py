@@ -111,6 +111,18 @@ def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation
     return options
 
 
+def small_sizes(arch: str, layers: int, width: int) -> Options:
+    """The sizes that the small models on text have in common. All are pre-norm but all-attention networks, as their
+    paper's normalise after each sublayer (Eq. 6 and 14)."""
+    return dict(
+        decoder_normalize_before=arch != "all_attention_lm",
+        decoder_layers=layers,
+        decoder_embed_dim=width,
+        decoder_attention_heads=4,
+        attention_span=64,
+    )
+
+
 def equal_lstm(layers: int, parameters: int, width: int, words: int = 0) -> Options:
     """The sizes of an LSTM with as many parameters as a Transformer of this width: ``parameters`` in its layers, and
     ``words`` for each unit of the width in its embeddings and its output layer."""

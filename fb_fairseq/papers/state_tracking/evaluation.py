@@ -34,12 +34,12 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
     else:
         factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
         sizes = sorted({max(problem.smallest, int(factor * longest)) for factor in factors})
-    accuracy = []
-    for number, size in enumerate(sizes):
-        right_BL, labelled_BL = _right(model, sequences, size, split, number, options.test_sequences)
-        accuracy.append(right_BL[labelled_BL].float().mean().item())
+    marked = [_right(model, sequences, size, split, i, options.test_sequences) for i, size in enumerate(sizes)]
+    right_BL, labelled_BL = marked[-1]
     if problem.by_position:
-        sizes, accuracy = list(range(1, size + 1)), right_BL.float().mean(0).tolist()
+        sizes, accuracy = list(range(1, sizes[0] + 1)), right_BL.float().mean(0).tolist()
+    else:
+        accuracy = [right[labelled].float().mean().item() for right, labelled in marked]
     wrong_BL = labelled_BL & ~right_BL
     slipped, before = wrong_BL.any(1).sum().item(), (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
     flawless, slips = 1 - slipped / len(wrong_BL), slipped / (slipped + before)

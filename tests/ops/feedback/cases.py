@@ -13,6 +13,10 @@ from tests.modules.options import random_options, randomise
 feedback_block_torch = partial(run_block, "torch")
 
 
+# What a block may have to do, as changes of a ``Case``; "same" is the Recurrent Transformer.
+KINDS = {"plain": {}, "encoder": {"cross": True}, "episodes": {"resets": True}, "same": {"memory_composition": "same"}}
+
+
 class Case:
     """A model with inputs. ``cross``: with attention to an encoder of 5 positions. ``resets``: episodes of 4 steps."""
 
@@ -51,8 +55,11 @@ class Case:
             self.age_TB[0, 0] = 100  # a stream whose episode began long before the block
         self.grows = False  # whether the memory grows from block to block
         self.learned = dict(self.model.named_parameters(), input=self.x)
-        self.cross, self.encoder = [], []
+        self.cross, self.encoder, self.alignment = [], [], {}
         if cross:
+            running = [l for l in range(L) if self.active is None or self.active[l]]
+            if running:
+                self.alignment = dict(alignment_layer=running[-1], alignment_heads=(None, 1)[seed % 2])
             self.cross = torch.nn.ModuleList(
                 torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
                 for _ in range(L)
@@ -79,7 +86,8 @@ class Case:
         return weights._replace(layers=layers)
 
     def forward(self, loop, recompute=False, x=None):
-        options = self.model.loop_options(max(self.reaches))._replace(recompute=recompute, grows=self.grows)
+        options = self.model.loop_options(max(self.reaches), **self.alignment)
+        options = options._replace(recompute=recompute, grows=self.grows)
         return loop(
             self.x if x is None else x,
             self.memory,
@@ -100,9 +108,13 @@ class Case:
 
     def run(self, loop, recompute=False):
         self.clear()
-        y, memory, _ = self.forward(loop, recompute)
-        (y * self.seed).sum().backward()
-        return {"output": y.detach(), "memory": memory.detach(), **self.gradients()}
+        results = self.results(loop, recompute)
+        (results["output"] * self.seed).sum().backward()
+        return {**{name: x if x is None else x.detach() for name, x in results.items()}, **self.gradients()}
+
+    def results(self, loop, recompute=False):
+        """Outputs, memory, and the weights of attention to the encoder, if there is one."""
+        return dict(zip(("output", "memory", "aligned"), self.forward(loop, recompute)))
 
 
 def compare(ours, plain, tolerance):

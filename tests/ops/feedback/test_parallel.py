@@ -1,7 +1,5 @@
 """Parallel passes: exact where they converge, and finished by an ordinary loop where they do not."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -11,9 +9,8 @@ from fb_fairseq.ops.feedback import parallel
 from fb_fairseq.ops.feedback.loops import run_block
 from fb_fairseq.ops.feedback.parallel import ParallelBlock, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.types import FeedbackDropouts
 from tests.modules.options import random_options, randomise
-from tests.ops.feedback.cases import Case, compare
+from tests.ops.feedback.cases import KINDS, Case, compare
 
 TIGHT = 1e-13
 
@@ -35,10 +32,10 @@ def loop_of(passes=0, tolerance=TIGHT, other=ordinary, seen=None):
 
 
 @pytest.mark.parametrize("seed", range(14))
-@pytest.mark.parametrize("kind", [{}, {"cross": True}, {"resets": True}, {"memory_composition": "same"}])
+@pytest.mark.parametrize("kind", KINDS)
 def test_outputs_memory_and_every_gradient(seed, kind):
     """Converged, or after as many passes as steps."""
-    case = Case(seed, **kind)
+    case = Case(seed, **KINDS[kind])
     compare(case.run(loop_of()), case.run(feedback_block), 1e-9)
 
 
@@ -105,30 +102,16 @@ def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypa
         compare(case.run(loop), case.run(feedback_block), 1e-9)
     else:
         with torch.no_grad():
-            for ours, expected in zip(case.forward(loop), case.forward(feedback_block)):
-                torch.testing.assert_close(ours, expected, atol=1e-9, rtol=1e-9)
+            compare(case.results(loop), case.results(feedback_block), 1e-9)
     passes = {"LIMIT": 5, "PROGRESS": parallel.PATIENCE + 1}[limit]
     assert seen[0].passes == passes and seen[0].change is None
     assert lengths == ([30] if gradients else [30 - passes])
 
 
-@pytest.mark.parametrize("limit", [parallel.LIMIT, 3])
-def test_alignment(limit, monkeypatch):
-    monkeypatch.setattr(parallel, "LIMIT", limit)
-    for case in (Case(2, cross=True, decoder_layers=2, adaptive_span=False), sequential(5, cross=True)):
-        options = case.model.loop_options(max(case.reaches))._replace(alignment_layer=1, alignment_heads=None)
-        with torch.no_grad():
-            expected, ours = (
-                loop(case.x, case.memory, case.weights(), options, FeedbackDropouts(), None, case.encoder)[2]
-                for loop in (feedback_block, loop_of(other=partial(run_block, "torch")))
-            )
-        torch.testing.assert_close(ours, expected)
-
-
 def build(seed=1, **changes):
     torch.manual_seed(seed)
-    model = FeedbackTransformer(random_options(seed, **{"step_loop": "parallel", "decoder_layerdrop": 0.0, **changes}))
-    randomise(model.double())
+    model = FeedbackTransformer(random_options(seed, **{"step_loop": "parallel", **changes})).double()
+    randomise(model)
     return model
 
 

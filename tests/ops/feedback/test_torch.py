@@ -8,9 +8,10 @@ import torch
 
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch import passes
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, Sizes
+from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.threads import Buffers
-from tests.ops.feedback.cases import Case, compare, feedback_block_torch
+from tests.ops.feedback import spoiled
+from tests.ops.feedback.cases import KINDS, Case, compare, feedback_block_torch
 
 LOOPS = {"torch": (feedback_block_torch, False), "recompute": (feedback_block_torch, True)}
 
@@ -27,26 +28,10 @@ def tile_rows(request, monkeypatch):
     monkeypatch.setattr(passes, "TILE_ROWS", request.param)
 
 
-@pytest.mark.parametrize("seed", range(14))
-def test_any_options(seed, tile_rows, empty_is_nan):
-    check(Case(seed))
-
-
 @pytest.mark.parametrize("seed", range(8))
-def test_attention_to_an_encoder(seed, tile_rows, empty_is_nan):
-    check(Case(seed, cross=True))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_memory_that_is_reset(seed, tile_rows, empty_is_nan):
-    check(Case(seed, resets=True))
-
-
-@pytest.mark.parametrize("projections", ["shared", "per-layer"])
-def test_layers_that_attend_to_their_own_outputs(projections, empty_is_nan):
-    """The Recurrent Transformer."""
-    for seed in (1, 6):
-        check(Case(seed, memory_composition="same", memory_projections=projections, decoder_layers=3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_options(kind, seed, tile_rows, empty_is_nan):
+    check(Case(seed, **KINDS[kind]))
 
 
 @pytest.mark.slow
@@ -59,18 +44,12 @@ def test_any_options_many(empty_is_nan):
 @pytest.mark.parametrize("steps,streams", [(1, 2), (11, 1), (2, 3)])
 def test_awkward_sizes(steps, streams, carried, empty_is_nan):
     for span in (1, 6, 30):
-        check(
-            Case(5, steps, streams, carried, attention_span=span, adaptive_span=False, relative_positions="key-value")
-        )
+        check(Case(5, steps, streams, carried, attention_span=span, adaptive_span=False, decoder_attention_heads=1))
 
 
 def test_single_precision():
     for seed in range(6):
         check(Case(seed, dtype=torch.float32), 2e-5)
-
-
-def test_one_head_and_one_layer():
-    check(Case(1, decoder_layers=1, decoder_attention_heads=1, memory_composition="weighted"))
 
 
 @pytest.fixture
@@ -108,13 +87,10 @@ def test_forward_twice_and_backward_once_or_twice(case, kind):
         torch.testing.assert_close(gradient, 2 * expected[name])
 
 
-def test_without_gradients(case):
-    with torch.no_grad():
-        y, memory, _ = case.forward(feedback_block_torch)
-        expected, expected_memory, _ = case.forward(feedback_block)
-    assert not y.requires_grad
-    torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
-    torch.testing.assert_close(memory, expected_memory, atol=1e-12, rtol=1e-12)
+@torch.no_grad()
+def test_without_gradients():
+    case = Case(2, cross=True)
+    compare(case.results(feedback_block_torch), case.results(feedback_block), 1e-12)
 
 
 def test_frozen_parameters_and_a_parameter_used_twice(case):
@@ -128,11 +104,6 @@ def test_frozen_parameters_and_a_parameter_used_twice(case):
     compare(ours, plain, 1e-10)
 
 
-def test_deterministic(case):
-    one, other = case.run(feedback_block_torch), case.run(feedback_block_torch)
-    assert all(one[name].equal(other[name]) for name in one if one[name] is not None)
-
-
 def test_changed_weights_are_noticed(case):
     y = case.forward(feedback_block_torch)[0]
     with torch.no_grad():
@@ -142,7 +113,7 @@ def test_changed_weights_are_noticed(case):
 
 
 def test_memory_does_not_grow():
-    """Over 1,000 blocks no tensor is left behind, whether there was a backward pass or not."""
+    """Over 100 blocks no tensor is left behind, whether there was a backward pass or not."""
     case = Case(1, steps=2, streams=1, decoder_layers=1, memory_composition="weighted")
 
     def tensors():
@@ -151,7 +122,7 @@ def test_memory_does_not_grow():
 
     case.run(feedback_block_torch)
     before = tensors()
-    for i in range(1000):
+    for i in range(100):
         if i % 2:
             case.run(feedback_block_torch)
         else:
@@ -166,24 +137,15 @@ def test_memory_does_not_grow():
 
 def test_autocast():
     """In bf16, gradients and outputs are close to those in fp32; sums of residual connections stay fp32."""
-    case = Case(
-        3,
-        steps=12,
-        dtype=torch.float32,
-        decoder_layers=2,
-        adaptive_span=False,
-        memory_composition="weighted",
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        dropout=0.0,
-        relative_positions="key-value",
-    )
+    dropouts = dict(attention_dropout=0.0, activation_dropout=0.0, dropout=0.0)
+    options = dict(decoder_layers=2, adaptive_span=False, memory_composition="weighted")
+    case = Case(3, steps=12, dtype=torch.float32, relative_positions="key-value", **options, **dropouts)
     plain = case.run(feedback_block)
     with torch.autocast("cpu", torch.bfloat16):
         ours = case.run(feedback_block_torch)
     assert ours["output"].dtype == ours["memory"].dtype == torch.float32
     together = [
-        torch.cat([g.flatten() for name, g in result.items() if name not in ("output", "memory")])
+        torch.cat([g.flatten() for name, g in result.items() if name not in ("output", "memory", "aligned")])
         for result in (ours, plain)
     ]
     for one, other in ((ours["output"], plain["output"]), together):
@@ -205,19 +167,6 @@ def test_what_is_kept(monkeypatch):
     assert kept["recompute"] < kept["torch"] / 4
 
 
-def test_alignment():
-    """The mean over heads of a layer's attention to the encoder, as the plain loop reports it."""
-    case = Case(2, cross=True, decoder_layers=2, adaptive_span=False)
-    options = case.model.loop_options(max(case.reaches))._replace(alignment_layer=1, alignment_heads=None)
-    with torch.no_grad():
-        results = [
-            loop(case.x, case.memory, case.weights(), options, FeedbackDropouts(), None, case.encoder)[2]
-            for loop in (feedback_block, feedback_block_torch)
-        ]
-    assert results[0].shape == (9, 3, 5) or results[0].shape == (3, 9, 5)
-    torch.testing.assert_close(*results)
-
-
 @pytest.mark.parametrize(
     "device,steps,streams,slots,expected",
     [("cpu", 100, 8, 9, 32), ("cpu", 100, 512, 9, 4), ("cuda", 100, 512, 9, 16), ("cuda", 100, 512, 300, 32),
@@ -230,6 +179,4 @@ def test_steps_of_a_tile(device, steps, streams, slots, expected):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_nan_and_infinity(seed):
-    from tests.ops.feedback import spoiled
-
     spoiled.check(Case(seed, steps=5, cross=seed % 3 == 0, resets=seed % 4 == 0), feedback_block_torch, seed)

@@ -1,7 +1,7 @@
-"""The Triton loop without a GPU: its kernels in Triton's interpreter and compiled for GPUs; what it does not cover."""
+"""The Triton loop without a GPU: its kernels interpreted and compiled, its tiles, and what it does not cover."""
 
 import importlib.util
-import os
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -14,7 +14,17 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loops import LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from fb_fairseq.ops.feedback.triton.launches import (
+    SHARED_MEMORY,
+    AttentionTile,
+    Gpu,
+    ProductTile,
+    attention_tile,
+    power_of_2,
+    product_tile,
+)
 from tests.ops.feedback.cases import Case, compare
+from tests.ops.own_process import run_tests
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 INTERPRETED = pathlib.Path(__file__).with_name("triton_interpreted.py")
@@ -26,11 +36,7 @@ COMPILED = pathlib.Path(__file__).with_name("triton_compiled.py")
 @pytest.mark.parametrize("all_cases", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_in_the_interpreter(all_cases):
     """In a process of its own: the interpreter has to be switched on before Triton is imported."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(INTERPRETED)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "ALL_CASES": all_cases}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]
-    assert " passed" in run.stdout and "skipped" not in run.stdout, run.stdout[-300:]
+    assert "skipped" not in run_tests(INTERPRETED, TRITON_INTERPRET="1", ALL_CASES=all_cases)
 
 
 def compile_kernels(*arguments):
@@ -77,3 +83,53 @@ def test_what_is_not_covered(monkeypatch):
     case.forward(partial(run_block_with, passes_for))
     problem = "its kernels are for heads of width 128 or less in this type, not 144"
     assert found == [None, problem, "its kernels need a GPU, not cpu"]
+
+
+CAPABILITIES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
+
+
+def test_tables():
+    """What was fastest where it was measured, and what smaller GPUs get."""
+    assert product_tile(64, 384, 384, 2) == ProductTile(BM=16, BN=16, BK=128, warps=4, stages=3)
+    assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, warps=4, stages=3)
+    assert product_tile(512, 384, 1536, 2) == ProductTile(BM=64, BN=32, BK=64, warps=8, stages=4)
+    assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, warps=8, stages=3)
+    whole = dict(norm=True, rich=True)
+    assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, warps=8, stages=1)
+    assert product_tile(32, 4096, 1024, 2, **whole) == ProductTile(BM=16, BN=64, BK=1024, warps=8, stages=1)
+    assert product_tile(512, 1536, 384, 2, **whole) == ProductTile(BM=16, BN=128, BK=64, warps=8, stages=3)
+    assert product_tile(3, 40, 56, 4).BK == 64 and product_tile(3, 10, 56, 4).BN == 16
+    assert product_tile(64, 1536, 384, 2, Gpu((7, 5), 40)) == ProductTile(BM=16, BN=64, BK=32, warps=8, stages=1)
+    assert attention_tile(256, 512, 96, 2) == AttentionTile(BC=32, splits=1, warps=2, stages=3)
+    assert attention_tile(4, 512, 96, 2) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
+    assert attention_tile(4, 100, 96, 2).splits == 2, "a part has two tiles of slots"
+    assert attention_tile(256, 512, 96, 2, Gpu((7, 5), 40)) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_shared_memory(capability):
+    """Half of it, so that two programs fit; of whole rows three quarters, where there are few programs. Where one piece
+    takes more, there is one piece at a time."""
+    gpu = Gpu(capability)
+    kinds = [(False, False), (True, False), (True, True)]
+    for rows, columns, inner, itemsize, kind in itertools.product((1, 64, 300), (16, 4096), (16, 4096), (2, 4), kinds):
+        tile = product_tile(rows, columns, inner, itemsize, gpu, *kind)
+        few = -(-rows // tile.BM) * -(-columns // tile.BN) <= gpu.processors and tile.BK >= inner
+        share = 3 / 4 if few else 1 / 2
+        assert (tile.BM + tile.BN) * tile.BK * itemsize * tile.stages <= gpu.shared_memory * share
+    for E, itemsize in ((16, 2), (128, 2), (128, 4), (256, 2)):
+        tile = attention_tile(8, 512, E, itemsize, gpu)
+        assert 3 * tile.BC * power_of_2(E) * itemsize * tile.stages <= gpu.shared_memory // 2 or tile.BC == 16
+
+
+def test_enough_programs():
+    for rows, columns in itertools.product((1, 64, 128, 512), (384, 1024, 4096)):
+        tile = product_tile(rows, columns, columns, 2)
+        programs = -(-rows // tile.BM) * -(-columns // tile.BN)
+        assert programs >= 96 or tile.BN == (32 if tile.BM == 64 else 16)
+
+
+def test_unknown_gpus():
+    """Old ones are taken for the smallest, new ones for the largest that is known."""
+    assert Gpu((7, 0)).shared_memory == SHARED_MEMORY[7, 5] and not Gpu((7, 0)).pipelines
+    assert Gpu((12, 0)).shared_memory == Gpu((9, 0)).shared_memory

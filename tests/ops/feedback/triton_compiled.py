@@ -7,8 +7,12 @@ options and tiles of a training block.
 """
 
 import contextlib
+import os
 import pathlib
+import re
+import subprocess
 import sys
+import tempfile
 
 import torch
 import triton
@@ -24,7 +28,6 @@ from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
 from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
-from tests.ops.machine_code import spills  # noqa: E402
 
 TYPES = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
@@ -45,6 +48,25 @@ SIZES = {
 }
 FEW_SPILLS = 64  # instructions, outside of loops: keeping whole rows is faster even so
 recorded = {}
+
+
+def output_of(tool: str, *arguments: str) -> str:
+    """What a tool that Triton brings prints."""
+    command = [os.path.join(os.path.dirname(triton.__file__), "backends/nvidia/bin", tool), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def spills(cubin: bytes) -> int:
+    """The number of loads and stores of registers that did not fit.
+
+    Disassembling takes a hundred times as long as asking for the size of the stack, without which there are none.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        if re.search(r"\bSTACK:0 .*\bLOCAL:0 ", output_of("cuobjdump", "-res-usage", file.name)):
+            return 0
+        return len(re.findall(r"\b(?:LDL|STL)\b", output_of("nvdisasm", file.name)))
 
 
 def record(self, *arguments, grid=None, warmup=None, **options):

@@ -24,7 +24,7 @@ from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.feedback.types import BlockInputs
 from fb_fairseq.ops.layers import ACTIVATIONS
-from tests.modules.options import random_options, randomise
+from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
 from tests.ops.feedback.cases import Case, compare
 from tests.ops.recorded_graph import change_limits
@@ -61,7 +61,7 @@ def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
 
 
 def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
-    case = case_of(1, steps=4, memory_composition="same", decoder_layers=2)
+    case = case_of(1, steps=3, streams=2, memory_composition="same", decoder_layers=2)
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
@@ -70,7 +70,7 @@ def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.TILE_ROWS", 1)
     monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.MIN_TILE_STEPS", 3)
-    case = case_of(seed, steps=5)
+    case = case_of(seed, steps=5, streams=2, decoder_layers=2)
     compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
 
 
@@ -89,18 +89,19 @@ def test_activations(activation, loop):
 
 
 def test_more_rows_than_a_tile(loop):
-    case = case_of(1, streams=19, steps=2)
+    case = case_of(1, streams=19, steps=2, carried=1, decoder_layers=1)
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
 @pytest.mark.parametrize("dtype,tolerance", [(torch.float32, 1e-4), (torch.float16, 3e-2)])
 def test_types(dtype, tolerance, loop):
     """(Triton's interpreter cannot multiply matrices of bf16.)"""
-    case = case_of(3, decoder_layerdrop=0.0, memory_composition="weighted")
+    changes = dict(steps=2, streams=2, decoder_layers=2, decoder_layerdrop=0.0, memory_composition="weighted")
+    case = case_of(3, **changes)
     plain = case.run(feedback_block)
     case.model.to(dtype)
     case.cross.to(dtype)
-    single = case_of(3, decoder_layerdrop=0.0, memory_composition="weighted", dtype=dtype)
+    single = case_of(3, dtype=dtype, **changes)
     single.model.load_state_dict(case.model.state_dict())
     with torch.no_grad():
         for name, x in case.learned.items():
@@ -121,9 +122,7 @@ def test_types(dtype, tolerance, loop):
 def test_without_gradients(seed, loop, empty_is_nan):
     """Activations of one step are kept; attention to the encoder is returned."""
     case = case_of(seed, cross=True)
-    case.model.loop_options = lambda span, options=case.model.loop_options: options(span, 0, 1)
-    for ours, expected in zip(case.forward(loop), case.forward(feedback_block)):
-        torch.testing.assert_close(ours, expected, atol=1e-10, rtol=1e-10)
+    compare(case.results(loop), case.results(feedback_block), 1e-10)
 
 
 @pytest.mark.parametrize("seed", cases([2], [0, 4]))
@@ -181,11 +180,7 @@ def captured(monkeypatch):
 
 
 def build(seed, **changes):
-    torch.manual_seed(seed)
-    options = dict(dropout=0.0, attention_dropout=0.0, decoder_layerdrop=0.0, attention_span=5, **changes)
-    model = FeedbackTransformer(random_options(seed, step_loop="triton", **options)).double().eval()
-    randomise(model)
-    return model
+    return random_stack(FeedbackTransformer, seed, step_loop="triton", attention_span=5, **changes).double().eval()
 
 
 def plain_copy(model):
@@ -216,8 +211,8 @@ def test_decoding(seed, captured):
 @torch.no_grad()
 def test_episodes_in_decoding(captured):
     model, memory = build(1), None
-    x_TBD = torch.randn(9, 3, model.options.decoder_embed_dim, dtype=torch.double)
-    age_TB = torch.stack([torch.arange(9), torch.arange(9) % 4, torch.arange(9) % 3], 1)
+    x_TBD = torch.randn(7, 3, model.options.decoder_embed_dim, dtype=torch.double)
+    age_TB = torch.stack([torch.arange(7), torch.arange(7) % 4, torch.arange(7) % 3], 1)
     memory, ours = model.new_ring(), []
     for x_BD, age_B in zip(x_TBD, age_TB):
         memory.reset(age_B)
@@ -228,7 +223,7 @@ def test_episodes_in_decoding(captured):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed,hypotheses", cases([(1, 1), (4, 2)], [(1, 2), (4, 1)]))
+@pytest.mark.parametrize("seed,hypotheses", cases([(4, 2)], [(1, 1), (1, 2), (4, 1)]))
 def test_decoding_with_an_encoder(seed, hypotheses, captured):
     """Several hypotheses per sentence; the weights of one layer's attention are returned."""
     case = Case(seed, steps=1, cross=True, decoder_layerdrop=0.0, dropout=0.0, step_loop="triton")
@@ -257,12 +252,12 @@ def test_the_kernels_are_right(monkeypatch, caplog):
     """In a setting that comes for the first time, and named where they are not."""
     cuda_graphs.log_once.cache_clear()
     monkeypatch.setattr(GRAPHS, "problems", {})
-    case = case_of(1, steps=2)
+    case = case_of(1, steps=2, streams=2, decoder_layers=1)
     compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
     assert list(GRAPHS.problems.values()) == [None]
     monkeypatch.setattr(GRAPHS, "problems", {})
     monkeypatch.setattr("fb_fairseq.ops.feedback.triton.forward.NUMBERS", dict.fromkeys(ACTIVATIONS, 4))
-    other = case_of(1, steps=2, activation_fn="gelu")
+    other = case_of(1, steps=2, streams=2, decoder_layers=1, activation_fn="gelu")
     compare(other.run(partial(run_block, "triton")), other.run(feedback_block), 1e-10)
     assert "--step-loop triton: its results differ by" in caplog.text and None not in GRAPHS.problems.values()
 

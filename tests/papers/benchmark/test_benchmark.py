@@ -6,18 +6,14 @@ import pytest
 import torch
 
 from fb_fairseq.ops import threads as buffers
-from fb_fairseq.papers.benchmark import train
+from fb_fairseq.papers.benchmark import bptt, train
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
 
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
 
 
-@pytest.fixture(autouse=True)
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("torch_threads")
 
 
 def results(capsys, *arguments):
@@ -99,19 +95,22 @@ def test_saved_bytes():
 
 
 @pytest.mark.parametrize(
-    "arguments,message",
+    "words,message",
     [
-        (["decode", "--heads", "3"], "--heads 3: does not divide --embed-dim 256"),
-        (["span", "--span", "0"], "--span 0: give 1 or more"),
-        (["decode", "--device", "foo"], "--device foo: unknown"),
-        (["decode", "--device", "cuda"], "--device cuda: torch finds no GPU"),
+        ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
+        ("span --span 0", "--span 0: give 1 or more"),
+        ("decode --device foo", "--device foo: unknown"),
+        ("decode --device cuda", "--device cuda: torch finds no GPU"),
+        ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference', 'torch'"),
+        ("bptt --tokens 100", "--tokens 100: is not a multiple of --blocks 32; give one that is"),
+        ("bptt --blocks 32 0", "--blocks 0: give 1 or more"),
+        ("bptt --out figure.foo", "--out figure.foo: give a name that ends with .png, .pdf or .svg"),
+        ("bptt --batch-size 3", "unrecognized arguments: --batch-size 3"),
     ],
 )
-def test_bad_input(capsys, monkeypatch, arguments, message):
+def test_bad_input(refused, monkeypatch, words, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert message in refused(main, words.split())
 
 
 def test_only_some_loops(capsys):
@@ -121,7 +120,24 @@ def test_only_some_loops(capsys):
     printed = capsys.readouterr().out
     assert "Gradients are not checked" in printed and "cpp" not in printed
     assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:2] == ["torch", "transformer"]
-    with pytest.raises(SystemExit):
-        main(["train", *sizes, "--only", "faster"])
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "--only 'faster': not measured on cpu; choose from 'reference', 'torch'" in error
+
+
+def test_bptt(capsys, tmp_path, monkeypatch):
+    built = []
+    training_step = bptt.training_step
+
+    def spy(case, args):
+        built.append((args.block, args.batch_size))
+        return training_step(case, args)
+
+    monkeypatch.setattr(bptt, "training_step", spy)
+    figure = tmp_path / "bptt.png"
+    sizes = [*SMALL[:-2], "--repeats", "1", "--device", "cpu"]  # (the number of streams follows from --tokens)
+    main(["bptt", *sizes, "--blocks", "4", "8", "2", "--tokens", "16", "--out", str(figure)])
+    *lines, last = capsys.readouterr().out.splitlines()
+    found = json.loads(last)["milliseconds"]
+    assert set(found) == {"Feedback, shared", "Feedback, per-layer", "Transformer"}
+    assert all(len(times) == 3 and min(times) > 0 for times in found.values())
+    assert set(built) == {(4, 4), (8, 2), (2, 8)} and len(built) == 9
+    assert [line.split("  ")[0] for line in lines[1:]] == ["M = 4, 4 streams", "M = 8, 2 streams", "M = 2, 8 streams"]
+    assert figure.stat().st_size > 1000

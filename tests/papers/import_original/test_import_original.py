@@ -3,6 +3,7 @@ FB_FAIRSEQ_DATA is set), and what is refused."""
 
 import copy
 import re
+import string
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
 from tests.conftest import REPOSITORY
-from tests.papers.original_checkpoints import FILES as PLAIN
+from tests.papers.test_original_checkpoints import FILES as PLAIN
 
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
 
@@ -29,22 +30,15 @@ def vocabulary(folder, symbols):
     return folder / "vocabulary"
 
 
+WORDS = [f"w{i}" for i in range(257)]
+
+
 def convert(folder, checkpoint, symbols, *more):
     torch.save(checkpoint, folder / "original.pt")
     out = folder / "imported/model.pt"
     out.parent.mkdir(exist_ok=True)
-    main(
-        [
-            str(folder / "original.pt"),
-            "--dict",
-            str(vocabulary(folder, symbols)),
-            "--out",
-            str(out),
-            "--span-ramp",
-            "4",
-            *map(str, more),
-        ]
-    )
+    files = folder / "original.pt", "--dict", vocabulary(folder, symbols), "--out", out
+    main([*map(str, files), "--span-ramp", "4", *more])
     return out
 
 
@@ -55,12 +49,8 @@ def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
     def draw(*shape):
         return torch.randn(shape) / shape[-1] ** 0.5
 
-    model = {
-        "key_pe": draw(1, E, S),
-        "in_emb.weight": draw(symbols, D),
-        "out_emb.weight": draw(symbols, D),
-        "out_emb.bias": draw(symbols),
-    }
+    model = {"key_pe": draw(1, E, S), "in_emb.weight": draw(symbols, D)}
+    model.update({"out_emb.weight": draw(symbols, D), "out_emb.bias": draw(symbols)})
     for l in range(layers):
         own = f"layers.{l}."
         for name in ("query", "key", "val", "out"):
@@ -76,12 +66,10 @@ def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
 
 
 def load(path):
-    from fairseq import checkpoint_utils
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(path)], arg_overrides={"data": str(path.parent)}
-    )
-    return models[0].eval(), task.source_dictionary
+    (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(path.parent)})
+    return model.eval(), task.source_dictionary
 
 
 def log_probabilities(model, tokens, carried):
@@ -103,7 +91,7 @@ def carried_memory(content, name):
 def test_log_probabilities(shared_data, tmp_path, name, eos):
     """Symbols that the original does not know have no probability; ``<eos>`` is fairseq's ``</s>``."""
     content = file(shared_data, name)
-    symbols = ["<eos>" if i == eos else f"w{i}" for i in range(40)]
+    symbols = ["<eos>" if i == eos else word for i, word in enumerate(WORDS[:40])]
     model, dictionary = load(convert(tmp_path, content["checkpoint"], symbols))
     places = torch.tensor([dictionary.index("</s>" if symbol == "<eos>" else symbol) for symbol in symbols])
     assert len(dictionary) == 44 - (eos is not None)
@@ -117,27 +105,23 @@ def test_log_probabilities(shared_data, tmp_path, name, eos):
 def test_a_model_with_fairseqs_numbers(shared_data, tmp_path):
     """The dictionary has four symbols fewer than the model: fairseq's special ones come first."""
     content = file(shared_data, PLAIN[0])
-    model, dictionary = load(convert(tmp_path, content["checkpoint"], [f"w{i}" for i in range(36)]))
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], WORDS[:36]))
     ours = log_probabilities(model, content["tokens"], carried_memory(content, PLAIN[0]))
     torch.testing.assert_close(ours, content["output"], atol=1e-5, rtol=1e-5)
 
 
 def adaptive_losses_by_hand(content, features):
     """The published program's, biases and all: negative log-likelihoods of the targets [B, M]."""
-    saved = {
-        name[len("module.out_emb.") :]: x
-        for name, x in content["checkpoint"]["model"].items()
-        if name.startswith("module.out_emb.")
-    }
-    first = F.linear(features @ saved["out_projs.0"], saved["out_layers.0.weight"], saved["out_layers.0.bias"])
-    clusters = F.linear(features @ saved["out_projs.0"], saved["cluster_proj.weight"], saved["cluster_proj.bias"])
-    head = torch.cat([first, clusters], -1).log_softmax(-1)
+    saved = content["checkpoint"]["model"]
+
+    def logits(cluster, layer):
+        weight, bias = (saved[f"module.out_emb.{layer}.{part}"] for part in ("weight", "bias"))
+        return F.linear(features @ saved[f"module.out_emb.out_projs.{cluster}"], weight, bias)
+
+    head = torch.cat([logits(0, "out_layers.0"), logits(0, "cluster_proj")], -1).log_softmax(-1)
     full = [head[..., :10]]
     for i in (1, 2):
-        tail = F.linear(
-            features @ saved[f"out_projs.{i}"], saved[f"out_layers.{i}.weight"], saved[f"out_layers.{i}.bias"]
-        )
-        full.append(head[..., -i, None] + tail.log_softmax(-1))
+        full.append(head[..., -i, None] + logits(i, f"out_layers.{i}").log_softmax(-1))
     return -torch.cat(full, -1).gather(-1, content["targets"][..., None])[..., 0]
 
 
@@ -156,10 +140,9 @@ def target_losses(model, content):
     return -log_probs.gather(-1, content["targets"][..., None])[..., 0]
 
 
-def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
+def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys, refused):
     """Equal to the original's output; and without biases to its formula, which is checked first."""
-    content = file(shared_data, ADAPTIVE)
-    symbols = [f"w{i}" for i in range(36)]
+    content, symbols = file(shared_data, ADAPTIVE), WORDS[:36]
     model, dictionary = load(convert(tmp_path, content["checkpoint"], symbols))
     assert "--adaptive-softmax-bias" in capsys.readouterr().out
     torch.testing.assert_close(target_losses(model, content), content["output"], atol=1e-5, rtol=1e-5)
@@ -173,25 +156,21 @@ def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
     torch.testing.assert_close(adaptive_losses_by_hand(content, features), content["output"], atol=1e-5, rtol=1e-5)
     expected = adaptive_losses_by_hand({**content, "checkpoint": zeroed}, features)
     torch.testing.assert_close(target_losses(model, content), expected, atol=1e-5, rtol=1e-5)
-    with pytest.raises(SystemExit):
-        convert(tmp_path, zeroed, [f"w{i}" for i in range(40)])
-    assert "cannot rule out fairseq's special symbols" in capsys.readouterr().err.splitlines()[-1]
+    assert "cannot rule out fairseq's special symbols" in refused(convert, tmp_path, zeroed, WORDS[:40])
 
 
-def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, tmp_path, capsys):
+def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, tmp_path, capsys, refused):
     """They join the shortlist, and their biases rule them out."""
     content = file(shared_data, ADAPTIVE)
-    model, dictionary = load(convert(tmp_path, content["checkpoint"], ["<eos>", *(f"w{i}" for i in range(39))]))
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], ["<eos>", *WORDS[:39]]))
     assert "--adaptive-softmax-cutoff 13,27 " in capsys.readouterr().out
-    places = torch.tensor([dictionary.index("</s>"), *(dictionary.index(f"w{i}") for i in range(39))])
+    places = torch.tensor([*map(dictionary.index, ["</s>", *WORDS[:39]])])
     moved = {**content, "tokens": places[content["tokens"]], "targets": places[content["targets"]]}
     torch.testing.assert_close(target_losses(model, moved), content["output"], atol=1e-5, rtol=1e-5)
     log_probs = log_probabilities(model, moved["tokens"], carried_memory(content, ADAPTIVE))
     assert log_probs[..., [dictionary.bos(), dictionary.pad(), dictionary.unk()]].max() < -1000
-    rare_eos = [*(f"w{i}" for i in range(39)), "<eos>"]
-    with pytest.raises(SystemExit):
-        convert(tmp_path, content["checkpoint"], rare_eos)
-    assert "would change the clusters of the adaptive softmax" in capsys.readouterr().err.splitlines()[-1]
+    line = refused(convert, tmp_path, content["checkpoint"], [*WORDS[:39], "<eos>"])
+    assert "would change the clusters of the adaptive softmax" in line
 
 
 BYTES = ["<eos>"] + [str(b) for b in range(256) if b != 10]  # as prep_enwik8.py writes them: numbers, and lines
@@ -201,55 +180,20 @@ BYTES = ["<eos>"] + [str(b) for b in range(256) if b != 10]  # as prep_enwik8.py
 def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
     """By fairseq's commands, on data of preprocess_bytes."""
     path = convert(tmp_path, made_up(symbols=256), BYTES, "--bytes")
-    assert (tmp_path / "imported/dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[
-        ::2
-    ]
+    symbols = [(folder / "dict.txt").read_text().split()[::2] for folder in (tmp_path / "imported", byte_data)]
+    assert symbols[0] == symbols[1]
     model, dictionary = load(path)
     newline = dictionary.index("<0x0A>")
     assert model.decoder.output_projection.bias[newline] > -100 > model.decoder.output_projection.bias[dictionary.eos()]
-    out = run(
-        "eval-lm",
-        byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        path,
-        "--cpu",
-        "--gen-subset",
-        "valid",
-        "--tokens-per-sample",
-        7,
-    )
+    common = byte_data, "--task", "streaming_lm", "--path", path, "--cpu"
+    out = run("eval-lm", *common, "--gen-subset", "valid", "--tokens-per-sample", 7)
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) > 5
     (tmp_path / "prompts").write_text("mi\n")
-    out = run(
-        "interactive",
-        byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        path,
-        "--cpu",
-        "--input",
-        tmp_path / "prompts",
-        "--max-len-b",
-        10,
-        "--beam",
-        1,
-    )
+    out = run("interactive", *common, "--input", tmp_path / "prompts", "--max-len-b", 10, "--beam", 1)
     assert re.search(r"^D-0\t", out, re.M)
-    model_options = dict(
-        arch="all_attention_lm",
-        decoder_layers=2,
-        decoder_embed_dim=12,
-        decoder_attention_heads=3,
-        decoder_head_dim=4,
-        decoder_normalize_before=False,
-        persistent_memory_size=4,
-        attention_span=5,
-        adaptive_span=True,
-        adaptive_span_ramp=4,
-    )
+    sizes = dict(decoder_layers=2, decoder_embed_dim=12, decoder_attention_heads=3, decoder_head_dim=4)
+    spans = dict(persistent_memory_size=4, attention_span=5, adaptive_span=True, adaptive_span_ramp=4)
+    model_options = dict(arch="all_attention_lm", decoder_normalize_before=False, **sizes, **spans)
     train(byte_data, tmp_path / "still", finetune_from_model=path, lr=1e-30, max_update=1, **model_options)
     start, after = parameters(path), parameters(tmp_path / "still/checkpoint_last.pt")
     torch.testing.assert_close(dict(start), dict(after), atol=1e-25, rtol=0)
@@ -260,32 +204,25 @@ def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
 
 def test_bytes_as_characters(tmp_path):
     """As prep_text8.py writes them: letters, and _ for a blank."""
-    letters = ["e", "_", "<eos>"] + [c for c in "abcdfghijklmnopqrstuvwxyz"]
+    letters = ["e", "_", "<eos>", *"abcdfghijklmnopqrstuvwxyz"]
     model, dictionary = load(convert(tmp_path, made_up(symbols=28), letters, "--bytes"))
     known = model.decoder.output_projection.bias > -100
-    assert {dictionary[i] for i in known.nonzero().flatten().tolist()} == {
-        "<0x20>",
-        "<0x0A>",
-        *"abcdefghijklmnopqrstuvwxyz",
-    }
+    assert {dictionary[i] for i in known.nonzero()} == {"<0x20>", "<0x0A>", *string.ascii_lowercase}
 
 
 def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
-    path = convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
+    path = convert(tmp_path, made_up(), WORDS)
     assert torch.load(path, weights_only=True)["cfg"]["model"]["adaptive_span_ramp"] == 4
     said = capsys.readouterr().out
-    assert (
-        "--arch all_attention_lm" in said
-        and "--persistent-memory-size 4" in said
-        and "ramp of adaptive spans; 4 is assumed" in said
-    )
+    for part in ("--arch all_attention_lm", "--persistent-memory-size 4", "ramp of adaptive spans; 4 is assumed"):
+        assert part in said
 
 
 @pytest.mark.not_fast
 def test_in_a_process_of_its_own(tmp_path):
     """Nothing else has registered the models and the task there."""
     torch.save(made_up(), tmp_path / "original.pt")
-    symbols = vocabulary(tmp_path, [f"w{i}" for i in range(257)])
+    symbols = vocabulary(tmp_path, WORDS)
     arguments = [tmp_path / "original.pt", "--dict", symbols, "--out", tmp_path / "model.pt"]
     command = [sys.executable, "-m", "fb_fairseq", "import-original", *map(str, arguments)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
@@ -318,10 +255,8 @@ def with_more(checkpoint):
         (lambda checkpoint: [1, 2], "does not contain a model"),
     ],
 )
-def test_foreign_checkpoints(tmp_path, capsys, change, message):
-    with pytest.raises(SystemExit):
-        convert(tmp_path, change(made_up()), [f"w{i}" for i in range(257)])
-    line = capsys.readouterr().err.splitlines()[-1]
+def test_foreign_checkpoints(tmp_path, refused, change, message):
+    line = refused(convert, tmp_path, change(made_up()), WORDS)
     assert message in line and "original.pt" in line
     assert not list((tmp_path / "imported").iterdir()), "nothing half-written"
 
@@ -331,35 +266,22 @@ def test_foreign_checkpoints(tmp_path, capsys, change, message):
     [
         (["a", "b"], [], "has 2 symbols, the checkpoint 257"),
         (["a"] * 257, [], "contains 'a' more than once"),
-        ([f"w{i}" for i in range(257)], ["--bytes"], "'w0' is not a byte"),
-        ([f"w{i}" for i in range(257)], ["--span-ramp", "0"], "--span-ramp 0: must be 1 or more"),
-        ([f"w{i}" for i in range(257)], ["--out", "/nowhere/x.pt"], "--out /nowhere/x.pt: its folder does not exist"),
+        (WORDS, ["--bytes"], "'w0' is not a byte"),
+        (WORDS, ["--span-ramp", "0"], "--span-ramp 0: must be 1 or more"),
+        (WORDS, ["--out", "/nowhere/x.pt"], "--out /nowhere/x.pt: its folder does not exist"),
     ],
 )
-def test_bad_input(tmp_path, capsys, symbols, more, message):
-    with pytest.raises(SystemExit):
-        convert(tmp_path, made_up(), symbols, *more)
-    assert message in capsys.readouterr().err.splitlines()[-1]
+def test_bad_input(tmp_path, refused, symbols, more, message):
+    assert message in refused(convert, tmp_path, made_up(), symbols, *more)
     assert not list((tmp_path / "imported").iterdir())
 
 
-def test_missing_and_broken_files(tmp_path, capsys):
+def test_missing_and_broken_files(tmp_path, refused):
     (tmp_path / "broken.pt").write_bytes(b"PK broken")
-    for arguments, message in (
-        ([tmp_path / "no.pt", "--dict", "x"], "no.pt: No such file"),
-        (
-            [tmp_path / "broken.pt", "--dict", "x"],
-            "broken.pt: is truncated or corrupt; give an intact copy",
-        ),
-    ):
-        with pytest.raises(SystemExit):
-            main([*map(str, arguments), "--out", str(tmp_path / "out.pt")])
-        assert message in capsys.readouterr().err.splitlines()[-1]
+    for name, message in (("no.pt", "No such file"), ("broken.pt", "is truncated or corrupt; give an intact copy")):
+        files = [str(tmp_path / name), "--dict", "x", "--out", str(tmp_path / "out.pt")]
+        assert f"{name}: {message}" in refused(main, files)
     (tmp_path / "imported").mkdir()
     (tmp_path / "imported/dict.txt").write_text("other 3\n")
-    with pytest.raises(SystemExit):
-        convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
-    assert (
-        "is the dictionary of another model; give an --out in another folder"
-        in capsys.readouterr().err.splitlines()[-1]
-    )
+    line = refused(convert, tmp_path, made_up(), WORDS)
+    assert "is the dictionary of another model; give an --out in another folder" in line

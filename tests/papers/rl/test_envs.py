@@ -11,12 +11,8 @@ from fb_fairseq.papers.rl.envs import ENVS  # noqa: E402
 from fb_fairseq.papers.rl.envs.gymnasium_api import ENV_IDS  # noqa: E402
 from fb_fairseq.papers.rl.envs.maze import generate_maze  # noqa: E402
 
-SIZES = {
-    "corridor": {"length": 6},
-    "maze": {"size": 7, "limit": 40},
-    "maze_easy": {"size": 7, "limit": 40},
-    "water_maze": {"size": 5, "limit": 30},
-}
+MAZE = {"size": 7, "limit": 40}
+SIZES = {"corridor": {"length": 6}, "maze": MAZE, "maze_easy": MAZE, "water_maze": {"size": 5, "limit": 30}}
 
 
 @pytest.mark.parametrize("name", ENVS)
@@ -35,9 +31,8 @@ def test_seeds_and_restarts(name):
     """The same seed gives the same episodes; observations are in the space; a restored state continues identically."""
 
     def run(seed, steps, state=None):
-        environments = gymnasium.make_vec(
-            ENV_IDS[name], num_envs=5, vectorization_mode="vector_entry_point", **SIZES[name]
-        )
+        options = dict(num_envs=5, vectorization_mode="vector_entry_point", **SIZES[name])
+        environments = gymnasium.make_vec(ENV_IDS[name], **options)
         seen = [environments.reset(seed=seed)[0]]
         if state is not None:
             environments.unwrapped.batched_env.load_state_dict(state)
@@ -135,9 +130,8 @@ def test_maze_by_hand():
     act(env, 0)
     assert env.position[0].tolist() == [1, 4]
     seen = env.observe()[0]
-    assert seen[:9].reshape(3, 3).tolist() == [[1, 5, 0], [1, 0, 1], [1, 0, 1]], (
-        "an object ahead, and a passage to the right of it"
-    )
+    # An object ahead, and a passage to the right of it.
+    assert seen[:9].reshape(3, 3).tolist() == [[1, 5, 0], [1, 0, 1], [1, 0, 1]]
     assert act(env, 0)[0] == 1, "colour 3 is cell 5"
     assert env.target[0] != 3
     env.target[0] = 0
@@ -196,9 +190,8 @@ def test_bad_sizes(name, arguments, message):
 def test_bad_actions():
     environments = gymnasium.make_vec(ENV_IDS["maze"], num_envs=2)
     environments.reset(seed=1)
-    with pytest.raises(
-        ValueError, match=r"action \[0 3\]: give 2 integers from 0 to 2 \(forward, turn left, turn right\)"
-    ):
+    message = r"action \[0 3\]: give 2 integers from 0 to 2 \(forward, turn left, turn right\)"
+    with pytest.raises(ValueError, match=message):
         environments.step(np.array([0, 3]))
     with pytest.raises(ValueError, match="give 2 integers"):
         environments.step(np.array([0]))

@@ -82,7 +82,6 @@ def test_data(tmp_path, data, capsys, words, message):
         ("enwik8|--epochs|3", "--epochs: unknown option; python -m fb_fairseq recipe enwik8 --help lists the options"),
         ("enwik8|--steps|learn", "--steps learn: unknown; choose from prepare, train"),
         ("enwik8|--layers|3", "--layers: only with --small"),
-        ("enwik8|--finetune-updates|0", f"--finetune-updates 0: {NUMBER}"),
         ("enwik8|--updates|1 2", f"--updates 1 2: {NUMBER}"),
         ("enwik8|--updates|12345678901", f"--updates 12345678901: {NUMBER}, with at most nine digits"),
         ("enwik8|x|--updates", "--updates needs a value"),
@@ -96,7 +95,6 @@ def test_data(tmp_path, data, capsys, words, message):
         ("enwik8|--small|--update-freq|3", "--update-freq 3: 64 streams cannot be divided among 1"),
         ("enwik8|--nodes|2", "--node-rank is missing: give this machine's number, from 0 to 1"),
         ("enwik8|--lr|0", "--lr 0: give a number above 0, such as 0.002"),
-        ("enwik8|--lr|0.0e-3", "--lr 0.0e-3: give a number above 0, such as 0.002"),
         ("enwik8|--lr|fast", "--lr fast: give a number above 0, such as 0.002"),
         ("enwik8|--|--lr|1", "--lr: give it before the --; fine-tuning then has a tenth of it"),
         ("enwik8|--|--fp16|--lr=1", "--lr: give it before the --"),
@@ -105,9 +103,7 @@ def test_data(tmp_path, data, capsys, words, message):
         ("char_ptb|--small|--layers|2 x", f"--layers x: {NUMBER}"),
         ("persistent_memory|--small|--models|N1 all", "--models all: unknown; give N<number>"),
         ("wikitext103_ablation|--models|best", "--models best: unknown; choose from transformer-post"),
-        ("iwslt14_de_en|--models|best", "--models best: unknown; choose from transformer, feedback, initialised"),
         ("iwslt14_de_en|--projections|none", "--projections none: unknown"),
-        ("random_walk|--updates|0", f"--updates 0: {NUMBER}"),
         ("random_walk|--models|spam", "--models spam: unknown; give architectures.*or memory compositions"),
         ("random_walk|--curriculum|9", "--curriculum: random_walk has none; only algorithmic"),
         ("copy|--curriculum|two", f"--curriculum two: {NUMBER}"),
@@ -117,7 +113,6 @@ def test_data(tmp_path, data, capsys, words, message):
         ("copy|--seed|one", f"--seed one: {NUMBER}"),
         ("memory_composition|--layers|2|x", "--layers 2: the papers' setting for PTB has 6"),
         ("memory_composition|--small|--|--fp16", "--: this recipe takes no further options"),
-        ("maze|--spans|0", f"--spans 0: {NUMBER}"),
         ("maze|--agents|rnn", "--agents rnn: unknown; choose from feedback, transformer, lstm"),
         ("maze|data", "data: unexpected argument, this recipe needs no data"),
         ("quickstart|--minutes|5", "--minutes 5: give 2, 10 or 60"),
@@ -154,21 +149,12 @@ def test_a_folder_with_other_files(data, tmp_path, capsys, monkeypatch):
     assert [path.name for path in folder.rglob("*")] == ["data", "mine"]
 
 
-@pytest.mark.parametrize(
-    "name,options,message",
-    [
-        ("random_walk", ["--size", "1"], "error: --size 1: give a number from 2 to 1000000"),
-        ("copy", ["--length", "1", "--train", "90"], "error: copy: too few different sequences of this size"),
-        ("algorithmic", ["--conditions", "or"], "error: --conditions or: unknown; choose from inequality"),
-        ("blocked_random_walk", ["--blocks", "c"], 'error: --blocks "c": give one or more of the letters A to I'),
-    ],
-)
-def test_options_of_the_data(tmp_path, capfd, name, options, message):
-    """The command that generates it refuses them."""
-    assert main([name, *options, "--out", str(tmp_path / "out")]) == 2
-    errors = capfd.readouterr().err
-    assert message in errors and errors.splitlines()[-1].startswith("error: generating the data failed")
-    assert not (tmp_path / "out").exists()
+def test_options_of_the_data(tmp_path, capfd):
+    """The command that generates it refuses them: tests/papers/toy_tasks."""
+    assert main(["copy", "--length", "1", "--train", "90", "--out", str(tmp_path / "out")]) == 2
+    *_, before, last = capfd.readouterr().err.splitlines()
+    assert "error: copy: too few different sequences of this size" in before
+    assert last.startswith("error: generating the data failed") and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -216,11 +202,8 @@ def test_scripts(tmp_path, script):
         return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
 
     done = run("--epochs", "3")
-    expected = {
-        "environment.sh": "not a script of its own; run a recipe",
-        "recipe.sh": "the recipe is missing",
-        "synthetic_tasks/sweep.sh": "the task is missing",
-    }
+    expected = {"recipe.sh": "the recipe is missing", "synthetic_tasks/sweep.sh": "the task is missing"}
+    expected["environment.sh"] = "not a script of its own; run a recipe"
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and expected.get(script, "--epochs: unknown option") in line
     assert not list(tmp_path.iterdir())

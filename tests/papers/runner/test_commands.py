@@ -1,4 +1,4 @@
-"""Running the commands of a recipe: output, failures, several at a time, and Ctrl-C."""
+"""Running the commands of a recipe: output, progress, failures, several at a time, and Ctrl-C."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from fb_fairseq.papers.runner import training
 from fb_fairseq.papers.runner.machines import Machines
 from fb_fairseq.papers.runner.processes import RUNNING, Interrupted, Jobs
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.training import Trainer, draw_curves
+from fb_fairseq.papers.runner.training import Progress, Stopwatch, Trainer, draw_curves, duration
 from tests.conftest import REPOSITORY
 
 
@@ -174,16 +174,9 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
     begun = "{'best_checkpoint_metric': 'nll_loss'}\n"
     point = '{"nll_loss": "6.6", "num_updates": "25"}\n'
     (tmp_path / "stage").mkdir()
-    for name, text in {
-        "a.log": begun + point,
-        "a-finetuned.log": begun,
-        "b.log": begun,
-        "c.log": begun + '{"valid_nll_loss": "6.6", "valid_num_updates": "25"}\n',
-        "c-finetuned.log": begun + point,
-        "stage/a.log": begun,
-        "stage/c.log": begun + point,
-    }.items():
-        (tmp_path / name).write_text(text)
+    texts = dict.fromkeys(("a-finetuned", "b", "stage/a"), "") | dict.fromkeys(("a", "c-finetuned", "stage/c"), point)
+    for name, text in {**texts, "c": '{"valid_nll_loss": "6.6", "valid_num_updates": "25"}\n'}.items():
+        (tmp_path / f"{name}.log").write_text(begun + text)
     read = []
     has_logged = training.has_logged
     monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[0]) or has_logged(*words))
@@ -194,3 +187,47 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
     curves[1] = f"c={tmp_path}/stage/c.log"
     assert drawn[0][5 : 5 + len(curves)] == curves and (metric, name) == ("--metric", "nll_loss")
     assert out == f"{tmp_path}/curves.png"
+
+
+ENTRY = '2026 | INFO | train_inner | {{"loss": "{loss}", "wps": "{wps}", "num_updates": "{updates}"}}\n'
+
+
+def test_lines():
+    now = [0.0]
+    progress = Progress(1000, clock=lambda: now[0])
+    now[0] = 5.0
+    first = progress.line(ENTRY.format(loss=5.5, wps=8300.4, updates=500))
+    assert first == "update 500 of 1,000, loss 5.5, 8,300 tokens/s", "resumed: no speed is known yet"
+    now[0] = 65.0
+    assert progress.line(ENTRY.format(loss=5, wps=9, updates=600)).endswith(", 9 tokens/s, 4 min left")
+    assert progress.line("2026 | INFO | fairseq_cli.train | {'a': 1}") is None
+
+
+def test_durations():
+    assert [duration(seconds) for seconds in (45, 720, 12600)] == ["45 s", "12 min", "3.5 h"]
+
+
+def test_display(capsys):
+    """Without a terminal a line is shown for every tenth; on one, a line is kept up to date."""
+    display = Progress(100, prefix="[a] ")
+    assert not display.show("2026 | INFO | start")
+    assert all(display.show(ENTRY.format(loss=1, wps=2, updates=n)) for n in range(1, 101))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines][:2] == ["[a] update 1 of 100", "[a] update 10 of 100"]
+    assert len(lines) == 11
+    display = Progress(100, terminal=True)
+    for n in (1, 2):
+        display.show(ENTRY.format(loss=1, wps=2, updates=n))
+    display.end()
+    shown = capsys.readouterr().err
+    assert shown.count("\r") == 2 and shown.count("\n") == 1
+
+
+def test_seconds(tmp_path):
+    """The time is added to that of earlier parts of the run."""
+    now, file = [50.0], tmp_path / "seconds"
+    for total in ("60\n", "120\n"):
+        stopwatch = Stopwatch(str(file), clock=lambda: now[0])
+        now[0] += 60
+        stopwatch.write()
+        assert file.read_text() == total

@@ -92,10 +92,8 @@ def test_data_of_trained_models_stay(tmp_path, prepare):
 def test_data_is_prepared_by_one_run(tmp_path, prepare):
     """A second run on the same folder stops at once; what a killed run has left is replaced."""
     folder = tmp_path / "out/data.tmp"
-    program = (
-        "import sys; from fb_fairseq.files import lock_folder; lock_folder('--out', sys.argv[1]); print(); input()"
-    )
-    command = [sys.executable, "-c", program, str(folder)]
+    program = "import sys; from fb_fairseq.files import lock_folder; lock_folder(*sys.argv[1:]); print(); input()"
+    command = [sys.executable, "-c", program, "--out", str(folder)]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with subprocess.Popen(command, cwd=REPOSITORY, **pipes) as other:
         other.stdout.readline()

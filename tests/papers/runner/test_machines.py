@@ -5,13 +5,8 @@ import pytest
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.machines import find_machines
 
-SLURM = {
-    "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_NODELIST": "gpu[7-8]",
-    "SLURM_NODEID": "1",
-    "SLURM_JOB_ID": "1230042",
-}
+STEP = dict(NUM_TASKS="2", NUM_NODES="2", NODELIST="gpu[7-8]")
+SLURM = {"SLURM_NODEID": "1", "SLURM_JOB_ID": "1230042", **{f"SLURM_STEP_{name}": STEP[name] for name in STEP}}
 
 
 @pytest.fixture(autouse=True)

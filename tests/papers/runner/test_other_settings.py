@@ -17,7 +17,7 @@ from fb_fairseq.papers.rl.presets import preset_options
 from fb_fairseq.papers.toy_tasks import load as load_task
 from fb_fairseq.papers.toy_tasks.algorithmic import MIXES
 from fb_fairseq.papers.values import load
-from tests.models.test_presets import dictionary
+from tests.models.decoders import dictionary
 from tests.papers.runner.printed import commands, printed, trainings, values
 
 TABLES = load("hyperparameters")
@@ -90,12 +90,11 @@ def test_agents(column, agent):
 
 def parameters(run):
     """The number of parameters of a recipe's model, on text8."""
-    words, registered = dictionary(28), models.ARCH_MODEL_NAME_REGISTRY[run.arch]
+    words, registered = dictionary(24), models.ARCH_MODEL_NAME_REGISTRY[run.arch]
     cfg = models.MODEL_DATACLASS_REGISTRY[registered].from_namespace(run)
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     with torch.device("meta"):
-        model = models.ARCH_MODEL_REGISTRY[run.arch].build_model(
-            cfg, argparse.Namespace(source_dictionary=words, target_dictionary=words)
-        )
+        model = models.ARCH_MODEL_REGISTRY[run.arch].build_model(cfg, task)
     named = list(model.named_parameters())
     vectors = sum(value.numel() for name, value in named if "persistent_memory" in name)
     return sum(value.numel() for _, value in named), vectors

@@ -19,13 +19,8 @@ RESULTS = re.findall(
     "".join(page.read_text(encoding="utf-8") for page in sorted((REPOSITORY / "examples/results").glob("*.md"))),
     re.MULTILINE,
 )
-# The scripts of a block, with --print.
-PRINT = """bash() {
-    case $1 in
-        *sweep.sh) command bash "$1" "$2" --print "${@:3}" ;;
-        *) command bash "$1" --print "${@:2}" ;;
-    esac
-}
+# Writes down a block's calls of scripts, instead of running them.
+RECORD_CALLS = """bash() { printf '%s\x1f' "$@"; echo; }
 """
 
 
@@ -110,9 +105,8 @@ def test_seeds_and_spans(tmp_path):
     assert text.count("--length 7 --train 20000 --valid 200 --test 500") == 2
     assert "mkdir -p runs/copy-full/seed1\n" in printed("copy", "--seeds", "1 2", "--full")
     agents = printed("maze", "--seeds", "1 2", "--agents", "lstm feedback", "--jobs", 2)
-    assert re.findall("# train and evaluate (.*)", agents) == [
-        f"{agent}-seed{seed}" for seed in (1, 2) for agent in ("lstm", "feedback")
-    ]
+    names = "lstm-seed1 feedback-seed1 lstm-seed2 feedback-seed2".split()
+    assert re.findall("# train and evaluate (.*)", agents) == names
     agents = printed("maze", "--full", "--agents", "lstm")
     assert re.findall("# train and evaluate (.*)", agents) == [f"lstm-seed{seed}" for seed in range(1, 11)]
 
@@ -180,9 +174,8 @@ def test_quoting(tmp_path, monkeypatch):
     text = printed("char_ptb", *arguments, "--", *own)
     assert "# On this machine, training runs as 2 processes, one per GPU.\n" in text and not out.exists()
     record = tmp_path / "record"
-    subprocess.run(
-        ["bash", "-e"], input=text, text=True, check=True, env={**os.environ, "RECORD": str(record)}, cwd="/"
-    )
+    environment = {**os.environ, "RECORD": str(record)}
+    subprocess.run(["bash", "-e"], input=text, text=True, check=True, env=environment, cwd="/")
     calls = [json.loads(line) for line in record.read_text().splitlines()]
     preprocess = next(call for call in calls if call[1] == "fairseq-preprocess")
     assert preprocess[:4] == [f"{out}/data", "fairseq-preprocess", "--trainpref", "train.chars"], "names without commas"
@@ -197,14 +190,20 @@ def test_quoting(tmp_path, monkeypatch):
     assert f"layer0-2={out}/layer0-2.log" in plot
 
 
-@pytest.mark.parametrize(
-    "block", RESULTS, ids=lambda block: re.search(r"examples/(?:language_modeling/)?(\w+)", block)[1]
-)
+@pytest.mark.parametrize("block", RESULTS, ids=lambda block: re.search(r"(\w+)\.sh", block)[1])
 def test_commands_of_results(block):
-    """The scripts take the commands of the results page, none of which trains into the folder of another model."""
-    block = PRINT + block.replace('"1 2 3', '"1').replace(" --jobs 2", "")
-    done = subprocess.run(["bash", "-euc", block], capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
+    """The recipes take the commands of the results page, none of which trains into the folder of another model."""
+    block = RECORD_CALLS + block.replace('"1 2 3', '"1').replace(" --jobs 2", "")
+    done = subprocess.run(["bash", "-euc", block], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    found = commands(done.stdout, "fairseq-train", "python -m fb_fairseq rl train")
+    text = ""
+    for line in done.stdout.splitlines():
+        script, *words = line.split("\x1f")[:-1]
+        if script.endswith("sweep.sh"):
+            name, *words = words[0], "--sweep", *words[1:]
+        else:
+            name = re.search(r'recipe(?:\.sh")? (\w+) "\$@"', (REPOSITORY / script).read_text())[1]
+        text += printed(name, *words)
+    found = commands(text, "fairseq-train", "python -m fb_fairseq rl train")
     folders = [command[command.index("--save-dir" if "--save-dir" in command else "--out") + 1] for command in found]
     assert folders and len(set(folders)) == len(folders)

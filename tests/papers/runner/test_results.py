@@ -1,5 +1,6 @@
 """How recipes turn logs into results.json and figures."""
 
+import itertools
 import json
 
 import pytest
@@ -38,9 +39,8 @@ def test_results_of_a_language_model(tmp_path, capsys):
     run = language_model(tmp_path)
     language_modeling.write_results(SHELL, str(run), IDENTITY, streams=5)
     result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
-    assert (
-        result["finetuned"] and result["small"] and (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
-    )
+    assert result["finetuned"] and result["small"]
+    assert (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
     assert result["test_bits_per_token"] == 2.5 and result["dev_bits_per_token"] == 2.25
     assert result["test_perplexity"] == pytest.approx(2**2.5, abs=1e-3) and result["training_days"] == 0.01
     assert result["hardware"] == "NVIDIA H100", "of the training, not of this machine"
@@ -103,20 +103,15 @@ def test_an_evaluation_without_results(tmp_path):
 
 def test_results_of_a_translation_model(tmp_path):
     run = tmp_path / "m-2"
-    (tmp_path / "m-2.log").write_text(
-        PARAMETERS
-        + "".join(
-            f'2026-11-24 02:17:43 | INFO | valid | {{"epoch": 1, "valid_loss": "{loss}", "valid_nll_loss": "{nll}"}}\n'
-            for loss, nll in (("4.5", "3.0"), ("4.25", "3.25"), ("4.75", "3.5"))
-        )
-    )
+    line = '2026-11-24 02:17:43 | INFO | valid | {"epoch": 1, "valid_loss": "%s", "valid_nll_loss": "%s"}\n'
+    losses = (("4.5", "3.0"), ("4.25", "3.25"), ("4.75", "3.5"))
+    (tmp_path / "m-2.log").write_text(PARAMETERS + "".join(line % each for each in losses))
     (tmp_path / "m-2.tuned").write_text("--lenpen\n1.5\n--max-len-b\n100\n--min-len\n20\n")
     (tmp_path / "m-2.dev").write_text("31.5\n")
     (tmp_path / "m-2.seconds").write_text("90\n")
     (tmp_path / "m-2.hardware").write_text("NVIDIA H100\n")
-    (tmp_path / "m-2.test.err").write_text(
-        "Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n"
-    )
+    translated = "Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n"
+    (tmp_path / "m-2.test.err").write_text(translated)
     identity = {**IDENTITY, "projections": "shared"}
     translation.write_results(SHELL, str(run), identity, '{"sacrebleu": 30.5}')
     result = json.loads((tmp_path / "m-2.json").read_text())
@@ -129,10 +124,8 @@ def test_results_of_a_translation_model(tmp_path):
 
 def test_figure_against_layers(tmp_path, capsys):
     runs = [
-        {"recipe": "r", "small": True, "model": model, "layers": layers, "seed": seed, "sacrebleu": 20 + layers + seed}
-        for model in ("feedback", "transformer")
-        for layers in (4, 1, 2)
-        for seed in (1, 2)
+        dict(recipe="r", small=True, model=model, layers=layers, seed=seed, sacrebleu=20 + layers + seed)
+        for model, layers, seed in itertools.product(("feedback", "transformer"), (4, 1, 2), (1, 2))
     ]
     (tmp_path / "results.json").write_text(json.dumps({str(i): run for i, run in enumerate(runs)}))
     against.main(str(tmp_path), "layers", "sacrebleu", "decoded_tokens_per_second")
@@ -148,9 +141,8 @@ def test_figure_against_layers(tmp_path, capsys):
 def test_figure_against_the_learning_rate(tmp_path):
     """Models whose names end with the value are one line."""
     runs = [
-        {"recipe": "r", "model": f"feedback-lr{lr}", "lr": lr, "seed": seed, "test_perplexity": 20 + lr}
-        for lr in (0.01, 0.001)
-        for seed in (1, 2)
+        dict(recipe="r", model=f"feedback-lr{lr}", lr=lr, seed=seed, test_perplexity=20 + lr)
+        for lr, seed in itertools.product((0.01, 0.001), (1, 2))
     ]
     (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
     assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]

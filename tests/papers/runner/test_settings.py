@@ -13,12 +13,14 @@ from fb_fairseq.papers.runner.settings import equal_lstm, equal_parameters, numb
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
+from tests.models.decoders import dictionary
+from tests.models.test_presets import check_model
 from tests.papers.runner.printed import commands, printed, trainings
 
 TABLES = load("hyperparameters")
 TABLE_9, TABLE_8 = (TABLES[name]["columns"] for name in ("v3 Table 9", "v3 Table 8"))
 ALL_ATTENTION = TABLES["all-attention §5.1"]["columns"]
-WIKITEXT = "wikitext103"
+WIKITEXT, LARGE = "wikitext103", "feedback_transformer_lm_wikitext103_large"
 
 
 def streams(args):
@@ -34,14 +36,11 @@ LANGUAGE_MODELS = [
     ("enwik8", "enwik8", []),
     ("enwik8", "text8", []),
     ("WikiText-103 small", WIKITEXT, []),
-    ("WikiText-103 large", WIKITEXT, ["--models", "feedback_transformer_lm_wikitext103_large"]),
-    ("WikiText-103 large, span 2048", WIKITEXT, ["--models", "feedback_transformer_lm_wikitext103_large_span2048"]),
-    (
-        "WikiText-103 large, span 2048",
-        WIKITEXT,
-        ["--models", "feedback_transformer_lm_wikitext103_large_shared_span2048"],
+    ("WikiText-103 large", WIKITEXT, ["--models", LARGE]),
+    *(
+        ("WikiText-103 large, span 2048", WIKITEXT, ["--models", f"{model}_span2048"])
+        for model in (LARGE, f"{LARGE}_shared", "relative_transformer_lm_wikitext103_large")
     ),
-    ("WikiText-103 large, span 2048", WIKITEXT, ["--models", "relative_transformer_lm_wikitext103_large_span2048"]),
 ]
 
 
@@ -49,25 +48,11 @@ LANGUAGE_MODELS = [
 def test_language_models(column, script, arguments):
     paper = TABLE_9[column]
     args, *finetuned = trainings(printed(script, *arguments))
-    assert (args.decoder_layers, args.decoder_embed_dim, args.decoder_ffn_embed_dim, args.decoder_attention_heads) == (
-        *(paper[name] for name in ("layers", "width", "ffn", "heads")),
-    )
-    assert (getattr(args, "decoder_head_dim", 0) or args.decoder_embed_dim // args.decoder_attention_heads) == (
-        paper["head_width"]
-    )
-    assert args.attention_span == paper["span"] and getattr(args, "adaptive_span", False) == paper["adaptive_span"]
-    assert args.attention_dropout == args.activation_dropout == paper["dropout"]
-    assert getattr(args, "embedding_dropout", 0) == (paper["embedding_dropout"] or 0)
-    assert args.decoder_normalize_before
+    check_model(args, column)
     assert (args.tokens_per_sample, streams(args)) == (paper["block"], paper["streams"])
-    assert (args.lr, args.clip_norm, args.warmup_updates) == (
-        [paper["lr"]],
-        paper["clip_norm"],
-        paper["warmup_updates"],
-    )
+    assert args.lr == [paper["lr"]]
+    assert (args.clip_norm, args.warmup_updates) == (paper["clip_norm"], paper["warmup_updates"])
     assert args.optimizer == "adam" and args.lr_scheduler == "fixed"
-    if "adaptive_span_loss" in paper:
-        assert args.adaptive_span_loss == paper["adaptive_span_loss"]
     assert args.bptt_warmup_tokens == paper.get("first_block", 0)
     assert args.bptt_warmup_iterations == paper.get("block_doubles_after", 0)
     if "updates" in paper:
@@ -91,11 +76,7 @@ def test_language_models(column, script, arguments):
 def test_all_attention(column, script, model):
     paper = ALL_ATTENTION[column]
     args, tuned = trainings(printed(script, "--models", model))
-    assert (args.decoder_layers, args.decoder_embed_dim, args.attention_span) == (
-        *(paper[name] for name in ("layers", "width", "span")),
-    )
-    assert getattr(args, "persistent_memory_size", None) == paper.get("persistent_vectors")
-    assert args.adaptive_span and args.adaptive_span_loss == paper["adaptive_span_loss"]
+    check_model(args, column)
     assert (args.tokens_per_sample, streams(args)) == (paper["block"], paper["streams"])
     assert (args.lr, args.warmup_updates) == ([paper["lr"]], paper["warmup_updates"])
     if "clip_gradients" in paper:
@@ -241,11 +222,7 @@ def test_depth_at_constant_parameters(script, base):
 @pytest.mark.parametrize("corpus", ["char_ptb", "enwik8", "wikitext103"])
 def test_small_models_have_as_many_parameters(corpus):
     """Except for scalars and biases; with --layers also at each depth, where that is promised (v3 Figure 9)."""
-    from fairseq.data import Dictionary
-
-    words = Dictionary()
-    for word in range(10_000):
-        words.add_symbol(str(word))
+    words = dictionary(10_000)
     runs = trainings(printed(corpus, "--small", "--layers", "1 4", "--steps", "train"))
     sizes = {}
     for run in runs:
@@ -271,9 +248,8 @@ def test_seeds():
     assert runs[6].init_from_transformer.endswith("/relative_transformer_lm-2-seed2/checkpoint_best.pt")
     text = printed("iwslt14_de_en", "--layers", 1, "--seeds", "2 3 2", "--models", "transformer initialised")
     runs = trainings(text)
-    assert [run.save_dir.split("/")[-1] for run in runs] == [
-        f"{model}-1-seed{seed}" for seed in (2, 3) for model in ("transformer", "initialised")
-    ]
+    names = "transformer-1-seed2 initialised-1-seed2 transformer-1-seed3 initialised-1-seed3".split()
+    assert [run.save_dir.split("/")[-1] for run in runs] == names
     assert runs[3].init_from_transformer.endswith("/transformer-1-seed3/checkpoint_best.pt")
 
 

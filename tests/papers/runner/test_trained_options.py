@@ -13,10 +13,9 @@ def setting(tmp_path):
     """Keeps the options of tmp_path/model; returns the message if they are refused."""
 
     def run(*options, processes=1, out=tmp_path):
+        given = [str(option).replace("OUT", str(out)) for option in options]
         try:
-            keep_options(
-                f"{out}/model", str(out), processes, [str(option).replace("OUT", str(out)) for option in options]
-            )
+            keep_options(f"{out}/model", str(out), processes, given)
         except UserError as error:
             return str(error)
         return ""
@@ -64,9 +63,7 @@ def test_another_setting_is_refused(tmp_path, setting, options, message):
     assert setting(*GIVEN, *options) == "", "nothing is trained yet"
     setting(*GIVEN)
     trained(tmp_path)
-    expected = (
-        f"{tmp_path}/model: was trained with other options: {message}; choose another --out, or delete this folder"
-    )
-    assert setting(*GIVEN, *options) == expected
+    expected = f"was trained with other options: {message}; choose another --out, or delete this folder"
+    assert setting(*GIVEN, *options) == f"{tmp_path}/model: {expected}"
     assert setting(*GIVEN) == ""
     assert "--seed 1 is missing" in setting(*GIVEN[:5], *GIVEN[7:])

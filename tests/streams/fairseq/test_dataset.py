@@ -1,9 +1,15 @@
-"""A split as a dataset: every target once and in order, whatever the corpus, the number of streams and the block."""
+"""A split as a dataset, its iterator and its lines: every target once and in order, however the corpus is cut."""
+
+import gc
+import weakref
 
 import pytest
+import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.fairseq.corpus import StreamDataset
+from fb_fairseq.modules import StreamState
+from fb_fairseq.streams.fairseq.corpus import LineScores, StreamDataset
+from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import EOS, PAD, corpus
 
@@ -31,9 +37,8 @@ def test_every_target_once_through_all_doublings(tokens, rows, groups, every, st
     for (parts, offset, done), block in zip(layout.turns, steps):
         streams = len(parts) * layout.streams // layout.parts
         assert streams * block == rows * 8, "as many tokens as in any other iteration"
-        assert (
-            done == block or offset + done == -(-tokens // layout.streams) or offset + done == tokens // layout.streams
-        )
+        longest, shortest = -(-tokens // layout.streams), tokens // layout.streams
+        assert done == block or offset + done in (longest, shortest)
     for turns in range(1, len(layout.turns)):
         offsets = layout.offsets(turns)
         assert layout.turns_until(offsets) == turns
@@ -68,9 +73,8 @@ def serve(tokens, layout):
 def test_little_text_is_told(caplog):
     for tokens, said in ((6, 1), (7, 0)):
         caplog.clear()
-        StreamDataset("train", corpus([tokens]), PAD).arrange(
-            StreamLayout(tokens, 2, 1, BlockLengths(3)), "--batch-size"
-        )
+        layout = StreamLayout(tokens, 2, 1, BlockLengths(3))
+        StreamDataset("train", corpus([tokens]), PAD).arrange(layout, "--batch-size")
         assert len(caplog.messages) == said
         assert all("--batch-size: 2 streams of the 6 tokens of the train split" in line for line in caplog.messages)
     StreamDataset("valid", corpus([6]), PAD).arrange(StreamLayout(6, 2, 1, BlockLengths(3)), "--valid-streams")
@@ -80,3 +84,47 @@ def test_little_text_is_told(caplog):
 def test_more_streams_than_tokens_is_refused():
     with pytest.raises(UserError, match=r"--batch-size.*5 streams.*4 tokens"):
         StreamDataset("train", corpus([4]), PAD).arrange(StreamLayout(4, 5, 1, BlockLengths(3)), "--batch-size")
+
+
+SIZES = [3, 1, 9, 2, 6]
+
+
+@pytest.mark.parametrize("streams,block", [(1, 100), (1, 4), (3, 4), (4, 1)])
+def test_lines(streams, block):
+    data = StreamDataset("test", corpus(SIZES), PAD).arrange(StreamLayout(21, streams, 1, BlockLengths(block)), "--x")
+    lines, found = LineScores(data), []
+    for sample in lines.attach(data[i] for (i,) in data.layout.batches()):
+        assert not found, "they come after the last block"
+        rows = [row[row != PAD] for row in sample["target"]]
+        found = list(sample["lines"].replace(sample, [[{"positional_scores": -row.float()}] for row in rows]))
+    assert [int(n) for n in sample["id"]] == [0, 1, 2, 3, 4] and [len(line["tokens"]) for (line,) in found] == SIZES
+    assert torch.cat([line["tokens"] for (line,) in found]).tolist() == list(range(10, 31))
+    assert all(line["positional_scores"].equal(-line["tokens"].float()) for (line,) in found)
+
+
+@pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
+    """The one before the last block served and the one after it; and none of the epoch before."""
+    layout = StreamLayout(400, 4, groups, lengths)
+    dataset = StreamDataset("train", corpus([400]), PAD).arrange(layout, "--batch-size")
+    iterator = StreamBatchIterator(dataset, buffer_size=3)
+    states = []
+    gc.disable()  # reference counts alone must free them
+    try:
+        for epoch in range(2):
+            for batch in iterator.next_epoch_itr():
+                handle, (streams, steps) = batch["net_input"]["stream"], batch["target"].shape
+                first, second = handle.read(), handle.read()
+                assert (first is None) == (second is None) == (handle.offset == 0)
+                if handle.offset:
+                    assert first.memory_KCBD.equal(second.memory_KCBD)
+                    assert first.memory_KCBD.flatten().tolist() == [stream + handle.offset for stream in batch["id"]]
+                handle.write(StreamState((batch["id"] + handle.offset + steps).view(1, 1, streams, 1)), steps)
+                for cohort in handle.cohorts:
+                    states.append((epoch, cohort, weakref.ref(handle.store.read(cohort, handle.offset + steps))))
+                del first, second, handle, batch
+                alive = [(of, cohort) for of, cohort, reference in states if reference() is not None]
+                assert all(of == epoch and alive.count((of, cohort)) <= 2 for of, cohort in alive)
+    finally:
+        gc.enable()

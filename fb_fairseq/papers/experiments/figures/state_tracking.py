@@ -69,15 +69,17 @@ def table(settings: Settings) -> list[str]:
     first = next(iter(settings.values()))[0]
     sizes = [int(factor * first["longest"]) for factor in SHOWN if factor * first["longest"] in first["sizes"]]
     cells = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
-    cells += ["% without a mistake", "slips per step"]
+    counted = "flawless" in first  # not in results of before 2026-11-28
+    cells += ["% without a mistake", "slips per step"] * counted
     rows = [cells + ["learning rate", "seeds"], ["---"] + ["---:"] * (len(cells) + 1)]
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]
         row += [" / ".join(str(run[what]) for run in runs) for what in ("learned", "longest_good")]
         for size in sizes:
             row.append(spread([100 * run["accuracy"][run["sizes"].index(size)] for run in runs], "accuracy"))
-        row.append(spread([100 * run["flawless"] for run in runs], "accuracy") if "flawless" in runs[0] else "")
-        row.append(f"{mean(run['slips'] for run in runs):.1e}" if "slips" in runs[0] else "")
+        if counted:
+            row.append(spread([100 * run["flawless"] for run in runs], "accuracy"))
+            row.append(f"{mean(run['slips'] for run in runs):.1e}")
         rows.append([*row, f"{runs[0]['lr']:g}", str(len(runs))])
     return [f"| {' | '.join(row)} |" for row in rows]
 

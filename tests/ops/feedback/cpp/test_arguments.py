@@ -17,8 +17,7 @@ from fb_fairseq.ops.feedback.cpp.structures import (
 )
 from fb_fairseq.ops.feedback.torch import block, tile
 from fb_fairseq.ops.layers import ACTIVATIONS
-from tests.ops.feedback.cpp.built import needs_cpp_loop
-from tests.ops.feedback.cpp.single import feedback_block_cpp, single
+from tests.ops.feedback.cpp.built import feedback_block_cpp, needs_cpp_loop, single
 
 
 def test_all_structures_and_activations_are_read():
@@ -38,26 +37,15 @@ def test_a_text():
     assert made["Two"]._fields_ == [("c", made["One"])]
 
 
-@pytest.mark.parametrize("made", STRUCTURES.values(), ids=lambda made: made.__name__)
-def test_fields_that_do_not_exist_cannot_be_set(made):
-    arguments = (made * 1)()[0]
-    with pytest.raises(AttributeError, match=f"'{made.__name__}' object has no attribute 'no_field'"):
-        arguments.no_field = 1
-    name = made._fields_[0][0]
-    setattr(arguments, name, getattr(arguments, name))
-
-
-def test_fields_that_are_not_given():
-    with pytest.raises(TypeError, match="Norm needs bias"):
-        Norm(weight=1)
-    with pytest.raises(TypeError, match="Norm needs bias"):
-        Norm(weight=1, bias=None)
+def test_fields_that_do_not_exist_or_are_not_given():
+    for made in STRUCTURES.values():
+        with pytest.raises(AttributeError, match=f"'{made.__name__}' object has no attribute 'no_field'"):
+            (made * 1)()[0].no_field = 1
+    for given in (dict(weight=1), dict(weight=1, bias=None)):
+        with pytest.raises(TypeError, match="Norm needs bias"):
+            Norm(**given)
     with pytest.raises(TypeError, match="LayerArgs needs fc1, fc2, ffn_norm, log_mask, .*, set, memory$"):
         LayerArgs(memory=None, cross=None)
-    with pytest.raises(TypeError, match="BlockArgs needs"):
-        BlockArgs()
-    with pytest.raises(AttributeError, match="'Norm' object has no attribute 'shift'"):
-        Norm(weight=1, shift=1)
     with pytest.raises(AttributeError, match="'Norm' object has no attribute 'shift'"):
         Norm(weight=1, bias=1, shift=1)
     mask = Mask(keep=None, scale=2.0)  # optional
@@ -65,29 +53,14 @@ def test_fields_that_are_not_given():
 
 
 RECORDED = "x attended_x q a p hidden attention_sum ffn_sum crossed_x cross_q cross_a cross_p cross_sum".split()
-
-
-@needs_cpp_loop
-@pytest.mark.parametrize("name", RECORDED)
-def test_tensors_of_a_record_that_have_another_name(name, monkeypatch):
-    rename(block.Record, name, monkeypatch)
-    with pytest.raises(AttributeError, match=f"'Record' object has no attribute '{name}'"):
-        single(1, cross=True, decoder_normalize_before=False).run(feedback_block_cpp)
-
-
 TILE = [*WORKSPACE, *WORKSPACE_CROSS, "d_kv_ITBZ", "d_kv_normed_ITBD", "d_memory_KTBD", "ds_TLGW", "p_TLGW"]
+TENSORS = [(block.Record, name) for name in RECORDED] + [(tile.Workspace, name) for name in TILE]
 
 
 @needs_cpp_loop
-@pytest.mark.parametrize("name", TILE)
-def test_tensors_of_a_workspace_that_have_another_name(name, monkeypatch):
-    rename(tile.Workspace, name, monkeypatch)
-    with pytest.raises(AttributeError, match=f"'Workspace' object has no attribute '{name}'"):
-        single(1, cross=True).run(feedback_block_cpp)
-
-
-def rename(owner, name, monkeypatch):
-    """Give an attribute another name at the end of a class's constructor."""
+@pytest.mark.parametrize("owner,name", TENSORS)
+def test_tensors_that_have_another_name(owner, name, monkeypatch):
+    """Given at the end of the constructor of a block's record, or of a tile's workspace."""
     init = owner.__init__
 
     def renaming(self, *arguments, **more):
@@ -95,3 +68,5 @@ def rename(owner, name, monkeypatch):
         self.__dict__["another_name"] = self.__dict__.pop(name)
 
     monkeypatch.setattr(owner, "__init__", renaming)
+    with pytest.raises(AttributeError, match=f"'{owner.__name__}' object has no attribute '{name}'"):
+        single(1, cross=True, decoder_normalize_before=False).run(feedback_block_cpp)

@@ -6,13 +6,13 @@ import pathlib
 import shutil
 import stat
 import subprocess
-import sys
 
 import pytest
 
 from fb_fairseq.ops.feedback.cpp import library
 from fb_fairseq.ops.feedback.cpp.library import BuildError, build, find_compiler
 from tests.conftest import REPOSITORY
+from tests.ops.own_process import run_tests
 
 pytestmark = pytest.mark.not_fast
 
@@ -72,45 +72,33 @@ def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
     assert build().path != path
 
 
-def test_without_a_compiler(cache, monkeypatch, caplog):
-    monkeypatch.setenv("PATH", str(cache))
-    monkeypatch.delenv("CXX", raising=False)
-    caplog.set_level("INFO")
-    assert library.load().library is None and library.load().library is None
-    assert [m for m in caplog.messages if "no C++ compiler was found" in m] == caplog.messages
-
-
-def test_a_compiler_that_fails(cache, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    "variables,message",
+    [
+        ({"PATH": "{cache}", "CXX": ""}, "no C++ compiler was found"),
+        ({"CXX": "{compiler}"}, "failed: loop.cpp:1: error: no"),
+        ({"FB_FAIRSEQ_CACHE": "{compiler}"}, "FB_FAIRSEQ_CACHE"),
+    ],
+    ids=["no compiler", "one that fails", "a file as the folder"],
+)
+def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplog, variables, message):
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'loop.cpp:1: error: no' >&2\nexit 1\n")
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("CXX", str(compiler))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(cache=cache, compiler=compiler))
     caplog.set_level("INFO")
-    assert library.load().library is None
-    assert "failed: loop.cpp:1: error: no" in caplog.text and not [path for path in cache.rglob("*") if path.is_file()]
-
-
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, caplog):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "file"))
-    library.load.cache_clear()
-    caplog.set_level("INFO")
-    assert library.load().library is None
-    assert "FB_FAIRSEQ_CACHE" in caplog.text
-    library.load.cache_clear()
+    assert library.load().library is None and library.load().library is None
+    (line,) = caplog.messages
+    assert message in line and not [path for path in cache.rglob("*") if path.is_file()]
 
 
 TESTS = [pathlib.Path(__file__).with_name("test_loop.py"), REPOSITORY / "tests/modules/test_cpp_steps.py"]
 
 
-def run_tests(**environment):
+def run_compiled(**environment):
     """The tests of blocks and of decoding steps, with the loop compiled for these environment variables."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--fast"]
-    done = subprocess.run(
-        [*command, *map(str, TESTS)], env={**os.environ, **environment}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-300:]
+    assert "skipped" not in run_tests(*TESTS, options=["--fast"], **environment)
 
 
 @pytest.mark.slow
@@ -123,7 +111,7 @@ def test_no_access_out_of_bounds_and_nothing_undefined(tmp_path):
     ]
     if not all(map(os.path.isabs, libraries)):
         pytest.skip("AddressSanitizer is not installed")
-    run_tests(
+    run_compiled(
         LD_PRELOAD=" ".join(libraries),
         ASAN_OPTIONS="detect_leaks=0",  # Python's own
         FB_FAIRSEQ_CACHE=str(tmp_path),
@@ -137,14 +125,14 @@ def test_other_processors(tmp_path, option):
     """Built for processors with narrower vectors."""
     if os.uname().machine != "x86_64":
         pytest.skip("an option of x86-64")
-    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), FB_FAIRSEQ_CXXFLAGS=option)
+    run_compiled(FB_FAIRSEQ_CACHE=str(tmp_path), FB_FAIRSEQ_CXXFLAGS=option)
 
 
 @pytest.mark.slow
 def test_clang(tmp_path):
     if shutil.which("clang++") is None:
         pytest.skip("clang++ is not installed")
-    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), CXX="clang++")
+    run_compiled(FB_FAIRSEQ_CACHE=str(tmp_path), CXX="clang++")
 
 
 @pytest.mark.slow

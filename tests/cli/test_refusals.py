@@ -1,0 +1,393 @@
+"""Mistakes in whole commands: one line on standard error that names the option or file, status 2, nothing written.
+
+``$name`` in a command stands for one of ``files``. Of fairseq's commands a case has what follows the usual arguments;
+the data come first, unless they are the usual ones.
+"""
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from string import Template
+
+import pytest
+import torch
+from fairseq.data import indexed_dataset
+
+from fb_fairseq.commands import main, preprocess_bytes
+from tests.cli.command_server import refused
+from tests.cli.fairseq_commands import PLUGIN, options, train, training_arguments
+from tests.cli.parallel_text import TINY
+from tests.conftest import REPOSITORY
+
+STREAMS = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu"]
+PAIRS = {**TINY, "label_smoothing": None, "criterion": "cross_entropy", "max_update": 2}
+LANGUAGE_MODEL = [*training_arguments("", "$new", max_update=4)[1:], "--user-dir", PLUGIN]
+ALL_ATTENTION = [*training_arguments("", "$new", arch="all_attention_lm")[1:], "--user-dir", PLUGIN]
+# The usual arguments of fairseq's commands: the data, and the others.
+USUAL = {
+    "train": ("$bytes", LANGUAGE_MODEL),
+    "train all-attention": ("$bytes", ALL_ATTENTION),
+    "train a translator": ("$pairs", ["--save-dir", "$new", *options(PAIRS), "--user-dir", PLUGIN]),
+    "train on streams": ("$bytes", STREAMS),
+    **{name: ("$bytes", [*STREAMS, "--path", "$model"]) for name in ("eval-lm", "validate", "generate", "interactive")},
+    "validate without a task": ("$bytes", ["--user-dir", PLUGIN, "--path", "$model"]),
+    "generate translations": ("$pairs", ["--user-dir", PLUGIN, "--path", "$translator", "--cpu"]),
+}
+SPANS, VARIANT, SIZE = (
+    "--adaptive-span --adaptive-span-loss 0.1",
+    "--persistent-memory-variant",
+    "--persistent-memory-size",
+)
+ANOTHER_SIZE = "dict.txt: .*260 symbols.*262.*--srcdict"
+FAIRSEQ = [
+    ("train", "--update-freq 0", "--update-freq .0.: must be 1 or more"),
+    ("train", "--update-freq 1,2.5", "--update-freq: 1,2.5: must be whole numbers"),
+    ("train", "--lr=-1", "--lr .-1.0.: must be 0 or more"),
+    ("train", "--dropout 1.5", "--dropout 1.5: must be a probability below 1"),
+    ("train", "--adam-betas \"__import__('os').getpid()\"", "is code, or not a valid value; .*--adam-betas"),
+    ("train", "--arch feedback_transformer_ml", "choice: 'feedback_transformer_ml'; did you mean feedback_transf"),
+    ("train", "--no-such-option 3", "unrecognized arguments: --no-such-option"),
+    ("train", "--attention-span ten", "--attention-span.*'ten'"),
+    ("train", "--batch-size-valid 7", "--batch-size-valid 7, --valid-streams 3: both"),
+    ("train", "--batch-size 4000", "--batch-size.*4000 streams.*3001 tokens"),
+    ("train", "--valid-streams 500", "--valid-streams: 500 streams.*400 tokens"),
+    ("train", "--valid-streams 0", "--valid-streams 0"),
+    ("train", "--tokens-per-sample 0", "--tokens-per-sample 0"),
+    ("train", "--required-batch-size-multiple 8", "--required-batch-size-multiple 8: --batch-size 4"),
+    ("train", "--max-tokens 100", "--max-tokens has no meaning on streams.*give --batch-size 14"),
+    ("train", "--sample-break-mode eos", "--sample-break-mode eos.*leave it out"),
+    ("train", "--skip-remainder-batch", "--skip-remainder-batch"),
+    ("train", "--grouped-shuffling", "--grouped-shuffling: streams are never shuffled"),
+    ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
+    ("train", "--save-async", "--write-checkpoints-asynchronously: .*no checkpoint_last.pt"),
+    ("train", "--restore-file nowhere.pt", "--restore-file nowhere.pt: no such file"),
+    ("train", "--restore-file $folder", "--restore-file .*: no such file"),
+    ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
+    ("train", "--save-dir /proc/below", "--save-dir /proc/below: No such file or directory; give a folder that can be"),
+    ("train", "--train-subset nowhere", "nowhere: the split is missing"),
+    ("train", "--decoder-attention-heads 3", "--decoder-attention-heads 3.*--decoder-head-dim"),
+    ("train", "--memory-composition top", "--memory-composition top: unknown.*layer:<l>"),
+    ("train", "--memory-composition layer:3", "--memory-composition layer:3.*layer:2"),
+    ("train", "--memory-composition layer:²", "--memory-composition layer:².*give layer:0"),
+    ("train", "--relative-positions none --decoder-learned-pos", "--decoder-learned-pos.*stream"),
+    ("train", "--decoder-embed-dim 1000000", "out of memory: a single tensor needs 4,000 GB"),
+    ("train", "--lr 1e10", "the gradients are NaN or infinite; try a lower --lr"),
+    ("train", "--distributed-world-size 9", "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
+    ("train", "--profile", "PyTorch finds no GPU that it can use; .*--profile"),
+    ("train", "--optimizer lamb", "install apex .*github.com/NVIDIA/apex"),
+    ("train", "--optimizer cpu_adam", "pip install deepspeed"),
+    ("train", "--zero-sharding os", "pip install fairscale"),
+    ("train", "nowhere", "nowhere/dict.txt: no such file"),
+    ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
+    ("train", "$without_valid", "valid: the split is missing.*--valid-subset"),
+    ("train", "$cut_bin", "train.bin"),
+    ("train", "$cut_valid", "valid.idx"),
+    ("train", "$cut_dict", "dict.txt: |train.bin: contains the token"),
+    ("train", "$two_words", "valid.bin: contains the token .*, but the dictionary has only 6 symbols"),
+    ("train", "$no_count", "dict.txt: Incorrect dictionary format"),
+    ("train", "$twice", "dict.txt: Duplicate word"),
+    ("train", "$encoding", "dict.txt: Incorrect encoding"),
+    ("train", "$more_words --restore-file $model", ANOTHER_SIZE),
+    ("train", "--store-ema --finetune-from-model $model", "--store-ema: .* has no average of its parameters; leave"),
+    ("train", f"{SPANS} --criterion cross_entropy", "--criterion cross_entropy ignores --adaptive-span-loss.*lm_loss"),
+    ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
+    ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
+    ("train all-attention", f"{VARIANT} attn-split {SIZE} 0", f"{VARIANT} attn-split: has no effect.*{SIZE}"),
+    (
+        "train all-attention",
+        f"{VARIANT} head-split --decoder-attention-heads 1",
+        f"{VARIANT} head-split: halves the ",
+    ),
+    ("train all-attention", "--adaptive-span-loss 0.1", "--adaptive-span-loss 0.1: has no effect without --adaptive-s"),
+    ("train all-attention", "--adaptive-span-init 0.5", "--adaptive-span-init 0.5: has no effect without --adaptive-s"),
+    ("train all-attention", "--optimizer clipped_adagrad --adagrad-clip=-1", "--adagrad-clip -1.0: give 0 or more"),
+    ("train all-attention", "--decoder-ffn-embed-dim 8", "unrecognized arguments: --decoder-ffn-embed-dim"),
+    ("train on streams", "", "--arch is missing; give one"),
+    ("train on streams", "--arch transformer_lm --batch-size 2", "transformer_lm carries no memory.*--task lang"),
+    ("train a translator", "--source-lang de --target-lang xx", "dict.xx.txt: No such file"),
+    ("train a translator", "--train-subset nowhere", "the split nowhere is missing"),
+    ("train a translator", "--max-source-positions 1", "train: all .* samples .*--max-source-pos"),
+    ("eval-lm", "--path nowhere.pt", "--path nowhere.pt: no such file"),
+    ("eval-lm", "--path $folder", "folder: is a folder; give a file, for example .*checkpoint_best.pt"),
+    ("eval-lm", "--path $model:$model", "evaluates one model"),
+    ("eval-lm", "--path $text", "text: not a checkpoint, or one with objects that are not data"),
+    ("eval-lm", "--model-overrides \"{'attention_span': 9}\"", "do not fit.*--model-overrides.*positions.key"),
+    ("eval-lm", "--model-overrides \"{'attention_span'\"", "is code, or not a valid value.*--model-overrides"),
+    ("eval-lm", "--batch-size 3 --valid-streams 4", "--batch-size 3, --valid-streams 4: both"),
+    ("eval-lm", "--sample-break-mode eos", "--sample-break-mode eos"),
+    ("eval-lm", "--max-tokens 400", "--max-tokens has no meaning on streams"),
+    ("eval-lm", "--context-window 4", "--context-window has no meaning on streams"),
+    ("eval-lm", "--gen-subset nowhere", "nowhere: the split is missing"),
+    ("eval-lm", "--gen-subset ''", "--gen-subset: the name of a split is empty"),
+    ("eval-lm", "--valid-streams 1 --num-shards 2", "--num-shards 2, --shard-id 0: .*needs a stream"),
+    ("eval-lm", "--num-shards 2 --shard-id 2", "--shard-id 2: shards have the numbers 0 to 1"),
+    ("eval-lm", "--remove-bpe --num-shards 2 --shard-id 1", "--num-shards: a shard ends within a word"),
+    ("eval-lm", "--post-process sentencepiece", "--post-process sentencepiece: .*subword-nmt only"),
+    ("eval-lm", "$more_words", ANOTHER_SIZE),
+    ("eval-lm", "$padding --gen-subset all", "all of the split is <pad>"),
+    ("eval-lm", "$padding --gen-subset some", "has the symbol <pad>; use fairseq-validate"),
+    ("validate", "$padding --valid-subset all", "all of the split is <pad>"),
+    ("validate without a task", "", "--task is missing; give one"),
+    ("generate", "", "--sample-break-mode eos"),
+    ("generate", "--sample-break-mode eos --beam 2 --nbest 3", "--nbest 3: more than --beam 2"),
+    ("generate translations", "--gen-subset nowhere", "the split nowhere is missing; .*--gen-subset"),
+    ("generate translations", "--scoring wer", "pip install editdistance"),
+    ("interactive", "--sampling --sampling-topk 999 --beam 1", "--sampling-topk 999: the vocabulary"),
+    ("interactive", "--retain-dropout", "--retain-dropout: this model has dropout in training only"),
+    ("interactive", "--replace-unk", "--replace-unk: a language model has no source"),
+    ("interactive", "--constraints", "--constraints: fairseq constrains translation only"),
+    ("interactive", "--score-reference --input $text", "--score-reference: .*no references"),
+    ("interactive", "--temperature nan", "--temperature nan"),
+    ("interactive", "--input $text --max-len-b 2", "--max-len-b: 2 tokens are allowed"),
+    ("interactive", "--input $escape", r"unknown escape \\q.*xHH"),
+    ("interactive", "--input $latin", "not UTF-8 text"),
+]
+CUT = {"cut_bin": "train.bin", "cut_valid": "valid.idx", "cut_dict": "dict.txt"}
+INSTALLED = {"lamb": "apex", "cpu_adam": "deepspeed", "--zero-sharding": "fairscale", "wer": "editdistance"}
+OWN = [
+    ("preprocess-bytes --text nowhere --destdir $new", "--text nowhere: No such file"),
+    ("preprocess-bytes --text $folder --destdir $new", "--text .*: Is a directory"),
+    ("preprocess-bytes --text $text --destdir $text", "--destdir .*text is a file"),
+    ("preprocess-bytes --text $text", "required: --destdir"),
+    ("preprocess-bytes --trainpref $none --destdir $new", "--trainpref .*/none: the file is empty"),
+    ("preprocess-bytes --text $tiny --split 90,5,5 --destdir $new", "too few"),
+    ("preprocess-bytes --text $tiny --split 90,10 --destdir $new", "--split 90,10"),
+    ("synthetic-tasks copy --out $text", "--out .*text is a file"),
+    ("synthetic-tasks nosuch --out $new", "nosuch"),
+    ("score --gen 'a\nb'", r"a\\nb: No such file"),  # one line, whatever the name
+    ("score --gen $part", "1 of 3 hypotheses are missing, the first is D-1; generate all"),
+    ("score --gen $text", "no hypotheses"),
+    ("score --gen $gen --raw-ref $text", "3 hypotheses and 1 raw references"),
+    ("score --gen $gen --sentences 4", "3 hypotheses, not --sentences 4: generate all"),
+    ("score --sys $bpe --ref $bpe", "4 of 6 words are subwords .*--remove-bpe"),
+    ("score --sys $gen", "give --gen FILE, or --sys FILE and --ref FILE"),
+    ("plot --out $new.png", "give --curves, --layer-weights, .* or --position-accuracy, or several"),
+    ("plot --curves nowhere --out $new.png", "nowhere: no such file"),
+    ("plot --curves $latin --out $new.png", "latin: is not UTF-8 text"),
+    ("plot --curves $log --metric ppl --out $new.png", "log: ppl is not logged"),
+    ("plot --curves $text --out $new.png", "text: has no line of a training; give what fairseq-train printed"),
+    ("plot --curves $folder --x hours --out $new.png", "folder"),
+    ("plot --layer-weights $text --out $new.png", "text: not a checkpoint"),
+    ("plot --layer-weights $folder --out $new.png", ": Is a directory"),
+    ("plot --layer-weights $half --out $new.png", "half: is truncated or corrupt"),
+    ("plot --layer-weights $plain --out $new.png", "plain.pt: its memory has no learned weights"),
+    ("plot --layer-weights $model --out $new/x.png", "--out .*its folder does not exist"),
+    ("plot --layer-weights $model --out $new.xyz", "--out .*give a name that ends with .png"),
+    ("plot --layer-weights $model --out $folder", "--out .*: is a folder"),
+    ("plot --layer-weights-over-training $log --out $new.png", "log: no layer weights are logged there"),
+    ("plot --spans $plain --out $new.png", "plain.pt: its spans are fixed"),
+    ("plot --spans $plain --prompt a --out $new.png", "--prompt: has no effect without --attention or "),
+    ("plot --spans $plain --tokens 0 --out $new.png", "--tokens 0: must be 1 or more"),
+    ("plot --attention $plain --out $new.png", "--attention: give the folder of.*with --data, or a text with --text"),
+    ("plot --attention-map $plain --data $bytes --out $new.png", "--attention-map: give a short text with --prompt"),
+    ("plot --attention-map $model --prompt a --layer 3 --out $new.png", "has layers 1 to 2"),
+    ("plot --persistent-use $model --data $bytes --out $new.png", "has no persistent vectors"),
+    (
+        "plot --persistent-shares $plain --out $new.png",
+        "--persistent-shares: give the folder of.*with --data$",
+    ),
+    ("plot --position-accuracy $model --data $bytes --out $new.png", "not trained with --labels"),
+    (
+        "plot --context-perplexity $model --data $bytes --context 512 --out $new.png",
+        "--context 512: the split has only 400 tokens; give 128 or less",
+    ),
+    ("average-checkpoints --inputs $model --output $folder", "--output .*: is a folder"),
+    ("average-checkpoints --inputs $model --output $text/x.pt", "--output .*its folder does not exist"),
+    ("average-checkpoints --inputs $half --output $new.pt", "half: is truncated or corrupt"),
+    ("average-checkpoints --inputs $text --output $new.pt", "text: not a checkpoint, or one with objects that are not"),
+    (
+        "average-checkpoints --inputs $plain $another --output $new.pt",
+        "the names or shapes of parameters differ between",
+    ),
+    (
+        "average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt",
+        " 5: .* has 1; give a smaller",
+    ),
+    ("average-checkpoints --inputs $run --num-epoch-checkpoints 0 --output $new.pt", "give 1 or more, and one folder"),
+    (
+        "average-checkpoints --inputs $model --num-epoch-checkpoints 1 --output $new.pt",
+        "give 1 or more, and one folder",
+    ),
+    ("evaluate-labels $bytes --path $model", "--labels"),
+    ("evaluate-labels $pairs --path $translator", "--path .*was not trained with --labels"),
+    ("evaluate-labels $folder --path $translator", "--path .*Could not infer language pair"),
+    ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
+    ("generate --path $model --cpu --temperature nan", "--temperature nan"),
+    ("generate --path $model --cpu --sampling-topk -1", "--sampling-topk -1"),
+    (r"generate --path $model --cpu --prompt '\q'", r"--prompt: unknown escape \\q"),
+    ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt: no such file"),
+    ("export $model --to $new --dict nowhere", "--dict nowhere: no such file"),
+    ("export nowhere.pt --to $new", "No such file"),
+    ("import-transformers $folder --out $new.pt", "has no config.json; give the folder of a model that"),
+    ("import-original $model --dict $latin --out $new.pt", "checkpoint_last.pt"),
+    ("explore nowhere.pt --port 0", "nowhere.pt: no such file or folder; give a checkpoint, or the folder of an exp"),
+    ("explore $folder --port 0", "folder: has no config.json; give the folder of a model that"),
+    ("explore $folder --data x --port 0", "--data x: has no effect, because .*folder has its own tokenizer; leave it"),
+    ("explore a.pt --max-steps 0 --port 0", "--max-steps 0: must be 1 or more"),
+    ("explore a.pt --port 70000", "--port 70000: must be between 0 and 65535"),
+    ("explore a.pt --host 192.0.2.1 --port 0", "--host 192.0.2.1: is no address of this machine; give 127.0.0.1"),
+    ("benchmark train --device meta", "--device meta: unknown; give cpu or cuda"),
+    ("benchmark decode --layers 0", "--layers 0: give 1 or more"),
+    ("rl evaluate --path $half", "half: is truncated or corrupt"),
+    ("quickstart --text / --out $new", "error: --text /: no such file"),
+    ("quickstart --text $text --out $text/out", "--out .*/text/out: .*/text is a file"),
+    ("quickstart --epochs 3 --out $new", "error: .*--epochs"),
+    ("rl plot A=$folder --out $new.png", "contains no log.jsonl"),
+]
+NEEDED = {"export": "transformers", "import-transformers": "transformers", "explore": "gradio", "plot": "matplotlib"}
+
+
+@pytest.fixture(scope="module")
+def files(byte_data, parallel_data, translation_models, tmp_path_factory):
+    """What ``$name`` stands for."""
+    folder = tmp_path_factory.mktemp("files")
+    train(byte_data, folder / "run", max_epoch=1, disable_validation=True)
+    model = folder / "run/checkpoint_last.pt"
+    found = dict(bytes=byte_data, pairs=parallel_data, run=folder / "run", model=model, new=folder / "new")
+    found.update(
+        translator=translation_models / "feedback/checkpoint_last.pt",
+        plain=folder / "plain.pt",
+        another=folder / "another.pt",
+    )
+    torch.save({"model": {}, "cfg": {"model": {}}}, found["plain"])
+    torch.save({"model": {"x": torch.zeros(1)}, "cfg": {"model": {}}}, found["another"])
+    lines = [[f"T-{n}\ta b c", f"D-{n}\t-0.1\ta b c"] for n in range(3)]
+    texts = {
+        **dict(text=b"some text\n", tiny=b"abc", none=b"", latin="größer\n".encode("latin-1"), escape=b"a\\q\n"),
+        **dict(bpe=b"c@@ at s@@\n", gen="\n".join(sum(lines, [])).encode()),
+        **dict(part="\n".join(lines[0] + lines[2]).encode(), half=model.read_bytes()[:5000]),
+        "log": b'{"loss": "3", "num_updates": "1"}\n{"valid_loss": "3", "valid_num_updates": "1"}\n',
+    }
+    for name, content in texts.items():
+        (folder / name).write_bytes(content)
+        found[name] = folder / name
+    (folder / "folder").mkdir()
+    return {**found, "folder": folder / "folder", **damaged_data(byte_data, folder)}
+
+
+def damaged_data(byte_data, folder):
+    """Copies of the data with something wrong in each."""
+    words = (byte_data / "dict.txt").read_bytes() + b"one 1\ntwo 1\n"
+    changes = dict(more_words=words, two_words=b"a 1\nb 2\n", no_count=b"a 1\nb\n", twice=b"a 1\na 1\n")
+    changes = {name: ("dict.txt", content) for name, content in {**changes, "encoding": b"\xff\xfe 1\n"}.items()}
+    found = {name: folder / name for name in (*changes, "empty", "without_valid", "padding")}
+    for name in found:
+        shutil.copytree(byte_data, found[name], ignore=shutil.ignore_patterns("checksums.json"))
+    for name, (file, content) in changes.items():
+        (found[name] / file).write_bytes(content)
+    for name, file in CUT.items():
+        found[name] = shutil.copytree(byte_data, folder / name)
+        content = (byte_data / file).read_bytes()
+        (found[name] / file).write_bytes(content[: len(content) // 2 + 1])
+    preprocess_bytes.write_split(str(found["empty"] / "train"), [], preprocess_bytes.byte_dictionary(), False)
+    for end in ("bin", "idx"):
+        (found["without_valid"] / f"valid.{end}").unlink()
+    # Padding is no target: a split of it has no loss, and within a stream fairseq's scorer mistakes the steps.
+    for split, line in (("all", [1, 1, 1]), ("some", [1, 1, 9, 2])):
+        builder = indexed_dataset.make_builder(str(found["padding"] / f"{split}.bin"), "mmap", vocab_size=300)
+        for _ in range(9):
+            builder.add_item(torch.tensor(line))
+        builder.finalize(str(found["padding"] / f"{split}.idx"))
+    return found
+
+
+def words(line, files):
+    """The words of a command, in which ``$name`` is replaced."""
+    return [Template(word).substitute(files) for word in shlex.split(line)]
+
+
+def listing(files):
+    """The files that there are, but for fairseq's description of a NaN, without the folder of a run that began."""
+    found = sorted(path for path in files["folder"].parent.rglob("*") if path.name not in (".lock", "new", "crash.pt"))
+    shutil.rmtree(files["new"], ignore_errors=True)
+    return found
+
+
+@pytest.mark.parametrize("command,line,message", FAIRSEQ, ids=lambda value: value[:40])
+def test_fairseqs_commands(commands, files, command, line, message):
+    for name, package in INSTALLED.items():
+        if name in line and importlib.util.find_spec(package):
+            pytest.skip(f"{package} is installed")
+    if "--profile" in line and torch.cuda.is_available():
+        pytest.skip("on a GPU this runs")
+    data, usual = USUAL[command]
+    data = data if line.startswith("-") or not line else ""
+    before = listing(files)
+    arguments = words(f"{data} {shlex.join(map(str, usual))} {line}", files)
+    refused(commands.run(f"fairseq-{command.split()[0]}", *arguments), message)
+    assert listing(files) == before and files["text"].read_text() == "some text\n"
+
+
+@pytest.mark.parametrize("line,message", OWN, ids=lambda value: value[:40])
+def test_own_commands(capsys, files, line, message):
+    pytest.importorskip(NEEDED.get(line.split()[0], "torch"))
+    before = listing(files)
+    try:
+        status = main(words(line, files))
+    except SystemExit as stop:
+        status = stop.code
+    (error,) = capsys.readouterr().err.splitlines()
+    assert status == 2 and re.match(f"(python -m fb_fairseq {line.split()[0]}[a-z ]*: )?error: ", error), error
+    assert re.search(message, error), error
+    assert listing(files) == before, "nothing is written"
+
+
+def test_fairseqs_own_errors_keep_their_traceback(commands, byte_data):
+    values = dict(task="language_modeling", arch="transformer_lm", max_tokens=100, cpu=True, no_save=True)
+    result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, "--self-target")
+    assert "Unsupported language modeling target: self" in result.errors[-1]
+    assert any(line.startswith("Traceback") for line in result.errors)
+
+
+def test_evaluation_without_its_task(commands, byte_data, files):
+    """fairseq's default task, language_modeling, gives another loss: the log says why."""
+    path = ["--path", files["model"], "--sample-break-mode", "eos"]
+    result = commands.run("fairseq-eval-lm", byte_data, "--user-dir", PLUGIN, "--cpu", *path)
+    assert result.status == 0, result.errors
+    assert [line for line in result.out if "trained with --task streaming_lm" in line]
+    result = commands.run("fairseq-eval-lm", byte_data, *STREAMS, *path[:2])
+    assert not [line for line in result.out if "trained with --task" in line]
+
+
+def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
+    """The second is refused as long as the first runs, and touches nothing."""
+    holder = (
+        "import sys, fb_fairseq.files as f; f.lock_folder('--save-dir', sys.argv[1]); print(1, flush=True); input()"
+    )
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
+    arguments += ["--user-dir", PLUGIN]
+    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
+        first.stdout.readline()
+        refused(
+            commands.run("fairseq-train", *arguments),
+            rf"--save-dir .*ck: another run is writing.*process {first.pid} on",
+        )
+        assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
+        first.kill()
+    assert commands.run("fairseq-train", *arguments).status == 0
+
+
+WRITERS = [
+    "fb-fairseq preprocess-bytes --text $long --destdir $out",
+    "fb-fairseq average-checkpoints --inputs $model --output $out",
+    "fb-fairseq plot --layer-weights $model --out $out.png",
+    "fb-fairseq synthetic-tasks copy --out $out --train 500 --valid 20 --test 20",
+    "fb-fairseq rl train --small --cpu --frames 64 --out $out",
+    "fb-fairseq export $model --to $out",
+    f"fairseq-train $bytes --disable-validation {shlex.join(map(str, LANGUAGE_MODEL)).replace('$new', '$out')}",
+]
+
+
+@pytest.mark.parametrize("line", WRITERS, ids=lambda line: " ".join(line.split()[:2]))
+def test_full_disk(commands, files, tmp_path, line):
+    """No file may exceed a few thousand bytes: one line, and neither half a file nor a temporary one is left."""
+    (tmp_path / "long").write_bytes(b"some text " * 2000)
+    limit = 30_000 if line.startswith("fairseq-train") else 3000  # (its log is no file of its own)
+    result = commands.run(*words(line, {**files, "long": tmp_path / "long", "out": tmp_path / "out"}), limit=limit)
+    assert result.status == 2 and "File too large" in result.errors[-1], result.errors[-3:]
+    written = ("long", ".lock", "log.jsonl", "stream_memory.1.4.rank0.pt")  # (the last one is small enough)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in written]
