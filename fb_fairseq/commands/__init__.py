@@ -24,6 +24,7 @@ import os
 import sys
 
 import fb_fairseq
+from fb_fairseq import pretrained
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
 
 # fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
@@ -136,12 +137,34 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
         module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
         for ours in ("tasks", "models"):  # after the command's module, which the patches look for
             importlib.import_module(f"{NAME}.{ours}")
-        checkpoint_of = importlib.import_module(f"{NAME}.commands.import_transformers").checkpoint_of
         argv = [checkpoint_of(word) if before == "--path" else word for before, word in zip(["", *argv], argv)]
     except ImportError as error:
         return without_package(name, error)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir if name == "hydra-train" else with_user_dir)(argv)]
     return module.cli_main()
+
+
+def checkpoint_of(path: str) -> str:
+    """The path of a checkpoint. Of the name of a model that comes with the package: that of a checkpoint which is made
+    of it at the first call, in the user's cache."""
+    folder = pretrained.find(path)
+    if folder == path:
+        return path
+    from fb_fairseq import patches  # noqa: F401  before fairseq is used
+
+    # isort: split
+    from fairseq import __version__ as version
+
+    from fb_fairseq.checksums import checksum_of
+    from fb_fairseq.commands.import_transformers import convert
+    from fb_fairseq.ops.feedback.cpp.library import cache_folder
+
+    made = cache_folder() / f"{path}-{checksum_of(os.path.join(folder, 'model.safetensors'))}-{version}"
+    made.mkdir(parents=True, exist_ok=True)
+    out = str(made / "model.pt")
+    if not os.path.exists(out):
+        convert(folder, out)
+    return out
 
 
 def with_user_dir(argv: list[str]) -> list[str]:

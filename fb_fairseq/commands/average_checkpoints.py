@@ -44,10 +44,7 @@ def average(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     names = states[-1].keys()
     for state in states[:-1]:
         if state.keys() != names or any(state[name].shape != states[-1][name].shape for name in names):
-            raise UserError(
-                "--inputs: the names or shapes of parameters differ between the checkpoints; "
-                "give checkpoints of one model"
-            )
+            raise UserError("--inputs: the names or shapes of parameters differ; give checkpoints of one model")
     averaged: dict[object, Tensor] = {}  # by where the tensor lies in memory
     result = {}
     for name, last in states[-1].items():
@@ -96,12 +93,8 @@ def build_parser() -> CommandParser:
     parser.add_argument("--output", required=True, metavar="FILE.pt", help="averaged checkpoint to write")
     add_overwrite(parser)
     last = parser.add_mutually_exclusive_group()
-    last.add_argument(
-        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N of checkpoint<epoch>.pt"
-    )
-    last.add_argument(
-        "--num-update-checkpoints", type=int, metavar="N", help="average the last N of checkpoint_<epoch>_<update>.pt"
-    )
+    last.add_argument("--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpoint<epoch>.pt")
+    last.add_argument("--num-update-checkpoints", type=int, metavar="N", help="of checkpoint_<epoch>_<update>.pt")
     return parser
 
 
@@ -117,9 +110,7 @@ def main(argv=None) -> None:
         check_output_file("--output", args.output, NAME.encode(), overwrite=args.overwrite)
         if number is not None:
             if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
-                parser.error(
-                    "--num-epoch-checkpoints and --num-update-checkpoints: give 1 or more, and one folder with --inputs"
-                )
+                parser.error("--num-…-checkpoints: give 1 or more, and one folder with --inputs")
             paths = last_checkpoints(paths[0], pattern, number)
         write_average(paths, args.output)
     print(f"{args.output}: the average of {', '.join(os.path.basename(path) for path in paths)}")

@@ -127,12 +127,8 @@ def build_parser() -> CommandParser:
     parser = CommandParser("evaluate-labels", description=__doc__)
     parser.add_argument("data", metavar="DATA-BIN", help="folder that fairseq-preprocess wrote")
     parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint of the model")
-    parser.add_argument(
-        "--gen-subset", default="test", metavar="SPLIT", help="split to evaluate on (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--streams", type=int, default=64, metavar="N", help="number of parallel streams (default: %(default)s)"
-    )
+    parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to read (default: %(default)s)")
+    parser.add_argument("--streams", type=int, default=64, metavar="N", help="parallel streams (default: %(default)s)")
     parser.add_argument(
         "--context-sequences",
         type=int,

@@ -12,13 +12,11 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
-from fb_fairseq.checksums import checksum_of
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.imported import LANGUAGE_MODEL, Imported, build_checkpoint, write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.modules.words import WordOptions
-from fb_fairseq.ops.feedback.cpp.library import cache_folder
 from fb_fairseq.pretrained.model import COMPLETE, PREFIX, STACKS, read_json, read_weights, reading
 
 NAME = "import-transformers"
@@ -125,25 +123,6 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     )
     checkpoint["cfg"]["task"].update(data=os.path.dirname(os.path.abspath(out)), **model.task)
     return write_checkpoint(NAME, out, checkpoint, model.imported, dictionaries, model.training)
-
-
-def checkpoint_of(path: str) -> str:
-    """The path of a checkpoint. Of the name of a model that comes with the package: that of a checkpoint which is made
-    of it at the first call, in the user's cache."""
-    folder = pretrained.find(path)
-    if folder == path:
-        return path
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
-
-    # isort: split
-    from fairseq import __version__ as version
-
-    made = cache_folder() / f"{path}-{checksum_of(os.path.join(folder, 'model.safetensors'))}-{version}"
-    made.mkdir(parents=True, exist_ok=True)
-    out = str(made / "model.pt")
-    if not os.path.exists(out):
-        convert(folder, out)
-    return out
 
 
 def build_parser() -> CommandParser:

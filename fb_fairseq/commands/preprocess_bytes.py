@@ -121,9 +121,7 @@ def build_parser() -> CommandParser:
         metavar="SHARES",
         help="relative sizes of train, valid and test, for --text (default: %(default)s)",
     )
-    parser.add_argument(
-        "--no-eos", action="store_true", help="do not add </s>: the files are parts of one text, not documents"
-    )
+    parser.add_argument("--no-eos", action="store_true", help="no </s>: the files are parts of one text, not documents")
     parser.add_argument("--destdir", required=True, metavar="FOLDER", help="folder to write to")
     add_overwrite(parser)
     return parser

@@ -87,7 +87,7 @@ def refuse_subwords(lines: list[str]) -> None:
     subwords = sum(word.endswith("@@") or word.startswith("\u2581") for word in words)
     if subwords > len(words) / WORDS_PER_SUBWORD:
         raise UserError(
-            f"{subwords} of {len(words)} words are subwords (@@, \u2581): give fairseq-generate --remove-bpe"
+            f"{subwords} of {len(words)} words are subwords (@@, \u2581); use fairseq-generate --remove-bpe"
         )
 
 
@@ -193,17 +193,13 @@ def build_parser() -> CommandParser:
     parser = CommandParser("score", description=__doc__)
     parser.add_argument("--gen", metavar="FILE", help="output of fairseq-generate (run it with --remove-bpe)")
     parser.add_argument("--sys", metavar="FILE", help="instead of --gen: hypotheses, one per line")
-    parser.add_argument(
-        "--ref", metavar="FILE", help="references, tokenised like the hypotheses (default: those in --gen)"
-    )
+    parser.add_argument("--ref", metavar="FILE", help="references, tokenised like the hypotheses (default: of --gen)")
     parser.add_argument(
         "--raw-ref",
         metavar="FILE",
         help="untokenised references for sacreBLEU (default: the tokenised references are detokenised)",
     )
-    parser.add_argument(
-        "--language", default="en", help="language of the hypotheses, such as de or zh (default: %(default)s)"
-    )
+    parser.add_argument("--language", default="en", help="language of the hypotheses: de, zh, … (default: %(default)s)")
     parser.add_argument(
         "--sentences",
         type=int,

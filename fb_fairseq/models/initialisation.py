@@ -49,9 +49,7 @@ class InitialisationOptions:
     """Options of starting with a vanilla Transformer's parameters, named as on the command line."""
 
     init_from_transformer: str = option("", "checkpoint of a vanilla Transformer to initialise a new model from")
-    init_layers: str = option(
-        "", "decoder layers to take from that checkpoint, counted from 0, for example 0,2,5; default: all"
-    )
+    init_layers: str = option("", "decoder layers to take from there, counted from 0, such as 0,2,5; default: all")
     init_shared_projections: str = option(
         "mean",
         "how to initialise the memory's shared key and value projections: with the mean of those of the layers taken, "
@@ -171,9 +169,7 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> list[int
         return list(range(available))
     taken = parse_layers(flag("init_layers"), text)
     if len(taken) != wanted or min(taken) < 0 or max(taken) >= available:
-        raise UserError(
-            f"{flag('init_layers')} {text}: give {wanted} of the layers 0 to {available - 1} of {source.path}"
-        )
+        raise UserError(f"{flag('init_layers')} {text}: give {wanted} of layers 0 to {available - 1} of {source.path}")
     return taken
 
 
@@ -327,9 +323,7 @@ def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: list[int])
 
     names = [name for name in plan.unused if not may_be_unused(name)]
     if names:
-        raise source.error(
-            f"has {summary(names)}, which the model does not have; give the options that it was trained with"
-        )
+        raise source.error(f"has {summary(names)}, which the model has not; give the options that it was trained with")
 
 
 # Reporting.

@@ -218,7 +218,5 @@ def _load_models(original, filenames, *args, **kwargs):
             raise UserError(f"--path {paths}: {single_line(str(error))}") from None
     trained = cfg.task._name if cfg is not None and cfg.task is not None else None
     if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
-        logger.warning(
-            f"the model was trained with --task {STREAMS}; without this option, each sample starts with an empty memory"
-        )
+        logger.warning(f"trained with --task {STREAMS}; without this option, each sample starts with an empty memory")
     return models, cfg, task

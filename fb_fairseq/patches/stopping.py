@@ -177,9 +177,7 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
             trainer.get_lr(),
         )
         if reached:
-            logger.info(
-                f"this run is finished: {reached}; nothing is trained or written (to go on, change that option)"
-            )
+            logger.info(f"this run is finished: {reached}; nothing is trained or written (to go on, change it)")
             epoch_itr.is_finished = True
     return extra_state, epoch_itr
 

@@ -49,10 +49,7 @@ class BlockLengths(NamedTuple):
         ratio = full // initial
         is_power_of_two = ratio > 0 and ratio & (ratio - 1) == 0
         if initial * ratio != full or not is_power_of_two:
-            raise UserError(
-                f"--bptt-warmup-tokens {initial}: doubling it never gives --tokens-per-sample {full}; give "
-                f"{full} divided by 2, 4, 8, …"
-            )
+            raise UserError(f"--bptt-warmup-tokens {initial}: give --tokens-per-sample {full} divided by 2, 4, 8, …")
         return BlockLengths(full, initial, every)
 
 
@@ -233,9 +230,7 @@ class StreamPosition(NamedTuple):
         offsets = saved["offsets"] if is_whole else None
         numbers = [value for name, value in saved.items() if name != "offsets"] if is_whole else []
         if not (isinstance(offsets, list) and offsets and all(map(_is_count, [*numbers, *offsets]))):
-            raise UserError(
-                f"--restore-file: the checkpoint's position in the epoch is damaged; give an intact one, {START_ANEW}"
-            )
+            raise UserError(f"--restore-file: its position in the epoch is damaged; give an intact one, {START_ANEW}")
         return cls(**saved)
 
     def as_dict(self) -> dict[str, Any]:

@@ -135,9 +135,7 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
         ("required_seq_len_multiple", "tokens_per_sample"),
     ):
         if given(name) and (getattr(args, unit, None) or 0) % getattr(args, name):
-            raise UserError(
-                f"{flag(name)} {getattr(args, name)}: {flag(unit)} {getattr(args, unit)} is not a multiple of it"
-            )
+            raise UserError(f"{flag(name)} {getattr(args, name)}: {flag(unit)} {getattr(args, unit)} is no multiple")
 
 
 def check_architecture(cfg) -> None:

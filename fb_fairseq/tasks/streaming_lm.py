@@ -102,10 +102,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             return cls(cfg, inputs, labels)
         path = os.path.join(folder, "dict.txt")
         if not os.path.isfile(path):
-            raise UserError(
-                f"{path}: no such file; use a folder written by fairseq-preprocess or "
-                "python -m fb_fairseq preprocess-bytes"
-            )
+            raise UserError(f"{path}: no such file; give a folder of fairseq-preprocess or preprocess-bytes")
         dictionary = Dictionary.load(path)
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary)
@@ -234,9 +231,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         if chosen.parts > 1:
             blocks = [lengths.at(start + turn) for turn in range(len(chosen.turns))]
             counts = ", ".join(f"{blocks.count(block)} with blocks of {block} steps" for block in dict.fromkeys(blocks))
-            logger.info(
-                f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams and {len(blocks)} iterations: {counts}"
-            )
+            logger.info(f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams, {len(blocks)} iterations: {counts}")
         return chosen
 
     def _arrange_for_evaluation(self, dataset: StreamDataset, num_shards: int) -> StreamDataset:
@@ -254,9 +249,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
     def build_generator(self, *args, **kwargs):
         """fairseq's generator."""
         if self.args.labels:
-            raise UserError(
-                "a model trained with --labels cannot generate text; use python -m fb_fairseq evaluate-labels"
-            )
+            raise UserError("a model of --labels cannot generate text; use python -m fb_fairseq evaluate-labels")
         return super().build_generator(*args, **kwargs)
 
     def build_bpe(self, args):
@@ -282,10 +275,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             if bool(tokens.eq(pad).any()):
                 raise UserError(f"prompt {number}: {self.dictionary.pad_word} in it, which is no word; leave it out")
             if len(tokens) > 1 and eos in (int(tokens[0]), int(tokens[-2])):
-                raise UserError(
-                    f"prompt {number}: {self.dictionary.eos_word} at its end or beginning, which fairseq leaves out; "
-                    f"{WITH_LINE_ENDS}"
-                )
+                raise UserError(f"prompt {number}: begins or ends with {self.dictionary.eos_word}; {WITH_LINE_ENDS}")
         return super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
@@ -314,9 +304,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             )
         has = lambda symbol: bool(words_BT.eq(symbol).any())
         if has(self.dictionary.eos()):
-            raise UserError(
-                f"a prompt has {self.dictionary.eos_word} in it, where fairseq's search would end; {WITH_LINE_ENDS}"
-            )
+            raise UserError(f"a prompt has {self.dictionary.eos_word}, where fairseq's search ends; {WITH_LINE_ENDS}")
         # <unk> is not generated, as by the other tools; a penalty would also count where a prompt has it.
         if generator.unk_penalty in (0, math.inf):  # --unkpen is not given
             generator.unk_penalty = 0 if has(self.dictionary.unk()) else math.inf

@@ -42,9 +42,7 @@ KINDS = {  # by the beginning of --arch
         "which every layer attends, take the place of feed-forward layers.",
         ALL_ATTENTION,
     ),
-    "relative_transformer": ModelKind(
-        "transformer", "A Transformer with relative positions and a memory of past steps."
-    ),
+    "relative_transformer": ModelKind("transformer", "A Transformer with relative positions and memory of past steps."),
     "streaming_lstm": ModelKind("lstm", "An LSTM."),
     "feedback_decoder": ModelKind(
         "feedback-transformer",

@@ -204,9 +204,7 @@ class Decoder(OutputLayer):
             padding = Padding(kept_BT, age_B, start > 0)
             if padding.right and cache is not None and not (self.training and torch.is_grad_enabled()):
                 if not may_end:
-                    raise UserError(
-                        "attention_mask: has padding at the end; pad at the beginning (padding_side='left')"
-                    )
+                    raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
                 cache.ended = True
             positions_TB = padding.positions_TB()
         elif not start and position_ids is not None:

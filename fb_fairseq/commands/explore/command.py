@@ -50,9 +50,7 @@ def build_parser() -> CommandParser:
         help="address to serve the page at; 0.0.0.0: to all who can reach this machine (default: %(default)s, to this "
         "machine only)",
     )
-    parser.add_argument(
-        "--port", type=int, default=PORT, help="port of the page; 0: any free one (default: %(default)s)"
-    )
+    parser.add_argument("--port", type=int, default=PORT, help="port of the page; 0: any free (default: %(default)s)")
     parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
     return parser
 

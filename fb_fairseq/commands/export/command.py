@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.commands.average_checkpoints import NAME as AVERAGE
 from fb_fairseq.commands.export.models import Languages
 from fb_fairseq.commands.imported import quiet_transformers
@@ -55,7 +56,6 @@ def export(
 
     # isort: split
     from fb_fairseq.commands.export.models import build_language_model, build_translation, read
-    from fb_fairseq.commands.import_transformers import checkpoint_of
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
     from fb_fairseq.transformers.card import figures_of_checkpoint
 
@@ -65,9 +65,7 @@ def export(
         checkpoint = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, build_language_model), FeedbackDecoderConfig.model_type: build_translation}
     if checkpoint.architecture not in builders:
-        raise UserError(
-            f"{path}: {checkpoint.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}"
-        )
+        raise UserError(f"{path}: {checkpoint.architecture} cannot be exported; give one of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))
     with using(path, builds_model=True):
         figures = read_log(log, path, checkpoint.saved) if log else figures_of_checkpoint(checkpoint.saved)
@@ -130,8 +128,7 @@ def read_log(log: str, path: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
         figures = figures_of_log(file, updates)
     if not figures:
         raise UserError(
-            f"--log {log}: has no validation after update {updates}, that of {path}; give a log of --log-format json "
-            "of its training"
+            f"--log {log}: has no validation after update {updates}; give the --log-format json of its training"
         )
     compared = {"valid_bits", "valid_bleu"} & own.keys() & figures.keys()
     if any(abs(own[name] - figures[name]) > 0.01 for name in compared):
@@ -150,18 +147,12 @@ def build_parser() -> CommandParser:
         help="dict.txt of the data, for translation the folder with the dict.LANGUAGE.txt of both languages (default: "
         "those of the training data)",
     )
-    parser.add_argument(
-        "--bpe-codes", metavar="FILE", help="subword-nmt's codes, if the words of the data are subwords"
-    )
+    parser.add_argument("--bpe-codes", metavar="FILE", help="codes of subword-nmt, if the data's words are subwords")
     for side in ("source", "target"):
-        parser.add_argument(
-            f"--{side}-lang", metavar="NAME", help=f"{side} language (default: that of the training, or of its data)"
-        )
+        parser.add_argument(f"--{side}-lang", metavar="NAME", help=f"{side} language (default: that of the training)")
     parser.add_argument("--data", help="what the model was trained on, in words, for the card")
     parser.add_argument("--license", help="licence of the model, for the card")
-    parser.add_argument(
-        "--language", metavar="CODE", help="language of its text, for the card, such as en; of several: de,en"
-    )
+    parser.add_argument("--language", metavar="CODE", help="language of its text, for the card: en; of several: de,en")
     parser.add_argument(
         "--log",
         metavar="FILE",
@@ -175,9 +166,7 @@ def build_parser() -> CommandParser:
         metavar="NAME=TEXT",
         help="a further line of the card's table of the training, such as 'hardware=1 CPU core'; may be repeated",
     )
-    parser.add_argument(
-        "--dtype", choices=DTYPES, help="type of the numbers in model.safetensors (default: the checkpoint's)"
-    )
+    parser.add_argument("--dtype", choices=DTYPES, help="type of the numbers in model.safetensors (default: as saved)")
     parser.add_argument(
         "--with-code",
         action="store_true",

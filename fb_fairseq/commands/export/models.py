@@ -55,8 +55,7 @@ class Checkpoint(NamedTuple):
                 )
                 if symbols and len(found) != symbols:
                     raise UserError(
-                        f"{candidate}: has {len(found)} symbols, the model {symbols}; give that of the training data "
-                        "with --dict"
+                        f"{candidate}: has {len(found)} symbols, the model {symbols}; give the right --dict"
                     )
                 own = dictionary_checksums({"source" if side == "encoder" else "target": found})
                 check_dictionaries(f"--dict {candidate}: {self.path}", trained_dictionaries(self.saved), own)
@@ -89,9 +88,7 @@ def read(path: str, dictionaries: str | None, codes: str | None, languages: Lang
         raise UserError(f"{path}: has no options (cfg); give a checkpoint of fairseq-train")
     task = as_dictionary(saved["cfg"].get("task"))
     if task.get("labels"):
-        raise UserError(
-            f"{path}: predicts labels, not the next symbol; give a checkpoint that was trained without --labels"
-        )
+        raise UserError(f"{path}: predicts labels, not the next symbol; give a checkpoint trained without --labels")
     options = as_dictionary(saved["cfg"]["model"])
     name = str(options.get("_name") or options.get("arch"))
     architecture = ARCH_MODEL_NAME_REGISTRY.get(name, name)
@@ -128,9 +125,7 @@ def build_language_model(checkpoint: Checkpoint, card: dict[str, Any]):
 
     options, dictionary = checkpoint.options, checkpoint.dictionary("dict.txt", "decoder")
     if options.get("relative_positions") == "none" and options.get("decoder_learned_pos"):
-        raise UserError(
-            f"{checkpoint.path}: its learned positions end; only models for texts of any length can be exported"
-        )
+        raise UserError(f"{checkpoint.path}: its learned positions end; give a model for texts of any length")
     kind = CONFIGS[checkpoint.architecture]
     config = kind(
         vocab_size=len(dictionary),

@@ -24,32 +24,15 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
+from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.commands.generate import no_log
-from fb_fairseq.commands.plot import measures, panels
-from fb_fairseq.commands.plot.files import (
-    UPDATES,
-    X_AXES,
-    Curve,
-    NamedCurves,
-    adaptive_spans,
-    continued,
-    layer_weights,
-    read_layer_weights,
-    read_log,
-)
-from fb_fairseq.commands.plot.measures import (
-    LONGEST,
-    accuracy_by_position,
-    errors_by_pass,
-    longest_context,
-    losses_by_context,
-)
+from fb_fairseq.commands.plot import files, measures, panels
 from fb_fairseq.commands.plot.models import LoadedModel, check_split, load_corpus, load_model, text_of, token_labels
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.pretrained import find
 
 PANELS = (
     *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
@@ -80,35 +63,35 @@ def has_text(args) -> bool:
 def panels_of_files(args) -> Iterator[Panel]:
     """The panels for which it is enough to read logs and checkpoints."""
     if args.curves:
-        metric = args.metric or ("bpb" if all(read_log(path, "bpb") for _, path in args.curves) else "loss")
-        runs = continued([NamedCurves(name, read_curves(path, metric, args.x)) for name, path in args.curves])
+        metric = args.metric or ("bpb" if all(files.read_log(path, "bpb") for _, path in args.curves) else "loss")
+        runs = files.continued(
+            [files.NamedCurves(name, read_curves(path, metric, args.x)) for name, path in args.curves]
+        )
         yield Panel(partial(panels.draw_curves, runs=runs, metric=metric, x=args.x))
     if args.layer_weights:
-        weights = [Named(name, layer_weights(path)) for name, path in args.layer_weights]
+        weights = [Named(name, files.layer_weights(path)) for name, path in args.layer_weights]
         yield Panel(partial(panels.draw_layer_weights, models=weights))
     for name, path in args.layer_weights_over_training:
         run = Named(name, read_weight_curves(path))
         yield Panel(partial(panels.draw_layer_weights_over_training, run=run))
     if args.spans:
-        spans = [Named(name, adaptive_spans(path)) for name, path in args.spans]
+        spans = [Named(name, files.adaptive_spans(path)) for name, path in args.spans]
         yield Panel(partial(panels.draw_spans, models=spans))
 
 
-def read_curves(path: str, metric: str, x: str) -> dict[str, Curve]:
+def read_curves(path: str, metric: str, x: str) -> dict[str, files.Curve]:
     """The curves of a log, by tag."""
-    curves = read_log(path, metric, x)
-    if not curves and os.path.isfile(path) and not read_log(path, UPDATES):
-        raise UserError(
-            f"--curves {path}: has no line of a training; give what fairseq-train printed (not the bar of tqdm)"
-        )
+    curves = files.read_log(path, metric, x)
+    if not curves and os.path.isfile(path) and not files.read_log(path, files.UPDATES):
+        raise UserError(f"--curves {path}: has no line of a training; give what fairseq-train printed (no tqdm bar)")
     if not curves:
         raise UserError(f"--curves {path}: {metric} is not logged there; name another metric with --metric")
     return curves
 
 
-def read_weight_curves(path: str) -> list[Curve]:
+def read_weight_curves(path: str) -> list[files.Curve]:
     """The curves of Eq. 1's weights in a log, by layer."""
-    layers = read_layer_weights(path)
+    layers = files.read_layer_weights(path)
     if not layers:
         raise UserError(
             f"--layer-weights-over-training {path}: no layer weights are logged there; give the log of a run with "
@@ -152,7 +135,7 @@ def panels_of_models(args) -> Iterator[Panel]:
         for name, path in args.passes:
             loaded = load("--passes", path)
             tokens_BT = one_stream(text_of(args, loaded))[0] if has_text(args) else cut_data(loaded)[0]
-            errors.append(Named(name, errors_by_pass(loaded, tokens_BT)))
+            errors.append(Named(name, measures.errors_by_pass(loaded, tokens_BT)))
         yield Panel(partial(panels.draw_passes, models=errors), values=panels.pass_values(errors))
     if args.context_perplexity:
         losses = []
@@ -161,12 +144,12 @@ def panels_of_models(args) -> Iterator[Panel]:
             if loaded.has_labels:
                 raise UserError(f"{loaded.source}: was trained with --labels; use --position-accuracy")
             corpus = load_corpus(loaded, args.data, args.split)
-            longest = longest_context(args.context, len(corpus))
-            losses.append(Named(name, losses_by_context(loaded, corpus, args.tokens, longest)))
+            longest = measures.longest_context(args.context, len(corpus))
+            losses.append(Named(name, measures.losses_by_context(loaded, corpus, args.tokens, longest)))
         yield Panel(partial(panels.draw_context_losses, models=losses), values=panels.context_table(losses))
     if args.position_accuracy:
         accuracies = [
-            Named(name, accuracy_by_position(load("--position-accuracy", path), args.split, args.tokens))
+            Named(name, measures.accuracy_by_position(load("--position-accuracy", path), args.split, args.tokens))
             for name, path in args.position_accuracy
         ]
         yield Panel(partial(panels.draw_position_accuracy, models=accuracies))
@@ -187,7 +170,7 @@ def named_path(argument: str) -> tuple[str, str]:
         argparse.ArgumentTypeError: the path does not exist."""
     name, _, path = ("", "", argument) if os.path.exists(argument) else argument.partition("=")
     path = path or name
-    if not os.path.exists(find(path)):
+    if not os.path.exists(pretrained.find(path)):
         raise argparse.ArgumentTypeError(f"{path}: no such file or folder")
     return without_math(name), path
 
@@ -207,19 +190,19 @@ def build_parser() -> CommandParser:
         "draw learning curves from these logs (of more than four, validation only); a second log with the same name "
         "continues the first one (fine-tuning)",
     )
+    logs.add_argument("--metric", help="metric of --curves: loss, ppl, … (default: bpb of byte models, else loss)")
     logs.add_argument(
-        "--metric", help="metric of --curves: loss, ppl, accuracy, … (default: bpb of logs of byte models, else loss)"
+        "--x", choices=files.X_AXES, default=files.X_AXES[0], help="x axis of --curves (default: %(default)s)"
     )
-    logs.add_argument("--x", choices=X_AXES, default=X_AXES[0], help="x axis of --curves (default: %(default)s)")
     add_paths(
         logs,
         "--layer-weights-over-training",
         "[NAME=]LOG",
         "draw the layers' weights in the feedback memory (Eq. 1) at each validation, one panel for each log",
     )
-    files = parser.add_argument_group("panels from checkpoints alone")
-    add_paths(files, "--layer-weights", "[NAME=]CHECKPOINT", "draw the layers' weights in the feedback memory")
-    add_paths(files, "--spans", "[NAME=]CHECKPOINT", "draw adaptive spans by layer and head")
+    saved = parser.add_argument_group("panels from checkpoints alone")
+    add_paths(saved, "--layer-weights", "[NAME=]CHECKPOINT", "draw the layers' weights in the feedback memory")
+    add_paths(saved, "--spans", "[NAME=]CHECKPOINT", "draw adaptive spans by layer and head")
     models = parser.add_argument_group("panels for which models are run")
     for option, text in (
         (
@@ -260,15 +243,13 @@ def build_parser() -> CommandParser:
         help="such a text itself: bytes with escapes (\\n, \\t, \\\\, \\xHH), or words of the dictionary, separated by "
         "spaces",
     )
-    models.add_argument(
-        "--layer", type=int, metavar="N", help="layer of --attention-map (default: the mean of all layers)"
-    )
+    models.add_argument("--layer", type=int, metavar="N", help="layer of --attention-map (default: mean of all layers)")
     models.add_argument(
         "--context",
         type=int,
         metavar="N",
-        help=f"longest context of --context-perplexity in tokens, a power of two (default: {LONGEST}, or at most half "
-        "of the split)",
+        help="longest context of --context-perplexity in tokens, a power of two (default: "
+        f"{measures.LONGEST}, or at most half of the split)",
     )
     models.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     figure = parser.add_argument_group("figure")
@@ -278,22 +259,13 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def file_of(path: str) -> str:
-    """A path, or that of a checkpoint of the model that comes with the package under this name."""
-    if path == find(path):
-        return path
-    from fb_fairseq.commands.import_transformers import checkpoint_of
-
-    return checkpoint_of(path)
-
-
 def name_all(args) -> None:
     """Of several paths of an option, those without a name are called by the path."""
     for option in PANELS:
         paths = getattr(args, option)
         if len(paths) > 1:
             paths = [(name or without_math(path), path) for name, path in paths]
-        setattr(args, option, [(name, file_of(path)) for name, path in paths])
+        setattr(args, option, [(name, checkpoint_of(path)) for name, path in paths])
 
 
 def check(parser: CommandParser, args) -> None:

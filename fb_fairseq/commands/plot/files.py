@@ -35,9 +35,7 @@ def read_log(path: str, metric: str, x: str = "updates") -> dict[str, Curve]:
     if not os.path.isdir(path):
         return read_log_file(path, metric, x)
     if x == "hours":
-        raise UserError(
-            f"--x hours: {path} does not have the time of training; give a log of --log-format simple or json"
-        )
+        raise UserError(f"--x hours: {path} has no time of training; give a log of --log-format simple or json")
     return read_tensorboard(path, metric)
 
 
@@ -158,10 +156,7 @@ def layer_weights(path: str) -> list[float]:
 
     logits = load_checkpoint(path)["model"].get("decoder.memory.layer_weights")
     if logits is None or logits.dim() != 1 or not logits.is_floating_point():
-        raise UserError(
-            f"--layer-weights {path}: its memory has no learned weights; give a checkpoint of "
-            "--memory-composition weighted"
-        )
+        raise UserError(f"--layer-weights {path}: has none that are learned; give one of --memory-composition weighted")
     return torch.softmax(logits.float(), 0).tolist()
 
 

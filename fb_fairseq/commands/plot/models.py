@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from fb_fairseq import byte_codec, pretrained
+from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.drawing import without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_regular, open_text
@@ -84,7 +85,6 @@ def load_model(option: str, path: str, data: str | None, cpu: bool = False, **ov
     from fairseq import checkpoint_utils
 
     import fb_fairseq.tasks  # noqa: F401  --user-dir does this in fairseq's commands
-    from fb_fairseq.commands.import_transformers import checkpoint_of
     from fb_fairseq.models.language_model import StreamingLanguageModel
 
     overrides.update({} if data is None else {"data": data})

@@ -292,6 +292,4 @@ class Convergence:
             large = float(self._total) > LARGE_CHANGE * WATCHED
             self._blocks, self._total = 0, torch.zeros(())
             if large:
-                log_once(
-                    f"--step-loop parallel: the last pass changes memories by over {LARGE_CHANGE:.0%}; give more passes"
-                )
+                log_once(f"--step-loop parallel: the last pass changes memories by over {LARGE_CHANGE:.0%}; add passes")

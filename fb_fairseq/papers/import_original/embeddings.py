@@ -190,7 +190,4 @@ def check_clusters(source: Source, indices: list[int], cutoffs: list[int], biase
         reason = "an adaptive softmax without biases cannot rule out fairseq's special symbols"
     else:
         return
-    raise UserError(
-        f"{source.path}: {reason}; import needs <s>, <pad>, </s> (or <eos>) and <unk> among the most frequent symbols "
-        "of --dict"
-    )
+    raise UserError(f"{source.path}: {reason}; import needs them among the most frequent symbols of --dict")

@@ -80,8 +80,7 @@ def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
             raise UserError(
-                f"{name}: the logs have no frames in common; train all runs with the same --environments, --block and "
-                "--log-interval"
+                f"{name}: no frames in common; give runs of equal --environments, --block and --log-interval"
             )
         means = [[curve[frame] for curve in values] for frame in frames]
         draw_band(axes, [frame / unit for frame in frames], means, without_math(name), color[name])

@@ -58,9 +58,7 @@ def _finish(out: str, data: str, setting: str, source: str) -> None:
     if differs(data, unfinished) and glob.glob(f"{glob.escape(out)}/*/*.pt"):
         old = (read(marker).splitlines() or [setting])[0]
         which = f" ({old})" if old != setting else ""
-        raise UserError(
-            f"{out}: holds models that were trained on other data{which}; choose another --out, or delete this one"
-        )
+        raise UserError(f"{out}: holds models of other data{which}; choose another --out, or delete this one")
     with suppress(FileNotFoundError):
         os.remove(marker)  # first, so that incomplete data never counts as done
     shutil.rmtree(data, ignore_errors=True)

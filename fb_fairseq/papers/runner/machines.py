@@ -71,9 +71,7 @@ def find_machines(
         raise UserError(f"--node-rank {node_rank or 'is missing'}: give this machine's number, from 0 to {nodes - 1}")
     found = RENDEZVOUS.fullmatch(rendezvous or "")
     if not found or int(found[2]) > 65000:
-        raise UserError(
-            f"--rendezvous {rendezvous or 'is missing'}: give HOST:PORT, an address of the machine with --node-rank 0"
-        )
+        raise UserError(f"--rendezvous {rendezvous or 'is missing'}: give HOST:PORT of the machine of --node-rank 0")
     return Machines(nodes, int(node_rank), found[1], int(found[2]))
 
 

@@ -151,8 +151,7 @@ def keep_options(run: str, out: str, processes: int, words: Sequence[str]) -> No
         if found:
             more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             raise UserError(
-                f"{run}: was trained with other options: {', '.join(found[:SHOWN])}{more}; "
-                "choose another --out, or delete this folder"
+                f"{run}: has other options: {', '.join(found[:SHOWN])}{more}; choose another --out, or delete it"
             )
     file.write_text("".join(f"{name} {value}".strip() + "\n" for name, value in now.items()), encoding="utf-8")
 

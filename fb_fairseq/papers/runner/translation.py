@@ -84,9 +84,7 @@ class Translation(Experiment):
         for seed, depth, model in product(seeds_of(args), layers, args.models):
             wanted = variants[model]["decoder_layers"] if model in variants else depth
             if depth != wanted:
-                raise UserError(
-                    f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
-                )
+                raise UserError(f"--layers {depth}: {model} has {wanted} decoder layers; give --layers {wanted}")
             suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
             default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
             projections = (args.projections or default) if default else None

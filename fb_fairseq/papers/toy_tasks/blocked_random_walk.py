@@ -18,9 +18,7 @@ def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
     if set(BESIDE_START) <= set(blocks):
         raise UserError(f"--blocks {blocks}: the agent could not leave its start, E; leave B, D, F or H free")
     if free_first_move and not set(BESIDE_START) & set(blocks):
-        raise UserError(
-            "--free-first-move: has no effect; add one of the start's neighbours, B, D, F and H, to --blocks"
-        )
+        raise UserError("--free-first-move: has no effect; add a neighbour of the start, B, D, F or H, to --blocks")
 
 
 def simulate_blocked_walk(

@@ -108,9 +108,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
             super().load_state_dict(state_dict)
             return
         if state_dict.get("streams") is None:
-            raise UserError(
-                f"--task: the checkpoint was saved in mid-epoch by another task; use that task, {START_ANEW}"
-            )
+            raise UserError(f"--task: the checkpoint was saved mid-epoch by another task; use that one, {START_ANEW}")
         position = StreamPosition.from_checkpoint(state_dict["streams"])
         position.check(self.layout, self.dataset.split, self.dataset.corpus.fingerprint())
         self.run = state_dict.get("run")

@@ -25,10 +25,7 @@ def load_dictionary(folder: str, side: str) -> Dictionary:
     """Load the dictionary of inputs or labels."""
     path = os.path.join(folder, f"dict.{side}.txt")
     if not os.path.isfile(path):
-        raise UserError(
-            f"{path}: no such file; --labels needs data prepared with fairseq-preprocess --source-lang {INPUT} "
-            f"--target-lang {LABEL}"
-        )
+        raise UserError(f"{path}: no such file; use fairseq-preprocess --source-lang {INPUT} --target-lang {LABEL}")
     return Dictionary.load(path)
 
 
@@ -88,8 +85,7 @@ class LabelledCorpus:
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
             raise UserError(
-                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare the split with the dictionary of the "
-                "training labels"
+                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training's dictionary"
             )
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 

@@ -16,9 +16,7 @@ class TritonLoop(Loop):
     """Five kernels per layer and step each way, as CUDA graphs."""
 
     name = "triton"
-    summary = (
-        "a few Triton kernels for each layer and step, as CUDA graphs; where they do not reach, torch as CUDA graphs"
-    )
+    summary = "a few Triton kernels for each layer and step, as CUDA graphs; elsewhere torch as CUDA graphs"
     runs = "on a GPU; elsewhere torch runs"
     records_weights = False
     as_graphs = True
