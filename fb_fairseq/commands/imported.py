@@ -71,7 +71,7 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
     misfits += [name for name in found if name not in expected]
     if misfits:
         raise UserError(
-            f"{path}: its parameters' sizes contradict themselves ({', '.join(misfits[:3])}); give {remedy}"
+            f"{path}: its parameters do not fit together ({', '.join(misfits[:3])}); give {remedy}"
         )
     with torch.no_grad():
         for name, parameter in expected.items():

@@ -52,7 +52,7 @@ def test_steps_and_resuming(tmp_path, recipe):  # noqa: F811
     check_results(out, [f"{TRANSFORMER}-1", f"{TRANSFORMER}-1-finetuned"])
     data.write_bytes(made_up_text(20_000, 2))
     refused = steps("prepare", data, fails=True)
-    assert "holds models that were trained on other data; choose another --out" in refused.errors.replace("\\n", "")
+    assert "holds models of other data; choose another --out" in refused.errors.replace("\\n", "")
     assert (out / "data/train.bin").exists() and not (out / "data.tmp").exists()
 
 

@@ -173,7 +173,7 @@ OWN = [
     ("plot --layer-weights $text --out $new.png", "text: not a checkpoint"),
     ("plot --layer-weights $folder --out $new.png", ": Is a directory"),
     ("plot --layer-weights $half --out $new.png", "half: is truncated or corrupt"),
-    ("plot --layer-weights $plain --out $new.png", "plain.pt: its memory has no learned weights"),
+    ("plot --layer-weights $plain --out $new.png", "plain.pt: has none that are learned"),
     ("plot --layer-weights $model --out $new/x.png", "--out .*its folder does not exist"),
     ("plot --layer-weights $model --out $new.xyz", "--out .*give a name that ends with .png"),
     ("plot --layer-weights $model --out $folder", "--out .*: is a folder"),
@@ -200,7 +200,7 @@ OWN = [
     ("average-checkpoints --inputs $text --output $new.pt", "text: not a checkpoint, or one with objects that are not"),
     (
         "average-checkpoints --inputs $plain $another --output $new.pt",
-        "the names or shapes of parameters differ between",
+        "the names or shapes of parameters differ;",
     ),
     (
         "average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt",

@@ -155,7 +155,7 @@ def test_card_of_an_average(byte_data, tmp_path, capsys):
     line = one_line(capsys, export, *to, "--log", tmp_path / "log")
     assert line.endswith("average.pt is an average, which no log of a training has figures of; leave it out")
     line = one_line(capsys, export, tmp_path / "checkpoint_1_15.pt", *to[1:], "--log", tmp_path / "log")
-    assert "has no validation after update 15, that of " in line
+    assert "has no validation after update 15; give" in line
     for name in ("restore_file", "finetune_from_model"):
         log = train(byte_data, tmp_path / name, **{name: tmp_path / "average.pt"}, max_update=3)
         assert "average.pt (epoch 1 @ 0 updates)" in log and len(json_logs(log, "valid")) == 1
@@ -227,7 +227,7 @@ def test_bad_input(exported, byte_data, tmp_path, capsys):
     saved = torch.load(checkpoint, weights_only=False)
     stock = dict(_name="transformer_lm", arch="transformer_lm")
     for options, message in (
-        (stock, "transformer_lm cannot be exported; give a checkpoint of feedback_transformer_lm"),
+        (stock, "transformer_lm cannot be exported; give one of feedback_transformer_lm"),
         (dict(attention_span=3), "decoder.positions.key: not as its own options say"),
         (dict(memory_composition="sum"), "--memory-composition sum: unknown"),
     ):

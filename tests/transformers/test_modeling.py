@@ -197,9 +197,9 @@ def test_bad_input(tmp_path, ids):
         model(ids, attention_mask=gap)
     right = torch.ones_like(ids)
     right[0, -3:] = 0
-    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
+    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad on the left"):
         model(ids, attention_mask=right, use_cache=True)
-    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
+    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad on the left"):
         model.generate(ids, attention_mask=right, max_new_tokens=1, pad_token_id=1)
     with pytest.raises(UserError, match="past_key_values: its texts were padded at the end; pad at the beginning to"):
         model(ids, past_key_values=model(ids, attention_mask=right).past_key_values)

@@ -82,7 +82,7 @@ def test_data_of_trained_models_stay(tmp_path, prepare):
     prepare("full")  # made in another way, but the same
     (tmp_path / "input/text").write_text("other")
     for setting, which in (("full", ""), ("small", r" \(full\)")):
-        with pytest.raises(UserError, match=f"holds models that were trained on other data{which}; choose another"):
+        with pytest.raises(UserError, match=f"holds models of other data{which}; choose another"):
             prepare(setting)
     assert (tmp_path / "out/data/train.bin").read_text() == "ABC" and not (tmp_path / "out/data.tmp").exists()
     (tmp_path / "input/text").write_text("abc")

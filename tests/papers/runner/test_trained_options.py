@@ -63,7 +63,7 @@ def test_another_setting_is_refused(tmp_path, setting, options, message):
     assert setting(*GIVEN, *options) == "", "nothing is trained yet"
     setting(*GIVEN)
     trained(tmp_path)
-    expected = f"was trained with other options: {message}; choose another --out, or delete this folder"
+    expected = f"has other options: {message}; choose another --out, or delete it"
     assert setting(*GIVEN, *options) == f"{tmp_path}/model: {expected}"
     assert setting(*GIVEN) == ""
     assert "--seed 1 is missing" in setting(*GIVEN[:5], *GIVEN[7:])
