@@ -50,7 +50,7 @@ def test_only_own_files_are_replaced(tmp_path):
     for changed in ("a", "inner/b", "foreign"):
         before = (tmp_path / changed).read_text() if changed != "foreign" else ""
         (tmp_path / changed).write_text("mine")
-        message = f"--out .*/{changed}: not of this command, or changed; g"
+        message = f"--out .*/{changed}: this command has not written it; g"
         with pytest.raises(UserError, match=message):
             write(tmp_path, a="6", foreign="6", clean=True)
         assert (tmp_path / changed).read_text() == "mine"

@@ -70,9 +70,7 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
     misfits = [name for name in expected if name not in found or found[name].shape != expected[name].shape]
     misfits += [name for name in found if name not in expected]
     if misfits:
-        raise UserError(
-            f"{path}: its parameters do not fit together ({', '.join(misfits[:3])}); give {remedy}"
-        )
+        raise UserError(f"{path}: its parameters do not fit together ({', '.join(misfits[:3])}); give {remedy}")
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(found[name])

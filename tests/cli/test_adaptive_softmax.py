@@ -60,10 +60,10 @@ def test_generation(word_data, tmp_path):
         (dict(adaptive_input_cutoff="50,20"), "--adaptive-input-cutoff 50,20: the cut-offs must be increasing"),
         (dict(UNTIED, adaptive_softmax_cutoff="20,5000"), "--adaptive-softmax-cutoff 20,5000: the vocabulary has only"),
         (dict(adaptive_softmax_cutoff="a,b"), "--adaptive-softmax-cutoff a,b: give word numbers"),
-        (dict(adaptive_softmax_cutoff="20,40"), "--tie-adaptive-weights needs.*same cut-offs"),
+        (dict(adaptive_softmax_cutoff="20,40"), "--tie-adaptive-weights needs.*softmax's cut-offs"),
         (dict(adaptive_input=False), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False), "--tie-adaptive-proj needs --tie-adaptive-weights"),
-        (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed is for plain"),
+        (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: adaptive"),
         (
             dict(UNTIED, adaptive_softmax_cutoff=None, adaptive_softmax_bias=True),
             "--adaptive-softmax-bias: .*give --adaptive-softmax-cutoff",

@@ -19,7 +19,7 @@ def refused(capsys, command, option, path, *arguments):
     """The command names the file, the option and the remedy, and leaves the file as it is."""
     before = path.read_bytes()
     line = one_line(capsys, command, *arguments)
-    assert f"{option} {path}: not of this command, or changed" in line and line.endswith("or --overwrite"), line
+    assert f"{option} {path}: this command has not written it" in line and line.endswith("or --overwrite"), line
     assert path.read_bytes() == before
 
 

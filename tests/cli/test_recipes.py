@@ -43,7 +43,7 @@ def test_steps_and_resuming(tmp_path, recipe):  # noqa: F811
     log = out / f"{TRANSFORMER}-1.log"
     (out / f"{TRANSFORMER}-1.seconds").unlink()  # as if the run had been killed
     refused = steps("train", "--updates", 4, "--", "--dropout", "0.7", fails=True)
-    assert "trained with other options: --dropout 0.7" in refused.errors
+    assert "has other options: --dropout 0.7" in refused.errors
     steps("train finetune evaluate", "--updates", 4)
     text = log.read_text()
     assert re.findall(r'"train_num_updates": "(\d+)"', text)[-1] == "4" and "Loaded checkpoint" in text

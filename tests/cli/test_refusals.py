@@ -212,7 +212,7 @@ OWN = [
         "give 1 or more, and one folder",
     ),
     ("evaluate-labels $bytes --path $model", "--labels"),
-    ("evaluate-labels $pairs --path $translator", "--path .*was not trained with --labels"),
+    ("evaluate-labels $pairs --path $translator", "--path .*: is not a language model of this package"),
     ("evaluate-labels $folder --path $translator", "--path .*Could not infer language pair"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --temperature nan", "--temperature nan"),
