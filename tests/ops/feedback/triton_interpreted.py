@@ -53,7 +53,7 @@ def case_of(seed, **changes):
     return Case(seed, **{"steps": 3, "cross": seed % 3 == 0, "resets": seed % 4 == 0, **changes})
 
 
-@pytest.mark.parametrize("seed", cases([0, 1, 2, 3, 4, 7, 8], [5, 6, 9, 10]))
+@pytest.mark.parametrize("seed", cases([0, 1, 3, 4, 8], [2, 5, 6, 7, 9, 10]))
 def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
     """Norms, activations, compositions, projections, positions, spans, dropout, LayerDrop, encoders, episodes."""
     case = case_of(seed)
@@ -65,7 +65,7 @@ def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("seed,recompute", cases([(0, False), (1, True)], [(2, False), (4, True)]))
+@pytest.mark.parametrize("seed,recompute", cases([(1, True)], [(0, False), (2, False), (4, True)]))
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.TILE_ROWS", 1)
@@ -93,7 +93,7 @@ def test_more_rows_than_a_tile(loop):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("dtype,tolerance", [(torch.float32, 1e-4), (torch.float16, 3e-2)])
+@pytest.mark.parametrize("dtype,tolerance", cases([(torch.float16, 3e-2)], [(torch.float32, 1e-4)]))
 def test_types(dtype, tolerance, loop):
     """(Triton's interpreter cannot multiply matrices of bf16.)"""
     changes = dict(steps=2, streams=2, decoder_layers=2, decoder_layerdrop=0.0, memory_composition="weighted")
@@ -118,7 +118,7 @@ def test_types(dtype, tolerance, loop):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", [0, 4])
+@pytest.mark.parametrize("seed", cases([4], [0]))
 def test_without_gradients(seed, loop, empty_is_nan):
     """Activations of one step are kept; attention to the encoder is returned."""
     case = case_of(seed, cross=True)
