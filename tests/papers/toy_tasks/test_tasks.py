@@ -319,7 +319,7 @@ def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
         ("blocked_random_walk --blocks CC", '--blocks "CC": give one or more of the letters A to I, each once'),
         ("blocked_random_walk --blocks=", '--blocks "": give one or more'),
         ("blocked_random_walk --blocks HDFBA", "--blocks HDFBA: the agent could not leave its start, E; leave"),
-        ("blocked_random_walk --free-first-move", "--free-first-move: has no effect; add one of the start's neigh"),
+        ("blocked_random_walk --free-first-move", "--free-first-move: has no effect; add a neighbour of the start"),
         ("copy --length 1", "too few different sequences"),
         ("swim", "invalid choice: 'swim'"),
     ],
