@@ -1,7 +1,8 @@
 """Options, markers and fixtures of the whole suite.
 
-``--fast`` leaves out the tests marked ``not_fast`` and everything in ``tests/cli``; ``--slow`` also runs those marked
-``slow``. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
+``--fast`` leaves out the tests marked ``not_fast`` and everything in ``tests/cli``. ``--ci`` also runs those of
+``ON_CI`` and those marked ``on_ci``, ``--slow`` those marked ``slow``, too. Files named on the command line are run as
+with ``--ci``. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
 """
 
 import gc
@@ -25,6 +26,20 @@ LONGEST = (
     *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "papers/test_table5.py", "cli/test_finetuning.py"),
     "examples/test_tutorial.py",
 )
+# Files and folders that only --ci and --slow run: the papers' experiments, recipes, the programs of README and docs,
+# drawing and installing, other libraries, and GPU code without a GPU.
+ON_CI = {
+    *("papers", "examples", "test_drawing.py", "test_install.py", "patches/test_fairseq_fixed.py"),
+    *("transformers/test_lm_eval.py", "transformers/test_not_served.py", "transformers/test_trainer.py"),
+    *("transformers/test_versions.py", "commands/test_export_code.py", "models/test_compiled.py"),
+    *("ops/test_fake_gpu.py", "ops/feedback/test_triton.py"),
+    *(
+        f"cli/test_{name}.py"
+        for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra killed_recipes "
+        "labels multilingual own_recipe pages precision quickstart recipes reinforcement_learning state_tracking "
+        "synthetic_tasks translation_recipes words_in_evaluation".split()
+    ),
+}
 # The packages whose releases decide what a run of the tests shows.
 RELEASES = (
     *("fairseq", "fairseq-fixed", "hydra-core", "omegaconf", "torch", "triton", "numpy"),
@@ -32,28 +47,61 @@ RELEASES = (
 )
 
 
+def on_ci(*values):
+    """A parameter set of a test that only ``--ci`` and ``--slow`` run."""
+    return pytest.param(*values, marks=pytest.mark.on_ci)
+
+
 def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="unit tests only: no whole commands, nothing that takes long")
+    parser.addoption(
+        "--ci", action="store_true", help="also run recipes, pages and the papers' experiments, as CI does"
+    )
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
 
 
 def pytest_configure(config):
-    if config.getoption("--fast") and config.getoption("--slow"):
-        raise pytest.UsageError("--fast, --slow: give one of them")
+    if sum(map(config.getoption, ("--fast", "--ci", "--slow"))) > 1:
+        raise pytest.UsageError("--fast, --ci, --slow: give one of them")
     heed_interrupts()
     limit_waits()
     writable_home()
     config.addinivalue_line("markers", "not_fast: runs a whole command or takes seconds; left out by --fast")
+    config.addinivalue_line(
+        "markers", "on_ci: a variant of another test that takes seconds; run only with --ci or --slow"
+    )
     config.addinivalue_line("markers", "slow: takes a minute or more; run only with --slow")
     for kind in ("Deprecation", "Future", "Syntax"):  # raised in fairseq's own code
         config.addinivalue_line("filterwarnings", f"ignore::{kind}Warning")
     config.addinivalue_line("filterwarnings", "ignore:.*pin_memory.*")
     config.addinivalue_line("filterwarnings", "ignore:(?s).*ConfigStore schema.*")
+    if is_whole(config) and not config.getoption("--fast") and config.getoption("numprocesses", None):
+        # One for all processes of pytest-xdist, which get ready meanwhile.
+        from tests.cli import command_server
+
+        config.command_server = command_server.CommandServer()
+        os.environ[command_server.SHARED] = str(config.command_server.folder)
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "command_server"):
+        config.command_server.__exit__()
+
+
+def is_whole(config) -> bool:
+    """Whether no file or folder of tests is named."""
+    return [pathlib.Path(argument).resolve() for argument in config.args] == [REPOSITORY / "tests"]
+
+
+def is_short(config) -> bool:
+    """Whether the suite is run without ``--ci`` and ``--slow``."""
+    return is_whole(config) and not (config.getoption("--ci") or config.getoption("--slow"))
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With ``--fast``, do not even import ``tests/cli``, all of which runs whole commands."""
-    return True if config.getoption("--fast") and collection_path == REPOSITORY / "tests/cli" else None
+    """Do not even import what is not run."""
+    left_out = (ON_CI if is_short(config) else set()) | ({"cli"} if config.getoption("--fast") else set())
+    return True if collection_path in {REPOSITORY / "tests" / name for name in left_out} else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -62,14 +110,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
-    if config.getoption("--fast"):
-        kept, left_out = [], []
-        for item in items:
-            marked = item.get_closest_marker("not_fast") or item.get_closest_marker("slow")
-            (left_out if marked else kept).append(item)
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
-    elif not config.getoption("--slow"):
+    marks = {"not_fast", "slow", "on_ci"} if config.getoption("--fast") else {"on_ci"} if is_short(config) else set()
+    kept, left_out = [], []
+    for item in items:
+        (left_out if any(map(item.get_closest_marker, marks)) else kept).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
+    if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Lint the code and run the tests; the environment is set up on the first run:
 #
-#   bash tests/run.sh [--fast] [--slow] [pytest options]
+#   bash tests/run.sh [--fast | --ci | --slow] [pytest options]
 #   PYTHON=python3.13 bash tests/run.sh --without-fairseq [--fast] [pytest options]
 #
 #   --fast   unit tests only: skip the tests that run whole commands or take several seconds
-#   --slow   also run the tests that take minutes
+#   --ci     also run what CI runs: the programs of README and docs, recipes, the papers' experiments, and variants
+#   --slow   all of that, and the tests that take minutes
 #   --without-fairseq   (first) no lint, and only the tests that need no fairseq, on a Python that fairseq does not run
 #            on: 3.11, 3.13 or newer. torch and transformers are installed into .venv-VERSION.
 #

@@ -28,11 +28,12 @@ from typing import NamedTuple
 
 from fb_fairseq.commands import FAIRSEQ_COMMANDS
 from tests.conftest import REPOSITORY
-from tests.surroundings import LIMIT
+from tests.surroundings import LIMIT, wait_for
 
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"
 READY = b"ready"
+SHARED = "FB_FAIRSEQ_TEST_SERVER"
 SMOOTHED = "label_smoothed_cross_entropy"
 USUAL_CHOICES = [  # kinds of fairseq's parsers, and choices for which its configuration is composed beforehand
     ("training", "--task streaming_lm --arch feedback_transformer_lm --criterion lm_loss --optimizer adam"),
@@ -82,11 +83,14 @@ class Running:
 
 
 class CommandServer:
-    """Starts the server; use it as a context manager."""
+    """Starts the server, or joins the one whose folder the environment variable ``SHARED`` names; use it as a context
+    manager."""
 
     def __init__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.folder, self.process = pathlib.Path(os.environ.get(SHARED) or tempfile.mkdtemp()), None
         self.socket, self.programs = self.folder / "socket", self.folder / "bin"
+        if SHARED in os.environ:
+            return
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         environment.pop("FB_FAIRSEQ_DEBUG", None)
         command = [sys.executable, "-m", "tests.cli.command_server", str(self.socket)]
@@ -99,13 +103,17 @@ class CommandServer:
             path.chmod(0o755)
 
     def __enter__(self):
-        assert self.process.stdout.readline().strip() == READY
+        if self.process is None:
+            wait_for(self.socket.exists)  # commands wait until the server answers
+        else:
+            assert self.process.stdout.readline().strip() == READY
         return self
 
     def __exit__(self, *unused):
-        self.process.kill()
-        self.process.communicate()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _connect(self, streams: list[int], **job) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)

@@ -10,13 +10,14 @@ from fb_fairseq.errors import UserError
 from tests.cli.checkpoints import eval_lm, interactive, load
 from tests.cli.fairseq_commands import json_logs, train
 from tests.cli.words import ADAPTIVE, UNTIED
+from tests.conftest import on_ci
 
 
 @pytest.mark.parametrize(
     "tied,bias,arch",
     [
-        (True, False, "relative_transformer_lm"),
-        (False, True, "feedback_transformer_lm"),
+        on_ci(True, False, "relative_transformer_lm"),
+        on_ci(False, True, "feedback_transformer_lm"),
         (True, True, "all_attention_lm"),
     ],
 )

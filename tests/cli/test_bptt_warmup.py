@@ -15,7 +15,8 @@ WARMUP = dict(
 )
 
 
-@pytest.mark.parametrize("every,streams", [(5, [8]), (100, [8, 4]), pytest.param(150, [8, 4], marks=pytest.mark.slow)])
+@pytest.mark.on_ci
+@pytest.mark.parametrize("every,streams", [(5, [8]), (100, [8, 4])])
 def test_every_target_once_an_epoch(byte_data, tmp_path, every, streams):
     run = {**WARMUP, "arch": "relative_transformer_lm", "bptt_warmup_iterations": every}
     log = train(byte_data, tmp_path, **run, max_epoch=2)
@@ -89,6 +90,7 @@ def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
     assert_same_parameters(whole / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
+@pytest.mark.on_ci
 def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path):
     """Resumed in the second epoch, within the warm-up, with one shard per epoch and another --update-freq."""
     from fb_fairseq.commands import preprocess_bytes

@@ -20,12 +20,12 @@ from tests.cli.fairseq_commands import (
     train_in_two_processes,
     training_arguments,
 )
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, on_ci
 
 COMMON = dict(disable_validation=True, no_epoch_checkpoints=True, max_update=20)
 
 
-@pytest.mark.parametrize("loop", ["auto", "parallel"])
+@pytest.mark.parametrize("loop", ["auto", on_ci("parallel")])
 def test_pytorch_ddp_on_cpus(loop, commands, byte_data, tmp_path):
     """fairseq's default backend. Two processes equal ``--update-freq 2``."""
     options = dict(**COMMON, step_loop=loop)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
+from tests.conftest import on_ci
 
 
 def rates(log):
@@ -37,7 +38,7 @@ RESETS = dict.fromkeys(("reset_optimizer", "reset_meters", "reset_dataloader", "
 
 
 @pytest.mark.parametrize(
-    "how", [dict(finetune_from_model="old.pt"), dict(restore_file="old.pt", **RESETS)], ids=("finetune", "reset")
+    "how", [dict(finetune_from_model="old.pt"), on_ci(dict(restore_file="old.pt", **RESETS))], ids=("finetune", "reset")
 )
 def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
     """Patience, best loss, time and a plateau's scheduler of the run that it starts from do not end or change a run."""

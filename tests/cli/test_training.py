@@ -24,10 +24,12 @@ from tests.cli.fairseq_commands import (
     train_in_two_processes,
     training_arguments,
 )
+from tests.conftest import on_ci
 
-MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+MODELS = ["feedback_transformer_lm", on_ci("relative_transformer_lm")]
 
 
+@pytest.mark.on_ci
 @pytest.mark.parametrize("arch", MODELS)
 def test_enwik8(shared_data, tmp_path, arch):
     """A minute part of it: a model learns, and its loss is that by hand."""
@@ -69,6 +71,7 @@ def test_epoch_counts_every_target_once(byte_data, tmp_path):
     assert float(epoch["train_total_tokens"]) == 3001 and float(epoch["train_total_bytes"]) == 3000
 
 
+@pytest.mark.on_ci
 def test_stock_criterion_and_stock_task(byte_data, tmp_path):
     ours = train(byte_data, tmp_path / "a", max_update=30)
     stock = train(byte_data, tmp_path / "b", max_update=30, criterion="cross_entropy")
@@ -171,6 +174,7 @@ def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
     assert loss != bpb == pytest.approx(loss, rel=0.05)
 
 
+@pytest.mark.on_ci
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", pytest.param("all_attention_lm", marks=pytest.mark.slow)])
 def test_layers_to_keep_in_fine_tuning(commands, byte_data, tmp_path, arch):
     """The new checkpoint says what it holds: it evaluates, exports, and the same command resumes."""

@@ -10,6 +10,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.ops.cuda_graphs import log_once
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, preprocess
 from tests.cli.parallel_text import LANGUAGES, generate, hypotheses, pairs, train, write_pairs
+from tests.conftest import on_ci
 
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
 FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
@@ -111,10 +112,10 @@ def test_constraints(interactive):
     "changes",
     [
         dict(amp=True),
-        dict(memory_efficient_fp16=True),
+        on_ci(dict(memory_efficient_fp16=True)),
         dict(checkpoint_activations=True, encoder_layerdrop=0.2, decoder_layerdrop=0.2),
-        dict(encoder_layers=3, decoder_layers=1, decoder_normalize_before=True, encoder_normalize_before=True),
-        dict(memory_projections="per-layer", decoder_learned_pos=True, decoder_layers=6),
+        on_ci(dict(encoder_layers=3, decoder_layers=1, decoder_normalize_before=True, encoder_normalize_before=True)),
+        on_ci(dict(memory_projections="per-layer", decoder_learned_pos=True, decoder_layers=6)),
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -144,7 +145,7 @@ def test_alignments(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kept", [dict(encoder_layers_to_keep="0", decoder_layers_to_keep="1"), dict(decoder_layers_to_keep="0")]
+    "kept", [dict(encoder_layers_to_keep="0", decoder_layers_to_keep="1"), on_ci(dict(decoder_layers_to_keep="0"))]
 )
 def test_pruned(parallel_data, translation_models, tmp_path, kept):
     """Layers to keep, on one side or both, in evaluation or in fine-tuning, whose checkpoint says what it holds."""

@@ -16,6 +16,7 @@ from transformers import Trainer, TrainingArguments  # noqa: E402
 
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.streams import StreamBlocks, StreamCollator, StreamMemoryCallback  # noqa: E402
+from tests.conftest import on_ci  # noqa: E402
 from tests.transformers.models import V, build  # noqa: E402
 
 STREAMS, STEPS = 4, 8
@@ -99,7 +100,7 @@ def test_memory_is_carried(tmp_path):
         assert a.equal(b), name
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [on_ci(1), 2])
 def test_workers(tmp_path, workers):
     """Processes that make batches have no memory, and make each block once."""
     alone = train(tmp_path, 9, save_strategy="no")[1]
