@@ -121,8 +121,13 @@ def draw_streams(axes) -> None:
 
 
 def word_problem() -> list[Panel]:
-    """Accuracy by position on A5."""
-    runs = json.loads((RESULTS / "state_tracking/A5/results.json").read_text())["all"]
+    """Accuracy by position on A5, at the best of five learning rates, or at the only one."""
+    tuned, others = (
+        json.loads((RESULTS / f"state_tracking/{name}/results.json").read_text())["all"]
+        for name in ("A5_learning_rates", "A5")
+    )
+    models = {run["model"] for run in tuned}
+    runs = tuned + [run for run in others if run["model"] not in models]
     return [Panel(partial(state_tracking.draw_accuracy, settings=state_tracking.best_results(runs)))]
 
 
