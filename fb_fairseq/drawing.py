@@ -286,11 +286,11 @@ def draw_reference(axes, y: float, label: str = "", color: str = GREY) -> None:
 
 
 def mark_x(axes, x: float, text: str) -> None:
-    """A dashed vertical line with a text at its upper end."""
+    """A dashed vertical line with a text along its upper end."""
     axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
     axes.annotate(
-        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points", ha="center",
-        va="bottom", fontsize=SMALL, color=GREY,
+        text, (x, 0.96), xycoords=("data", "axes fraction"), xytext=(-2, 0), textcoords="offset points", ha="right",
+        va="top", rotation=90, fontsize=SMALL, color=GREY,
     )  # fmt: skip
 
 
