@@ -76,9 +76,7 @@ def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = Fa
         for name in [*new, *left]:
             file = os.path.join(path, name)
             if not overwrite and os.path.lexists(file) and known.get(name) != checksum_of(file):
-                raise UserError(
-                    f"{option} {file}: this command has not written it; give another folder, or --overwrite"
-                )
+                raise UserError(f"{option} {file}: this command has not written it; give another folder or --overwrite")
         for name in left:
             with suppress(OSError):  # gone already; or the folder has other files
                 os.remove(os.path.join(path, name))

@@ -84,9 +84,7 @@ class ClippedAdagradConfig(FairseqDataclass):
     adagrad_clip: float = field(
         default=0.03, metadata={"help": "maximum norm of the gradient of each parameter tensor; 0: no clipping"}
     )
-    adagrad_eps: float = field(
-        default=1e-10, metadata={"help": "term added to the denominator for numerical stability"}
-    )
+    adagrad_eps: float = field(default=1e-10, metadata={"help": "added to the denominator for numerical stability"})
     weight_decay: float = field(default=0.0, metadata={"help": "factor of the L2 penalty"})
     lr: List[float] = II("optimization.lr")  # noqa: UP006
 

@@ -54,9 +54,7 @@ def on_ci(*values):
 
 def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="unit tests only: no whole commands, nothing that takes long")
-    parser.addoption(
-        "--ci", action="store_true", help="also run recipes, pages and the papers' experiments, as CI does"
-    )
+    parser.addoption("--ci", action="store_true", help="also run pages, recipes and experiments, as CI does")
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
 
 
@@ -67,9 +65,7 @@ def pytest_configure(config):
     limit_waits()
     writable_home()
     config.addinivalue_line("markers", "not_fast: runs a whole command or takes seconds; left out by --fast")
-    config.addinivalue_line(
-        "markers", "on_ci: a variant of another test that takes seconds; run only with --ci or --slow"
-    )
+    config.addinivalue_line("markers", "on_ci: a variant of another test; run only with --ci or --slow")
     config.addinivalue_line("markers", "slow: takes a minute or more; run only with --slow")
     for kind in ("Deprecation", "Future", "Syntax"):  # raised in fairseq's own code
         config.addinivalue_line("filterwarnings", f"ignore::{kind}Warning")

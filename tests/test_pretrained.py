@@ -87,7 +87,7 @@ def test_the_page_of_a_tracker():
     page = pytest.importorskip("fb_fairseq.commands.explore.page")
     explorer = page.Tracker(load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
-    (after,) = explorer.generate(explorer.text_of(before), before, 1, 1.0, 10, 21)
+    (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, 21)
     shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
 
@@ -115,8 +115,12 @@ def test_names_in_commands(tmp_path, capsys):
         main(["generate", "--path", "a5", "--cpu"])
     assert "--path a5: gives labels, and cannot generate text; use explore" in capsys.readouterr().err
     pytest.importorskip("transformers")
-    main(["export", "python", "--to", str(tmp_path / "again"), "--dtype", "bfloat16"])
-    models = (pretrained.load(name).parameters() for name in (str(tmp_path / "again"), "python"))
-    assert all(x.equal(y) for x, y in zip(*models))
+    for folder, options in {"again": ["--dtype", "bfloat16"], "copy": []}.items():
+        main(["export", "python", "--to", str(tmp_path / folder), *options])
+        models = (pretrained.load(name).parameters() for name in (str(tmp_path / folder), "python"))
+        assert all(x.equal(y) for x, y in zip(*models))
+    assert (tmp_path / "copy/README.md").read_text(encoding="utf-8") == card("python")
+    main(["generate", "--length", "1", "--cpu"])
+    assert "def main(" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
     main(["plot", "--layer-weights", "python", "a5", "--out", str(tmp_path / "weights.png")])

@@ -137,7 +137,10 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
         module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
         for ours in ("tasks", "models"):  # after the command's module, which the patches look for
             importlib.import_module(f"{NAME}.{ours}")
-        argv = [checkpoint_of(word) if before == "--path" else word for before, word in zip(["", *argv], argv)]
+        for i, (option, word) in enumerate(zip(["", *argv], argv)):
+            if option == "--path" or word.startswith("--path="):
+                before, equals, path = word.rpartition("=") if option != "--path" else ("", "", word)
+                argv[i] = before + equals + checkpoint_of(path)
     except ImportError as error:
         return without_package(name, error)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir if name == "hydra-train" else with_user_dir)(argv)]

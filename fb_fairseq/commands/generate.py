@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # torch is imported only in the functions that need it
     from torch import Tensor
 
 
+START = "def main("  # without a text before it, the model of Python code writes rows of quotes
+
+
 def build_parser() -> CommandParser:
     """The command's options."""
     parser = CommandParser("generate", description=__doc__)
@@ -34,7 +37,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
     )
-    parser.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: none)")
+    parser.add_argument("--prompt", metavar="TEXT", help=f"text to continue (default: none; of python {START!r})")
     parser.add_argument(
         "--length",
         type=int,
@@ -115,7 +118,8 @@ def main(argv=None) -> None:
             torch.manual_seed(args.seed)
         else:
             torch.seed()
-        prompt, text = encode(args.prompt, symbols), decoder(symbols)
+        start = args.prompt if args.prompt is not None else START if args.path == "python" else ""
+        prompt, text = encode(start, symbols), decoder(symbols)
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))

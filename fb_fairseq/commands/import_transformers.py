@@ -115,6 +115,7 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
+    folder = pretrained.find(folder)
     translates = read_json(folder, "config.json").get("model_type") == "feedback_decoder"
     model = (read_translation_model if translates else read_language_model)(folder)
     dictionaries = model.dictionaries

@@ -206,9 +206,7 @@ def build_parser() -> CommandParser:
         metavar="N",
         help="expected number of hypotheses; without it, sentences that fairseq skipped at the end go unnoticed",
     )
-    parser.add_argument(
-        "--metrics", nargs="+", choices=METRICS, default=list(METRICS), help="metrics to compute (default: all)"
-    )
+    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(METRICS), help="metrics (default: all)")
     return parser
 
 

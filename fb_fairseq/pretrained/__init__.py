@@ -25,7 +25,7 @@ NAMES = ("python", "a5")
 def folder(name: str) -> str:
     """The folder of a model that comes with the package."""
     if name not in NAMES:
-        raise UserError(f"{name}: no such model; give {' or '.join(NAMES)}")
+        raise UserError(f"{name}: no such model; give a folder of export, or {' or '.join(NAMES)}")
     return os.path.join(os.path.dirname(__file__), name)
 
 
@@ -41,4 +41,5 @@ def load(name: str) -> "LanguageModel":
     ``name``: one of ``NAMES``, or a folder that ``python -m fb_fairseq export`` has written."""
     from fb_fairseq.pretrained.model import load_folder
 
-    return load_folder(find(name))
+    path = find(os.fspath(name))
+    return load_folder(path if os.path.isdir(path) else folder(name))

@@ -57,7 +57,7 @@ def encode(prompt: str, symbols: Sequence[str], option: str = "--prompt") -> lis
     for word in words:
         if word not in indices:
             raise UserError(
-                f"{option}: {word!r} is not in dict.txt; tokenise the text like the training text, and write "
+                f"{option}: {word!r} is not in the dictionary; tokenise the text like the training text, and write "
                 f"{SPECIAL[UNK]} for an unknown word"
             )
     return [indices[word] for word in words]
@@ -167,6 +167,8 @@ class LanguageModel(StackHolder):
         Args:
             prompt: the beginning of the text.
             seed: for the same text again; None: a new one each time."""
+        if self.labels or min(length, temperature, topk) < 0:
+            raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
         if seed is not None:
             torch.manual_seed(seed)
         tokens = self.encode(prompt)

@@ -53,7 +53,7 @@ def test_names_of_loops_of_earlier_versions(case, old, name, byte_data, parallel
     options.update(step_loop=old, step_loop_kernel="triton")
     torch.save(state, tmp_path / "old.pt")
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
-        [str(tmp_path / "old.pt")], arg_overrides={"data": str(data)}
+        [f"{tmp_path}/old.pt"], arg_overrides={"data": str(data)}
     )
     loops = {module.loop_name for module in model.modules() if isinstance(module, FeedbackTransformer)}
     assert (loops or {model.decoder.stack.loop_name}) == {name}

@@ -59,9 +59,7 @@ def small(text: str) -> str:
     text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
     text = re.sub(r"--validate-interval-updates \d+", "--validate-interval-updates 3 --log-interval 2", text)
     text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
-    text = re.sub(r"(--..coder-(?:ffn-)?embed-dim) \d+", r"\1 32", text).replace(
-        "--encoder-layers 3", "--encoder-layers 1"
-    )
+    text = re.sub(r"(--..coder-(?:ffn-)?embed-dim) \d+", r"\1 32", text).replace("encoder-layers 3", "encoder-layers 1")
     tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
 

@@ -96,11 +96,7 @@ FAIRSEQ = [
     ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
     ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
     ("train all-attention", f"{VARIANT} attn-split {SIZE} 0", f"{VARIANT} attn-split: has no effect.*{SIZE}"),
-    (
-        "train all-attention",
-        f"{VARIANT} head-split --decoder-attention-heads 1",
-        f"{VARIANT} head-split: halves the ",
-    ),
+    ("train all-attention", f"{VARIANT} head-split --decoder-attention-heads 1", f"{VARIANT} head-split: halves the "),
     ("train all-attention", "--adaptive-span-loss 0.1", "--adaptive-span-loss 0.1: has no effect without --adaptive-s"),
     ("train all-attention", "--adaptive-span-init 0.5", "--adaptive-span-init 0.5: has no effect without --adaptive-s"),
     ("train all-attention", "--optimizer clipped_adagrad --adagrad-clip=-1", "--adagrad-clip -1.0: give 0 or more"),
@@ -198,10 +194,7 @@ OWN = [
     ("average-checkpoints --inputs $model --output $text/x.pt", "--output .*its folder does not exist"),
     ("average-checkpoints --inputs $half --output $new.pt", "half: is truncated or corrupt"),
     ("average-checkpoints --inputs $text --output $new.pt", "text: not a checkpoint, or one with objects that are not"),
-    (
-        "average-checkpoints --inputs $plain $another --output $new.pt",
-        "the names or shapes of parameters differ;",
-    ),
+    ("average-checkpoints --inputs $plain $another --output $new.pt", "the names or shapes of parameters differ;"),
     (
         "average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt",
         " 5: .* has 1; give a smaller",
@@ -354,9 +347,7 @@ def test_evaluation_without_its_task(commands, byte_data, files):
 
 def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
     """The second is refused as long as the first runs, and touches nothing."""
-    holder = (
-        "import sys, fb_fairseq.files as f; f.lock_folder('--save-dir', sys.argv[1]); print(1, flush=True); input()"
-    )
+    holder = "import sys, fb_fairseq.files as f; f.lock_folder('--out', sys.argv[1]); print(1, flush=True); input()"
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
     arguments += ["--user-dir", PLUGIN]

@@ -183,7 +183,7 @@ def test_bad_input(trained, tmp_path, capsys):
         (
             {},
             ["--dict", other],
-            r"dict.de.txt: has 9 symbols, the model \d+; give the right --dict",
+            r"dict.de.txt: has 9 symbols, the model \d+; give its own --dict",
         ),
         ({}, ["--log", folder / "README.md"], "has no validation after update "),
         (dict(no_cross_attention=True), [], "trained with --no-cross-attention, which cannot be exported"),

@@ -63,7 +63,7 @@ def test_words(capsys):
     assert encode(" the  cat ", dictionary.symbols) == words
     text = decoder(dictionary.symbols)
     assert "".join(map(text, [*words, dictionary.eos()])) == "the cat \n"
-    with pytest.raises(generate.UserError, match="--prompt: 'dog' is not in dict.txt"):
+    with pytest.raises(generate.UserError, match="--prompt: 'dog' is not in the dictionary"):
         encode("the dog", dictionary.symbols)
 
 

@@ -217,7 +217,7 @@ def test_tokens_of_a_text(tmp_path):
     words.add_symbol("cat")
     loaded = loaded._replace(task=argparse.Namespace(source_dictionary=words, args=None))
     assert models.token_labels(read(" cat "), words) == ["</s>", "cat"]
-    with pytest.raises(UserError, match="--prompt: 'dog' is not in dict.txt; tokenise the text like"):
+    with pytest.raises(UserError, match="--prompt: 'dog' is not in the dictionary; tokenise the text like"):
         read("dog")
 
 

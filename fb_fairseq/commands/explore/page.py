@@ -107,10 +107,11 @@ class Tracker(Explorer):
         return " ".join(random.choices(elements, k=number))
 
     def read(self, text: str, before: Reading | None = None) -> Reading:
-        unknown = [word for word in text.split() if word not in self.model.vocabulary.symbols[UNK + 1 :]]
+        words = text.split()
+        unknown = [word for word in words if word not in self.model.vocabulary.symbols[UNK + 1 :]]
         if unknown:
-            raise gr.Error(f"{unknown[0]}: give elements, such as {self.drawn(1)}", print_exception=False)
-        reading = super().read(text)
+            raise gr.Error(f"{unknown[0]}: no element; give some like {self.drawn(3)}", print_exception=False)
+        reading = super().read(" ".join(words))
         reading.before = before.products() if before else []
         return reading
 
@@ -149,7 +150,8 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
                     lines=4,
                     max_lines=9,
                     label="Text",
-                    info="Type or paste, then press Read (or Shift+Enter). The model reads </s> before it.",
+                    info=f"Type {'text' if is_text else f'elements, such as {explorer.drawn(3)}'}, then press Read (or "
+                    "Shift+Enter). The model reads </s> before it.",
                     elem_id="text",
                 )
                 with gr.Row():

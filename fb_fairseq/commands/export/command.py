@@ -9,11 +9,13 @@ AutoTokenizer. --with-code adds the code that a model needs, so that trust_remot
 """
 
 import os
+import shutil
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from fb_fairseq import pretrained
 from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands import checkpoint_of
@@ -59,8 +61,13 @@ def export(
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
     from fb_fairseq.transformers.card import figures_of_checkpoint
 
-    path = checkpoint_of(path)
     check_folder(folder, overwrite)
+    shipped = pretrained.find(path)
+    if shipped != path and not any((dictionaries, codes, *languages, with_code, log, dtype, *known.values())):
+        with own_folder("--to", folder, overwrite, clean=True) as temporary:
+            shutil.copytree(shipped, temporary, dirs_exist_ok=True)
+            return sorted(os.listdir(temporary))
+    path = checkpoint_of(path)
     with using(path):
         checkpoint = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, build_language_model), FeedbackDecoderConfig.model_type: build_translation}
@@ -127,9 +134,7 @@ def read_log(log: str, path: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
     with open_text(log) as file:
         figures = figures_of_log(file, updates)
     if not figures:
-        raise UserError(
-            f"--log {log}: has no validation after update {updates}; give the --log-format json of its training"
-        )
+        raise UserError(f"--log {log}: has no validation after update {updates}; give its --log-format json log")
     compared = {"valid_bits", "valid_bleu"} & own.keys() & figures.keys()
     if any(abs(own[name] - figures[name]) > 0.01 for name in compared):
         raise UserError(f"--log {log}: is of another training: its validation is not that of {path}; leave it out")

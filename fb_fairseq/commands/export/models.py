@@ -54,9 +54,7 @@ class Checkpoint(NamedTuple):
                     vocabulary_size(self.saved["model"], f"{side}.embed_tokens."),
                 )
                 if symbols and len(found) != symbols:
-                    raise UserError(
-                        f"{candidate}: has {len(found)} symbols, the model {symbols}; give the right --dict"
-                    )
+                    raise UserError(f"{candidate}: has {len(found)} symbols, the model {symbols}; give its own --dict")
                 own = dictionary_checksums({"source" if side == "encoder" else "target": found})
                 check_dictionaries(f"--dict {candidate}: {self.path}", trained_dictionaries(self.saved), own)
                 return found

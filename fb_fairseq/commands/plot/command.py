@@ -265,7 +265,8 @@ def name_all(args) -> None:
         paths = getattr(args, option)
         if len(paths) > 1:
             paths = [(name or without_math(path), path) for name, path in paths]
-        setattr(args, option, [(name, checkpoint_of(path)) for name, path in paths])
+        is_log = option in ("curves", "layer_weights_over_training")
+        setattr(args, option, [(name, path if is_log else checkpoint_of(path)) for name, path in paths])
 
 
 def check(parser: CommandParser, args) -> None:

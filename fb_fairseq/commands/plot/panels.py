@@ -94,27 +94,28 @@ def cut_steep_part(axes) -> None:
 
 
 def draw_layer_weights(axes, models: list[Named]) -> None:
-    """Bars of the layers' shares in the memory. The models have the same number of layers."""
+    """Bars of the layers' shares in the memory."""
     width = BARS_WIDTH / len(models)
     color = colors(name for name, _ in models)
     for i, (name, weights) in enumerate(models):
         positions = [l + centred(i, len(models)) * width for l in range(len(weights))]
         axes.bar(positions, weights, width, label=name, color=color[name])
-    number = len(models[-1].value)
-    axes.set_xticks(range(number), ["embedding", *map(str, range(1, number))])
-    draw_reference(axes, 1 / number, "equal shares (at initialisation)")
+    numbers = sorted({len(weights) for _, weights in models})
+    axes.set_xticks(range(numbers[-1]), ["embedding", *map(str, range(1, numbers[-1]))])
+    if len(numbers) == 1:
+        draw_reference(axes, 1 / numbers[0], "equal shares (at initialisation)")
     axes.set_xlabel("layer")
     axes.set_ylabel("share of the memory")
 
 
 def draw_spans(axes, models: list[Named]) -> None:
-    """Points for the adaptive spans of all heads. The models have the same number of layers."""
+    """Points for the adaptive spans of all heads."""
     color = colors(name for name, _ in models)
     for i, (name, layers) in enumerate(models):
         offset = centred(i, len(models)) * SPANS_OFFSET
         points = [(l + 1 + offset, span) for l, heads in enumerate(layers) for span in heads]
         axes.scatter(*zip(*points), alpha=0.7, label=name, color=color[name])
-    axes.set_xticks(range(1, len(models[-1].value) + 1))
+    axes.set_xticks(range(1, max(len(layers) for _, layers in models) + 1))
     axes.set_xlabel("layer")
     axes.set_ylabel("span of each head (steps)")
     axes.set_ylim(bottom=0)

@@ -79,9 +79,7 @@ def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
         values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
-            raise UserError(
-                f"{name}: no frames in common; give runs of equal --environments, --block and --log-interval"
-            )
+            raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         means = [[curve[frame] for curve in values] for frame in frames]
         draw_band(axes, [frame / unit for frame in frames], means, without_math(name), color[name])
     axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))

@@ -33,9 +33,7 @@ TASK = Task(
     "evaluate an expression with brackets modulo a number",
     modular_arithmetic,
     {
-        "length": Size(
-            40, "number of symbols in a sequence", lowest=2, test_name="test_length", training_name="shortest"
-        ),
+        "length": Size(40, "symbols in a sequence", lowest=2, test_name="test_length", training_name="shortest"),
         "modulus": Size(5, "values are computed modulo this number", lowest=2, highest=10),
     },
     dict(train=100_000, valid=1_000, test=1_000),

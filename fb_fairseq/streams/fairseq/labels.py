@@ -84,9 +84,7 @@ class LabelledCorpus:
         to the right: position p holds token p - 1 and its own label."""
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
-            raise UserError(
-                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training's dictionary"
-            )
+            raise UserError(f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training dictionary")
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 
     def fingerprint(self) -> int:
