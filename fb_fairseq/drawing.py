@@ -126,7 +126,8 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     for r, height in enumerate(list(heights)):
         heights[r] = height + max(more for (other, _), more in zip(drawn, above[1:]) if other == r)
     grid.set_height_ratios(heights)
-    figure.set_size_inches(width, sum(heights) + above[0] + (0.3 if title else 0))
+    tall = sum(heights) + above[0] + (0.3 if title else 0)
+    figure.set_size_inches(width, round(tall * DPI) / DPI + 1e-6)  # whole pixels, which matplotlib rounds down
     if title:
         figure.suptitle(without_math(title))
     return figure
