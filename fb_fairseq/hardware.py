@@ -55,5 +55,6 @@ def check_layers_fit(sizes: Mapping[str, int | None]) -> None:
     if needed > memory:
         options = ", ".join(f"{flag(name)} {size}" for name, size in sizes.items() if size)
         raise UserError(
-            f"{options}: needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}; give smaller sizes"
+            f"{options}: needs {needed / 1e9:,.0f} GB or more, and this machine has {memory / 1e9:,.0f}; "
+            "give smaller sizes"
         )

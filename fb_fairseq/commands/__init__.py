@@ -137,10 +137,11 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
         module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
         for ours in ("tasks", "models"):  # after the command's module, which the patches look for
             importlib.import_module(f"{NAME}.{ours}")
-        for i, (option, word) in enumerate(zip(["", *argv], argv)):
-            if option == "--path" or word.startswith("--path="):
-                before, equals, path = word.rpartition("=") if option != "--path" else ("", "", word)
-                argv[i] = before + equals + checkpoint_of(path)
+        for i, word in enumerate(argv):
+            if word.startswith("--path="):
+                argv[i] = f"--path={checkpoint_of(word.removeprefix('--path='))}"
+            elif argv[i - 1 : i] == ["--path"]:
+                argv[i] = checkpoint_of(word)
     except ImportError as error:
         return without_package(name, error)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir if name == "hydra-train" else with_user_dir)(argv)]

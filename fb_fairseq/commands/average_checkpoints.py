@@ -94,7 +94,7 @@ def build_parser() -> CommandParser:
     add_overwrite(parser)
     last = parser.add_mutually_exclusive_group()
     last.add_argument("--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpoint<epoch>.pt")
-    last.add_argument("--num-update-checkpoints", type=int, metavar="N", help="of checkpoint_<epoch>_<update>.pt")
+    last.add_argument("--num-update-checkpoints", type=int, metavar="N", help="last N checkpoint_<epoch>_<update>.pt")
     return parser
 
 
@@ -102,15 +102,15 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    pattern, number = BY_EPOCH, args.num_epoch_checkpoints
+    option, pattern, number = "--num-epoch-checkpoints", BY_EPOCH, args.num_epoch_checkpoints
     if number is None:
-        pattern, number = BY_UPDATE, args.num_update_checkpoints
+        option, pattern, number = "--num-update-checkpoints", BY_UPDATE, args.num_update_checkpoints
     paths = args.inputs
     with parser.one_line_errors():
         check_output_file("--output", args.output, NAME.encode(), overwrite=args.overwrite)
         if number is not None:
             if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
-                parser.error("--num-…-checkpoints: give 1 or more, and one folder with --inputs")
+                parser.error(f"{option} {number}: give 1 or more, and one folder with --inputs")
             paths = last_checkpoints(paths[0], pattern, number)
         write_average(paths, args.output)
     print(f"{args.output}: the average of {', '.join(os.path.basename(path) for path in paths)}")

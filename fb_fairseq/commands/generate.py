@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
 
@@ -118,8 +119,9 @@ def main(argv=None) -> None:
             torch.manual_seed(args.seed)
         else:
             torch.seed()
-        start = args.prompt if args.prompt is not None else START if args.path == "python" else ""
-        prompt, text = encode(start, symbols), decoder(symbols)
+        if args.prompt is None:
+            args.prompt = "" if pretrained.find(args.path) == args.path else START
+        prompt, text = encode(args.prompt, symbols), decoder(symbols)
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))

@@ -113,7 +113,9 @@ class TransformerOptions(CheckedOptions):
     )
     checkpoint_activations: bool = option(False, "recompute activations in the backward pass: less memory, more time")
     adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
-    adaptive_span_loss: float = option(0.0, "weight of the span penalty: nats a token, by a step of the mean span")
+    adaptive_span_loss: float = option(
+        0.0, "weight of the span penalty: nats per token for each step of a layer's mean span"
+    )
     adaptive_span_ramp: int = option(32, "steps over which a head's attention fades out at the end of its span")
     adaptive_span_init: float = option(0.0, "initial spans, as a fraction of --attention-span")
 

@@ -221,9 +221,15 @@ def serve(page: gr.Blocks, host: str, port: int) -> None:
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=sans, font_mono=mono)
     theme.set(block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_400")
     private = dict(share=False, enable_monitoring=False, mcp_server=False, run_history=False, pwa=False, ssr_mode=False)
-    looks = dict(theme=theme, css=STYLE, footer_links=["settings"])
-    host = f"[{host}]" if ":" in host else host  # as in an address
-    at = dict(
-        server_name=host, server_port=port, inbrowser=False, quiet=True, prevent_thread_lock=True, show_error=True
+    page.launch(
+        server_name=f"[{host}]" if ":" in host else host,  # as in an address
+        server_port=port,
+        theme=theme,
+        css=STYLE,
+        inbrowser=False,
+        quiet=True,
+        prevent_thread_lock=True,
+        show_error=True,
+        footer_links=["settings"],
+        **private,
     )
-    page.launch(**at, **looks, **private)

@@ -7,18 +7,10 @@ import re
 from functools import partial
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner import settings
 from fb_fairseq.papers.runner.data import check_file, preprocess_bytes, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import (
-    Model,
-    Options,
-    Scale,
-    Training,
-    equal_lstm,
-    equal_parameters,
-    initialised,
-    small_sizes,
-)
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training
 from fb_fairseq.papers.runner.shell import Shell
 
 FEEDBACK = Training(
@@ -56,8 +48,8 @@ def full_training(arch: str) -> Training:
 def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     if arch == "streaming_lstm_lm":
-        return equal_lstm(layers, parameters=12 * 128**2 * layers, width=128, words=2 * 256)
-    return {**small_sizes(arch, layers, width=128), **equal_parameters(arch, ffn=512)}
+        return settings.equal_lstm(layers, parameters=12 * 128**2 * layers, width=128, words=2 * 256)
+    return {**settings.small_sizes(arch, layers, width=128), **settings.equal_parameters(arch, ffn=512)}
 
 
 def prepare_bytes(shell: Shell, source: str, folder: str, small: bool, *, file: str, corpus: str, md5: str) -> None:
@@ -101,8 +93,10 @@ ENWIK8 = LanguageModeling(
     prepare=partial(prepare_bytes, file="enwik8", corpus="enwik8", md5=ENWIK8_MD5),
     metric="bpb",
     prompt="In the beginning",
-    full=Scale(full_training, ["feedback_transformer_lm_enwik8"], initialised("feedback_transformer_lm_enwik8")),
-    small=Scale(SMALL, named=initialised(), layers=[2, 4], shape=small_shape),
+    full=Scale(
+        full_training, ["feedback_transformer_lm_enwik8"], settings.initialised("feedback_transformer_lm_enwik8")
+    ),
+    small=Scale(SMALL, named=settings.initialised(), layers=[2, 4], shape=small_shape),
 )
 TEXT8 = LanguageModeling(
     name="text8",
@@ -111,8 +105,8 @@ TEXT8 = LanguageModeling(
     prepare=prepare_text8,
     metric="bpb",
     prompt="in the beginning",
-    full=Scale(full_training, ["feedback_transformer_lm_text8"], initialised("feedback_transformer_lm_text8")),
-    small=Scale(SMALL, named=initialised(), layers=[2], shape=small_shape),
+    full=Scale(full_training, ["feedback_transformer_lm_text8"], settings.initialised("feedback_transformer_lm_text8")),
+    small=Scale(SMALL, named=settings.initialised(), layers=[2], shape=small_shape),
 )
 
 

@@ -5,18 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner import settings
 from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import (
-    Model,
-    Options,
-    Scale,
-    Training,
-    equal_lstm,
-    equal_parameters,
-    initialised,
-    small_sizes,
-)
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
 
 FULL = Training(
@@ -79,13 +71,16 @@ def small_shape(arch: str, layers: int) -> Options:
     )
     if arch == "streaming_lstm_lm":  # WikiText-2 has 33,278 words
         each = 2000 + 6000 // 4 + 25_278 // 16
-        return {**equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each), **words}
+        return {
+            **settings.equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each),
+            **words,
+        }
     return dict(
-        **small_sizes(arch, layers, width=128),
+        **settings.small_sizes(arch, layers, width=128),
         decoder_head_dim=64 // layers,
         **words,
         attention_dropout=0.1,
-        **equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
+        **settings.equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
     )
 
 
@@ -123,8 +118,8 @@ def rows(full: dict[str, Model], small: dict[str, Model]) -> dict[str, Scale]:
 WIKITEXT103 = recipe(
     "wikitext103",
     "WikiText-103 as words (v3 Tables 3 and 9, v1 Table 4; All-attention Table 3)",
-    full=Scale(full_training, [FEEDBACK], initialised(FEEDBACK), shape=full_shape),
-    small=Scale(SMALL, named=initialised(), layers=[2], shape=small_shape),
+    full=Scale(full_training, [FEEDBACK], settings.initialised(FEEDBACK), shape=full_shape),
+    small=Scale(SMALL, named=settings.initialised(), layers=[2], shape=small_shape),
 )
 
 

@@ -134,7 +134,10 @@ class LabelledTask(Experiment):
         machines, graded, out = call.machines, self.recipe.graded, run.path
         machines.look(shell)
         if run.setting.streams % machines.processes:
-            raise UserError(f"{run.setting.streams} streams do not divide among {machines.processes} GPUs; use fewer")
+            raise UserError(
+                f"{run.setting.streams} streams do not divide among {machines.processes} GPUs; use fewer "
+                "(CUDA_VISIBLE_DEVICES)"
+            )
         data = os.path.join(out, "data")
         self.generate(shell, data, run, run.sequences, {})
         dictionaries = dict(srcdict=os.path.join(data, "dict.input.txt"), tgtdict=os.path.join(data, "dict.label.txt"))

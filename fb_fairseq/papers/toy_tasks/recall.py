@@ -12,7 +12,9 @@ POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 
 def check_recall(pairs: int, length: int, symbols: int) -> None:
     """Check that the pairs fit into a sequence, and that there are enough keys and values."""
     if 4 * pairs > length:
-        raise UserError(f"--pairs {pairs}: pairs and queries take 4 places; give {length // 4} at most, or --length")
+        raise UserError(
+            f"--pairs {pairs}: pairs and queries take 4 places each; give {length // 4} at most, or --length"
+        )
     if symbols < 2 * pairs:
         raise UserError(f"--symbols {symbols}: half of them are keys; give at least {2 * pairs}, or fewer --pairs")
 

@@ -305,10 +305,13 @@ def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
     [
         ("copy --length 0", "--length 0: give a number from 1 to"),
         ("reverse --shortest 0", "--shortest 0: give a number from 1 to"),
-        ("reverse --shortest 9 --length 8", "--shortest 9: more than --length 8; give less"),
+        ("reverse --shortest 9 --length 8", "--shortest 9: more than --length 8; give at most this"),
         ("copy --test-shortest 0", "--test-shortest 0: give a number from 1 to"),
-        ("copy --test-shortest 41", "--test-shortest 41: more than --length 40; give less"),
-        ("reverse --test-length 9 --test-shortest 10", "--test-shortest 10: more than --test-length 9; give less"),
+        ("copy --test-shortest 41", "--test-shortest 41: more than --length 40; give at most this"),
+        (
+            "reverse --test-length 9 --test-shortest 10",
+            "--test-shortest 10: more than --test-length 9; give at most",
+        ),
         ("random_walk --train 0", "--train 0: give 1 or more sequences"),
         ("algorithmic --variables 7", "--variables 7: give a number from 1 to 6"),
         ("algorithmic --highest 1", "--highest 1: give a number from 2 to"),

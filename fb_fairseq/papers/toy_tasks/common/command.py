@@ -60,7 +60,9 @@ def check_options(task: Task, options: dict[str, Any]) -> None:
         for split in SPLITS:
             most, least = limits(name, option, split, options)
             if options.get(least) is not None and options[least] > options[most]:
-                raise UserError(f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give less")
+                raise UserError(
+                    f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give at most this"
+                )
     task.check(**{name: options[name] for name in task.options})
 
 
