@@ -49,7 +49,12 @@ for each pair of languages. Parameters are counted with one embedding for everyt
 """
 LM_COLUMNS = ["`--arch`", "layers", "width", "feed-forward", "heads", "span", "parameters", "memory per stream"]
 DECODER_COLUMNS = [
-    *("`--arch`", "encoder, decoder layers", "width", "feed-forward", "heads", "parameters"),
+    "`--arch`",
+    "encoder, decoder layers",
+    "width",
+    "feed-forward",
+    "heads",
+    "parameters",
     "memory per token: shared, per layer",
 ]
 WORDS, BYTES = 267_735, 206  # WikiText-103's vocabulary, and that of enwik8

@@ -20,19 +20,40 @@ from tests.surroundings import heed_interrupts, limit_waits, writable_home
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Files whose tests take longest, which start first: so no process is left with one of them at the end.
 LONGEST = (
-    *("cli/test_pages.py", "ops/feedback/test_triton.py", "cli/test_refusals.py", "cli/test_recipes.py"),
-    *("cli/test_quickstart.py", "cli/test_resume.py", "cli/test_translation.py", "cli/test_training.py"),
-    *("cli/test_synthetic_tasks.py", "cli/test_translation_recipes.py", "test_install.py", "ops/test_fake_gpu.py"),
-    *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "papers/test_table5.py", "cli/test_finetuning.py"),
+    "cli/test_pages.py",
+    "ops/feedback/test_triton.py",
+    "cli/test_refusals.py",
+    "cli/test_recipes.py",
+    "cli/test_quickstart.py",
+    "cli/test_resume.py",
+    "cli/test_translation.py",
+    "cli/test_training.py",
+    "cli/test_synthetic_tasks.py",
+    "cli/test_translation_recipes.py",
+    "test_install.py",
+    "ops/test_fake_gpu.py",
+    "cli/test_bptt_warmup.py",
+    "cli/test_distributed.py",
+    "papers/test_table5.py",
+    "cli/test_finetuning.py",
     "examples/test_tutorial.py",
 )
 # Files and folders that only --ci and --slow run: the papers' experiments, recipes, the programs of README and docs,
 # drawing and installing, other libraries, and GPU code without a GPU.
 ON_CI = {
-    *("papers", "examples", "test_drawing.py", "test_install.py", "patches/test_fairseq_fixed.py"),
-    *("transformers/test_lm_eval.py", "transformers/test_not_served.py", "transformers/test_trainer.py"),
-    *("transformers/test_versions.py", "commands/test_export_code.py", "models/test_compiled.py"),
-    *("ops/test_fake_gpu.py", "ops/feedback/test_triton.py"),
+    "papers",
+    "examples",
+    "test_drawing.py",
+    "test_install.py",
+    "patches/test_fairseq_fixed.py",
+    "transformers/test_lm_eval.py",
+    "transformers/test_not_served.py",
+    "transformers/test_trainer.py",
+    "transformers/test_versions.py",
+    "commands/test_export_code.py",
+    "models/test_compiled.py",
+    "ops/test_fake_gpu.py",
+    "ops/feedback/test_triton.py",
     *(
         f"cli/test_{name}.py"
         for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra killed_recipes "
@@ -42,8 +63,21 @@ ON_CI = {
 }
 # The packages whose releases decide what a run of the tests shows.
 RELEASES = (
-    *("fairseq", "fairseq-fixed", "hydra-core", "omegaconf", "torch", "triton", "numpy"),
-    *("transformers", "tokenizers", "accelerate", "lm-eval", "gymnasium", "gradio", "sacrebleu", "pytest"),
+    "fairseq",
+    "fairseq-fixed",
+    "hydra-core",
+    "omegaconf",
+    "torch",
+    "triton",
+    "numpy",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "lm-eval",
+    "gymnasium",
+    "gradio",
+    "sacrebleu",
+    "pytest",
 )
 
 

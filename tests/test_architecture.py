@@ -62,20 +62,51 @@ MAY_IMPORT = {
     "__init__": set(),
 }
 WITHOUT_FAIRSEQ = (
-    *(*sorted(BASE), "ops", "modules", "pretrained", "streams", "transformers"),
-    *("papers.compare", "papers.rl", "papers.state_tracking", "papers.toy_tasks"),
+    *sorted(BASE),
+    "ops",
+    "modules",
+    "pretrained",
+    "streams",
+    "transformers",
+    "papers.compare",
+    "papers.rl",
+    "papers.state_tracking",
+    "papers.toy_tasks",
 )
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 
 # Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.
 OVERRIDES = {
-    *("load_state_dict", "state_dict", "step"),  # torch (not Module.forward, whose arguments and shapes differ)
+    "load_state_dict",
+    "state_dict",
+    "step",  # torch (not Module.forward, whose arguments and shapes differ)
     # fairseq: models and decoders; tasks and criterions; datasets, optimizers and BPE
-    *("add_args", "build_decoder", "build_model", "extract_features", "hub_models", "max_positions", "output_layer"),
-    *("reorder_incremental_state", "build_generator", "get_batch_iterator", "inference_step", "load_dataset"),
-    *("setup_task", "logging_outputs_can_be_summed", "reduce_metrics", "collater", "num_tokens", "ordered_indices"),
-    *("size", "optimizer_config", "supports_flat_params", "decode", "encode"),
-    *("close", "render", "reset"),  # gymnasium.Env and gymnasium.vector.VectorEnv
+    "add_args",
+    "build_decoder",
+    "build_model",
+    "extract_features",
+    "hub_models",
+    "max_positions",
+    "output_layer",
+    "reorder_incremental_state",
+    "build_generator",
+    "get_batch_iterator",
+    "inference_step",
+    "load_dataset",
+    "setup_task",
+    "logging_outputs_can_be_summed",
+    "reduce_metrics",
+    "collater",
+    "num_tokens",
+    "ordered_indices",
+    "size",
+    "optimizer_config",
+    "supports_flat_params",
+    "decode",
+    "encode",
+    "close",
+    "render",
+    "reset",  # gymnasium.Env and gymnasium.vector.VectorEnv
 }
 # Folders with more modules than this have an index of them in the docstring of their ``__init__.py``.
 MODULES_WITHOUT_INDEX = 3

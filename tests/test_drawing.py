@@ -36,8 +36,19 @@ SMALLEST_WIDTH = 700  # of pictures whose data are not kept
 CURVE = [(1, 2.0), (20, 1.0)]
 RESULT = {"recipe": "r", "model": "feedback", "layers": 2, "lr": 0.1, "seed": 1, "accuracy": 99.0}
 TRACKED = {
-    **dict(model="lstm", title="LSTM", memory_composition="weighted", span=8, layers=1, lr=0.1, seed=1, task="word"),
-    **dict(sizes=[1, 2, 4], accuracy=[1.0, 0.5, 0.0], longest=2, longest_good=1, valid_accuracy=0.5),
+    "model": "lstm",
+    "title": "LSTM",
+    "memory_composition": "weighted",
+    "span": 8,
+    "layers": 1,
+    "lr": 0.1,
+    "seed": 1,
+    "task": "word",
+    "sizes": [1, 2, 4],
+    "accuracy": [1.0, 0.5, 0.0],
+    "longest": 2,
+    "longest_good": 1,
+    "valid_accuracy": 0.5,
 }
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
@@ -50,59 +61,72 @@ DRAWN = {
     panels.draw_spans: ("layer", "span of each head (steps)", dict(models=[Named("a", [[8.0, 9.0]])])),
     panels.draw_layer_weights_over_training: ("updates", SHARE, dict(run=Named("a", [CURVE, CURVE]))),
     panels.draw_persistent_use: (
-        *("most used of each head's 2 persistent vectors", "their share of attention on all of them (%)"),
+        "most used of each head's 2 persistent vectors",
+        "their share of attention on all of them (%)",
         dict(model=Named("a", NUMBERS)),
     ),
     panels.draw_context_losses: (
-        *("context since an empty memory (bytes)", "bits per byte"),
+        "context since an empty memory (bytes)",
+        "bits per byte",
         dict(models=[Named("a", ContextLosses([(1, 1)], [1.0], True))]),
     ),
     panels.draw_position_accuracy: (
-        *("position in the sequence (tokens)", "accuracy (%)"),
+        "position in the sequence (tokens)",
+        "accuracy (%)",
         dict(models=[Named("a", PositionCounts([0, 4], [0, 1]))]),
     ),
     panels.draw_passes: (
-        *("passes over all steps at once", "error of the memory, relative to its norm"),
+        "passes over all steps at once",
+        "error of the memory, relative to its norm",
         dict(models=[Named("a", [0.5, 1e-7])]),
     ),
     panels.draw_persistent_shares: ("head", "layer", dict(model=Named("a", NUMBERS))),
     panels.draw_attention: ("distance (steps back)", "layer", dict(model=Named("a", Attention(NUMBERS, None)))),
     panels.draw_attention_map: (
-        *("step that is attended to", "step that attends"),
+        "step that is attended to",
+        "step that attends",
         dict(model=Named("a", AttentionMap([[1.0]], [2, 4], "all")), labels=["x", "y"]),
     ),
     draw_times: (
-        *("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
+        "BPTT length M (steps)",
+        "time per batch of 2,048 tokens (ms)",
         dict(blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
     ),
     draw_speed: ("span S (steps)", "training (tokens/s)", dict(results=[SPEED], size="span")),
     against.draw: (
-        *("number of layers", "labels right (%)"),
+        "number of layers",
+        "labels right (%)",
         dict(groups=grouped([RESULT]), field="layers", metric="accuracy"),
     ),
     memory_composition.draw_compositions: (
-        *("bits", "what a step attends to"),
+        "bits",
+        "what a step attends to",
         dict(values={"layer1": [1.0, 2.0]}, task="PTB", label="bits"),
     ),
     persistent_memory.draw_numbers: (
-        *("number of persistent vectors N", "validation bits per byte"),
+        "number of persistent vectors N",
+        "validation bits per byte",
         dict(best=VARIANTS),
     ),
     persistent_memory.draw_variants: (
-        *("validation bits per byte", "variant (N = 8)"),
+        "validation bits per byte",
+        "variant (N = 8)",
         dict(best=VARIANTS, same_size="N8"),
     ),
     state_tracking.draw_accuracy: (
-        *("position in the sequence (elements)", "accuracy (%)"),
+        "position in the sequence (elements)",
+        "accuracy (%)",
         dict(settings=state_tracking.best_results([TRACKED])),
     ),
     state_tracking.draw_training: (
-        *("updates", "last labels right (%), as sequences grow"),
+        "updates",
+        "last labels right (%), as sequences grow",
         dict(curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
     ),
     synthetic_tasks.draw_updates: ("updates", "accuracy (% of the labels)", dict(groups=[])),
     draw_rewards: (
-        *("frames of training (millions)", "reward per episode"),
+        "frames of training (millions)",
+        "reward per episode",
         dict(curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
     ),
 }

@@ -53,15 +53,20 @@ FAIRSEQ_MODELS = ("feedback_transformer_lm", "relative_transformer_lm")
 TRACKING = (["--small", "--updates", "20", "--longest", "4"], ["--full"], [])
 EXPERIMENTS = {
     "walk": (
-        *("random_walk", FAIRSEQ_MODELS),
-        *("--small --updates 20 --train 200 --valid 20 --test 20".split(), ["--full"]),
+        "random_walk",
+        FAIRSEQ_MODELS,
+        "--small --updates 20 --train 200 --valid 20 --test 20".split(),
+        ["--full"],
         "--bf16 --lr 0.0003 --clip-norm 1.0 --warmup-updates 100".split(),
     ),
     "A5": ("word_problem --group A5 --no-speed", ("feedback", "transformer"), *TRACKING),
     "S5": ("word_problem --group S5 --no-speed", ("feedback", "transformer"), *TRACKING),
     "char-PTB": (
-        *("char_ptb", tuple(f"{name}_char_ptb" for name in FAIRSEQ_MODELS)),
-        *(["--small", "--updates", "20"], ["--full"], "--bf16 --batch-size 128 --warmup-updates 100".split()),
+        "char_ptb",
+        tuple(f"{name}_char_ptb" for name in FAIRSEQ_MODELS),
+        ["--small", "--updates", "20"],
+        ["--full"],
+        "--bf16 --batch-size 128 --warmup-updates 100".split(),
     ),
 }
 FIRST_SHARE = 2 / 3  # of the time, for the Feedback Transformer

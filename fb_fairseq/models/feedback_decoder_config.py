@@ -29,13 +29,25 @@ LAYERS_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")
 # Options of fairseq's Transformer that would do nothing here, or only in the encoder: the stack reads the parameters of
 # fairseq's layers, and calls none of their modules.
 UNSUPPORTED = (
-    *("cross_self_attention", "encoder_xformers_att_config", "decoder_xformers_att_config"),
-    *("scale_attn", "scale_fc", "scale_heads", "scale_resids"),
-    *("base_layers", "base_sublayers", "base_shuffle"),
-    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
-    *("adaptive_input", "tie_adaptive_weights", "tie_adaptive_proj"),  # nor in fairseq's own encoder-decoder
+    "cross_self_attention",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+    "scale_attn",
+    "scale_fc",
+    "scale_heads",
+    "scale_resids",
+    "base_layers",
+    "base_sublayers",
+    "base_shuffle",
+    "quant_noise_pq",
+    "quant_noise_pq_block_size",
+    "quant_noise_scalar",
+    "adaptive_input",
+    "tie_adaptive_weights",
+    "tie_adaptive_proj",  # nor in fairseq's own encoder-decoder
     "merge_src_tgt_embed",  # of fairseq-fixed only
-    *("char_inputs", "export"),  # the first is a relic; the second prepares for TorchScript
+    "char_inputs",
+    "export",  # the first is a relic; the second prepares for TorchScript
 )
 
 

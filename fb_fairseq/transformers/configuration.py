@@ -44,13 +44,20 @@ else:
 GONE = ("step_loop_kernel",)  # options that the files of earlier versions have; they have no effect
 # The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (
-    *("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"),
-    *("decoder_normalize_before", "no_decoder_final_norm", "decoder_layerdrop"),
+    "decoder_layers",
+    "decoder_embed_dim",
+    "decoder_ffn_embed_dim",
+    "decoder_attention_heads",
+    "decoder_normalize_before",
+    "no_decoder_final_norm",
+    "decoder_layerdrop",
     *FEEDBACK_OPTIONS,
 )
 WORD_OPTIONS = (
     "share_decoder_input_output_embed",
-    *("adaptive_softmax_cutoff", "adaptive_softmax_dropout", "adaptive_softmax_factor"),
+    "adaptive_softmax_cutoff",
+    "adaptive_softmax_dropout",
+    "adaptive_softmax_factor",
 )
 
 

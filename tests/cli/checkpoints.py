@@ -42,7 +42,7 @@ def loss_by_hand(checkpoint, data, split, streams):
 
 def eval_lm(data, checkpoint, *arguments, **changes):
     """fairseq-eval-lm's log."""
-    values = {**dict(task="streaming_lm", path=checkpoint, cpu=True, num_workers=0), **changes}
+    values = {"task": "streaming_lm", "path": checkpoint, "cpu": True, "num_workers": 0, **changes}
     return run("eval-lm", data, *options(values), *arguments)
 
 

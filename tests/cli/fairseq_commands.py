@@ -76,12 +76,27 @@ def options(values: dict) -> list:
 
 
 TINY_MODEL = dict(
-    **dict(arch="feedback_transformer_lm", decoder_layers=2, decoder_embed_dim=16, decoder_ffn_embed_dim=24),
-    **dict(decoder_attention_heads=2, decoder_normalize_before=True, attention_span=10),
+    arch="feedback_transformer_lm",
+    decoder_layers=2,
+    decoder_embed_dim=16,
+    decoder_ffn_embed_dim=24,
+    decoder_attention_heads=2,
+    decoder_normalize_before=True,
+    attention_span=10,
 )
 TRAINING = dict(
-    **dict(task="streaming_lm", tokens_per_sample=7, batch_size=4, valid_streams=3, criterion="lm_loss"),
-    **dict(optimizer="adam", lr=0.01, clip_norm=1.0, cpu=True, log_format="json", log_interval=5, num_workers=0),
+    task="streaming_lm",
+    tokens_per_sample=7,
+    batch_size=4,
+    valid_streams=3,
+    criterion="lm_loss",
+    optimizer="adam",
+    lr=0.01,
+    clip_norm=1.0,
+    cpu=True,
+    log_format="json",
+    log_interval=5,
+    num_workers=0,
     ignore_unused_valid_subsets=True,
 )
 # Of the options above, those that an LSTM does not have.
@@ -116,7 +131,8 @@ def start_two_processes(commands, data, save_dir, backend="legacy_ddp", **change
     arguments = [*training_arguments(data, save_dir, **changes), *DISTRIBUTED, backend]
     return [
         commands.start(
-            *("fairseq-train", *arguments),
+            "fairseq-train",
+            *arguments,
             printed=save_dir.with_name(f"{save_dir.name}.log{rank}"),
             environment={**job, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )

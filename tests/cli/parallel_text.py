@@ -33,12 +33,27 @@ def preprocess(folder, **changes):
 
 ENCODER = dict(encoder_layers=1, encoder_embed_dim=32, encoder_ffn_embed_dim=48, encoder_attention_heads=2)
 TINY = dict(
-    **dict(task="translation", arch="feedback_decoder", criterion="label_smoothed_cross_entropy", label_smoothing=0.1),
+    task="translation",
+    arch="feedback_decoder",
+    criterion="label_smoothed_cross_entropy",
+    label_smoothing=0.1,
     **ENCODER,
-    **dict(decoder_layers=2, decoder_ffn_embed_dim=48, decoder_attention_heads=2),
-    **dict(share_decoder_input_output_embed=True, dropout=0.0, optimizer="adam", lr=0.005),
-    **dict(lr_scheduler="inverse_sqrt", warmup_updates=20, max_tokens=400, cpu=True, log_format="json", log_interval=5),
-    **dict(num_workers=0, no_epoch_checkpoints=True, required_batch_size_multiple=1),  # 1: more updates
+    decoder_layers=2,
+    decoder_ffn_embed_dim=48,
+    decoder_attention_heads=2,
+    share_decoder_input_output_embed=True,
+    dropout=0.0,
+    optimizer="adam",
+    lr=0.005,
+    lr_scheduler="inverse_sqrt",
+    warmup_updates=20,
+    max_tokens=400,
+    cpu=True,
+    log_format="json",
+    log_interval=5,
+    num_workers=0,
+    no_epoch_checkpoints=True,
+    required_batch_size_multiple=1,  # 1: more updates
 )
 
 

@@ -8,8 +8,12 @@ from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parame
 from tests.conftest import on_ci
 
 SPANS = dict(
-    **dict(attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_init=0.5),
-    **dict(adaptive_span_loss=0.002, no_epoch_checkpoints=True),
+    attention_span=60,
+    adaptive_span=True,
+    adaptive_span_ramp=4,
+    adaptive_span_init=0.5,
+    adaptive_span_loss=0.002,
+    no_epoch_checkpoints=True,
 )
 MODELS = ["feedback_transformer_lm", on_ci("relative_transformer_lm")]
 ALL_ATTENTION = pytest.param("all_attention_lm", marks=pytest.mark.slow)  # (as in test_all_attention.py)

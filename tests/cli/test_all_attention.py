@@ -14,9 +14,17 @@ from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train,
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(
-    **dict(arch="all_attention_lm", decoder_normalize_before=False, no_epoch_checkpoints=True),
-    **dict(optimizer="clipped_adagrad", lr=0.07, clip_norm=0, lr_scheduler="fixed", warmup_updates=10),
-    **dict(adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=1e-4),
+    arch="all_attention_lm",
+    decoder_normalize_before=False,
+    no_epoch_checkpoints=True,
+    optimizer="clipped_adagrad",
+    lr=0.07,
+    clip_norm=0,
+    lr_scheduler="fixed",
+    warmup_updates=10,
+    adaptive_span=True,
+    adaptive_span_ramp=4,
+    adaptive_span_loss=1e-4,
 )
 
 

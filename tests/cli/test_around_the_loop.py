@@ -12,8 +12,20 @@ from tests.conftest import REPOSITORY
 
 LAYERS = 6
 SIZES = [
-    *("--decoder-layers", LAYERS, "--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16),
-    *("--decoder-attention-heads", 2, "--attention-span", 8, "--dropout", 0.1, "--tokens-per-sample", 8),
+    "--decoder-layers",
+    LAYERS,
+    "--decoder-embed-dim",
+    16,
+    "--decoder-ffn-embed-dim",
+    16,
+    "--decoder-attention-heads",
+    2,
+    "--attention-span",
+    8,
+    "--dropout",
+    0.1,
+    "--tokens-per-sample",
+    8,
 ]
 LOOPS = "ops/feedback/", "modules/relative_transformer.py"
 
@@ -50,9 +62,29 @@ def test_operations_of_an_update(arch, byte_data, monkeypatch):
 
     monkeypatch.setattr(Trainer, "train_step", counted)
     run(
-        *("train", byte_data, "--task", "streaming_lm", "--arch", arch, *SIZES, "--batch-size", 4, "--max-update", 4),
-        *("--criterion", "lm_loss", "--optimizer", "adam", "--lr", 0.001, "--bf16", "--cpu", "--no-save"),
-        *("--disable-validation", "--log-interval", 100),
+        "train",
+        byte_data,
+        "--task",
+        "streaming_lm",
+        "--arch",
+        arch,
+        *SIZES,
+        "--batch-size",
+        4,
+        "--max-update",
+        4,
+        "--criterion",
+        "lm_loss",
+        "--optimizer",
+        "adam",
+        "--lr",
+        0.001,
+        "--bf16",
+        "--cpu",
+        "--no-save",
+        "--disable-validation",
+        "--log-interval",
+        100,
     )
     last = counts[-1]
     assert last["loop"] > 300 and last["fairseq"] > 1500

@@ -10,8 +10,12 @@ from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parame
 
 # 8 streams of 375 or 376 steps: 5 iterations of 8 streams x 2 steps, 5 of 4 x 4, then 2 x 8.
 WARMUP = dict(
-    **dict(batch_size=2, tokens_per_sample=8, bptt_warmup_tokens=2, bptt_warmup_iterations=5),
-    **dict(disable_validation=True, no_epoch_checkpoints=True),
+    batch_size=2,
+    tokens_per_sample=8,
+    bptt_warmup_tokens=2,
+    bptt_warmup_iterations=5,
+    disable_validation=True,
+    no_epoch_checkpoints=True,
 )
 
 

@@ -17,9 +17,17 @@ STREAMS = ["dataset.batch_size=8", "task.valid_streams=4"]
 def hydra_arguments(yaml, data, save_dir, *overrides):
     folder, name = os.path.split(yaml)
     return [
-        *("--config-dir", REPOSITORY / "examples" / folder, "--config-name", name),
-        *(f"common.user_dir={PLUGIN}", f"task.data={data}", f"checkpoint.save_dir={save_dir}", "common.cpu=true"),
-        *("optimization.max_update=4", "dataset.ignore_unused_valid_subsets=true", *overrides),
+        "--config-dir",
+        REPOSITORY / "examples" / folder,
+        "--config-name",
+        name,
+        f"common.user_dir={PLUGIN}",
+        f"task.data={data}",
+        f"checkpoint.save_dir={save_dir}",
+        "common.cpu=true",
+        "optimization.max_update=4",
+        "dataset.ignore_unused_valid_subsets=true",
+        *overrides,
     ]
 
 

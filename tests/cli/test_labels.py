@@ -30,8 +30,15 @@ def make_walks(folder, *numbers):
 
 SIDES = dict(source_lang="input", target_lang="label")
 SETTING = dict(
-    **dict(labels=True, max_update=150, tokens_per_sample=11, batch_size=10, lr=0.005, log_interval=10),
-    **dict(best_checkpoint_metric="accuracy", maximize_best_checkpoint_metric=True, no_epoch_checkpoints=True),
+    labels=True,
+    max_update=150,
+    tokens_per_sample=11,
+    batch_size=10,
+    lr=0.005,
+    log_interval=10,
+    best_checkpoint_metric="accuracy",
+    maximize_best_checkpoint_metric=True,
+    no_epoch_checkpoints=True,
 )
 
 

@@ -249,9 +249,15 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
     torch.save({"model": {"x": torch.zeros(1)}, "cfg": {"model": {}}}, found["another"])
     lines = [[f"T-{n}\ta b c", f"D-{n}\t-0.1\ta b c"] for n in range(3)]
     texts = {
-        **dict(text=b"some text\n", tiny=b"abc", none=b"", latin="größer\n".encode("latin-1"), escape=b"a\\q\n"),
-        **dict(bpe=b"c@@ at s@@\n", gen="\n".join(sum(lines, [])).encode()),
-        **dict(part="\n".join(lines[0] + lines[2]).encode(), half=model.read_bytes()[:5000]),
+        "text": b"some text\n",
+        "tiny": b"abc",
+        "none": b"",
+        "latin": "größer\n".encode("latin-1"),
+        "escape": b"a\\q\n",
+        "bpe": b"c@@ at s@@\n",
+        "gen": "\n".join(sum(lines, [])).encode(),
+        "part": "\n".join(lines[0] + lines[2]).encode(),
+        "half": model.read_bytes()[:5000],
         "log": b'{"loss": "3", "num_updates": "1"}\n{"valid_loss": "3", "valid_num_updates": "1"}\n',
     }
     for name, content in texts.items():

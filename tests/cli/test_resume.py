@@ -19,8 +19,14 @@ from tests.surroundings import wait_for
 
 # Dropout and LayerDrop too: fairseq seeds them by update.
 RUN = dict(
-    **dict(max_update=100, save_interval_updates=3, keep_interval_updates=2, no_epoch_checkpoints=True),
-    **dict(disable_validation=True, dropout=0.1, attention_dropout=0.1, decoder_layerdrop=0.2),
+    max_update=100,
+    save_interval_updates=3,
+    keep_interval_updates=2,
+    no_epoch_checkpoints=True,
+    disable_validation=True,
+    dropout=0.1,
+    attention_dropout=0.1,
+    decoder_layerdrop=0.2,
 )
 
 

@@ -219,7 +219,8 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         "cpp": ({}, "step loop: cpp (asked for by --step-loop)"),
         "triton": (
             {"step_loop_recompute": True},
-            *("step loop: triton (asked for by --step-loop)", "triton: it does not run on cpu; the torch loop runs"),
+            "step loop: triton (asked for by --step-loop)",
+            "triton: it does not run on cpu; the torch loop runs",
         ),
         "parallel": ({}, "step loop: parallel (asked for by --step-loop)"),
         "two passes": (

@@ -32,7 +32,7 @@ from tests.conftest import REPOSITORY  # noqa: E402
 
 
 def trained(data, folder, **options):
-    options = {**dict(max_update=40, disable_validation=True, no_epoch_checkpoints=True), **options}
+    options = {"max_update": 40, "disable_validation": True, "no_epoch_checkpoints": True, **options}
     (folder / "log").write_text(train(data, folder, **options))
     return folder / "checkpoint_last.pt"
 
@@ -148,7 +148,7 @@ def test_card(byte_data, tmp_path):
 def test_card_of_an_average(byte_data, tmp_path, capsys):
     """It has no figures of the last checkpoint; training that starts from it has nothing of that one's training."""
     trained(byte_data, tmp_path, max_update=20, save_interval_updates=5, patience=2, validate_interval_updates=10)
-    average([*("--inputs", str(tmp_path), "--num-update-checkpoints", "2"), "--output", str(tmp_path / "average.pt")])
+    average(["--inputs", str(tmp_path), "--num-update-checkpoints", "2", "--output", str(tmp_path / "average.pt")])
     to = [str(tmp_path / "average.pt"), "--to", str(tmp_path / "model")]
     export(to)
     assert "validation" not in (tmp_path / "model/README.md").read_text()

@@ -5,8 +5,12 @@ import random
 from tests.cli.fairseq_commands import preprocess
 
 ADAPTIVE = dict(
-    **dict(adaptive_input=True, adaptive_input_cutoff="20,50", adaptive_softmax_cutoff="20,50"),
-    **dict(tie_adaptive_weights=True, tie_adaptive_proj=True, no_epoch_checkpoints=True),
+    adaptive_input=True,
+    adaptive_input_cutoff="20,50",
+    adaptive_softmax_cutoff="20,50",
+    tie_adaptive_weights=True,
+    tie_adaptive_proj=True,
+    no_epoch_checkpoints=True,
 )
 UNTIED = dict(tie_adaptive_weights=False, tie_adaptive_proj=False)
 

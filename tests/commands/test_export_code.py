@@ -78,7 +78,10 @@ def test_imports_are_relative():
         "from . import fb_fairseq_ops_layers as layers",
         "from .fb_fairseq_ops_attention import __doc__ as _  # for transformers to find the file",
         "from . import fb_fairseq_ops_attention as a",
-        *("try:", "import triton", "except ImportError:", "raise"),
+        "try:",
+        "import triton",
+        "except ImportError:",
+        "raise",
     ]
     compile(text, "code", "exec")
     with pytest.raises(UserError, match="^--with-code: cannot copy 'import fb_fairseq.ops'"):

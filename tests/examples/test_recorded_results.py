@@ -21,7 +21,9 @@ METRICS = {  # in the table, by recipe
     **dict.fromkeys("algorithmic blocked_random_walk copy counting random_walk reverse".split(), "accuracy"),
     **dict.fromkeys("char_ptb enwik8 persistent_memory".split(), "test_bits_per_token"),
     **dict.fromkeys("maze maze_easy water_maze".split(), "reward"),
-    **dict(corridor="success", iwslt14_de_en="sacrebleu", wikitext103="test_perplexity"),
+    "corridor": "success",
+    "iwslt14_de_en": "sacrebleu",
+    "wikitext103": "test_perplexity",
     "wmt14_en_de": "decoded_tokens_per_second",  # of random parameters
 }
 

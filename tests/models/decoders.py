@@ -11,9 +11,17 @@ PAD = 1
 
 
 SIZES = dict(
-    **dict(encoder_layers=2, encoder_embed_dim=12, encoder_ffn_embed_dim=20, encoder_attention_heads=3),
-    **dict(decoder_layers=3, decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2),
-    **dict(dropout=0.0, max_source_positions=60, max_target_positions=1100),
+    encoder_layers=2,
+    encoder_embed_dim=12,
+    encoder_ffn_embed_dim=20,
+    encoder_attention_heads=3,
+    decoder_layers=3,
+    decoder_embed_dim=12,
+    decoder_ffn_embed_dim=18,
+    decoder_attention_heads=2,
+    dropout=0.0,
+    max_source_positions=60,
+    max_target_positions=1100,
 )
 
 

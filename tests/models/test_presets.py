@@ -43,8 +43,13 @@ COLUMNS = {
 ARCHITECTURES = [(arch, column) for column, (_, archs) in COLUMNS.items() for arch in archs]
 # What the papers' columns call an option of a model.
 OPTIONS = {
-    **dict(layers="decoder_layers", width="decoder_embed_dim", ffn="decoder_ffn_embed_dim", span="attention_span"),
-    **dict(heads="decoder_attention_heads", persistent_vectors="persistent_memory_size", dropout="attention_dropout"),
+    "layers": "decoder_layers",
+    "width": "decoder_embed_dim",
+    "ffn": "decoder_ffn_embed_dim",
+    "span": "attention_span",
+    "heads": "decoder_attention_heads",
+    "persistent_vectors": "persistent_memory_size",
+    "dropout": "attention_dropout",
     **{name: name for name in ("adaptive_span", "adaptive_span_loss", "embedding_dropout")},
 }
 

@@ -42,7 +42,8 @@ def test_mistakes_of_new_users(error, line):
         (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
         (MemoryError(), "out of memory; use smaller sizes"),
         *((kind("a scheduler's"), None) for kind in (AssertionError, KeyError, RuntimeError, ValueError)),
-        *((RuntimeError("--x is mentioned"), None), (ConnectionRefusedError(111, "refused"), None)),
+        (RuntimeError("--x is mentioned"), None),
+        (ConnectionRefusedError(111, "refused"), None),
     ],
 )
 def test_which_errors_are_the_users(error, line):

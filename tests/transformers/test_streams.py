@@ -32,7 +32,7 @@ def arguments(folder, steps, **more):
 
 def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, **more):
     collator = collator or StreamCollator()
-    options = {**dict(remove_unused_columns=False, save_steps=4, per_device_eval_batch_size=1), **more}
+    options = {"remove_unused_columns": False, "save_steps": 4, "per_device_eval_batch_size": 1, **more}
     data = dict(train_dataset=StreamBlocks(TEXT, STREAMS, STEPS), eval_dataset=evaluate, data_collator=collator)
     callbacks = [StreamMemoryCallback(collator, resume_from)]
     trainer = Trainer(model=build("feedback"), args=arguments(folder, steps, **options), **data, callbacks=callbacks)

@@ -35,8 +35,17 @@ from fb_fairseq.drawing import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.errors import UserError, flag
 
 PANELS = (
-    *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
-    *("passes", "persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
+    "curves",
+    "layer_weights",
+    "layer_weights_over_training",
+    "spans",
+    "attention",
+    "attention_map",
+    "passes",
+    "persistent_shares",
+    "persistent_use",
+    "context_perplexity",
+    "position_accuracy",
 )
 
 

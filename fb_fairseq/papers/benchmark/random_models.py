@@ -38,9 +38,14 @@ def dictionary(size: int) -> Dictionary:
 def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary, **options) -> torch.nn.Module:
     """Build a model on the device."""
     sizes = argparse.Namespace(
-        **dict(decoder_layers=layers, encoder_embed_dim=args.embed_dim, encoder_ffn_embed_dim=args.ffn_dim),
-        **dict(encoder_attention_heads=args.heads, decoder_attention_heads=args.heads),
-        **dict(share_all_embeddings=True, max_source_positions=1024, max_target_positions=1024),
+        decoder_layers=layers,
+        encoder_embed_dim=args.embed_dim,
+        encoder_ffn_embed_dim=args.ffn_dim,
+        encoder_attention_heads=args.heads,
+        decoder_attention_heads=args.heads,
+        share_all_embeddings=True,
+        max_source_positions=1024,
+        max_target_positions=1024,
         **kind.options,
         **options,
     )

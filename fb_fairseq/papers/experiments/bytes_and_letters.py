@@ -15,8 +15,13 @@ from fb_fairseq.papers.runner.shell import Shell
 
 FEEDBACK = Training(
     source="v3 Table 9 and §7.6, enwik8",
-    **dict(updates=100_000, finetune_updates=10_000, lr=0.0015, streams=1024, tokens_per_sample=128),
-    **dict(validate_every=1000, options=dict(clip_norm=0.1)),
+    updates=100_000,
+    finetune_updates=10_000,
+    lr=0.0015,
+    streams=1024,
+    tokens_per_sample=128,
+    validate_every=1000,
+    options=dict(clip_norm=0.1),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "the BPTT length is decreased to 64 for the first half of the training"
     bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=50_000),
@@ -24,15 +29,27 @@ FEEDBACK = Training(
 ALL_ATTENTION = Training(
     source="All-attention §5.1; the published code evaluates with 8 streams",
     # The paper gives no number of updates: it fine-tunes "when the loss on validation stops decreasing".
-    **dict(updates=600_000, finetune_updates=25_000, lr=0.07, streams=64, tokens_per_sample=512),
-    **dict(validate_every=2000, optimizer="clipped_adagrad"),
+    updates=600_000,
+    finetune_updates=25_000,
+    lr=0.07,
+    streams=64,
+    tokens_per_sample=512,
+    validate_every=2000,
+    optimizer="clipped_adagrad",
     options=dict(adagrad_clip=0.03, clip_norm=0, patience=10),
     warmup=dict(lr_scheduler="fixed", warmup_updates=32_000),
 )
 SMALL = Training(
     source="this project: minutes to an hour on a CPU",
-    **dict(updates=1500, finetune_updates=150, lr=0.002, streams=64, tokens_per_sample=32, validate_every=250),
-    **dict(test_streams=64, options=dict(clip_norm=1.0), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
+    updates=1500,
+    finetune_updates=150,
+    lr=0.002,
+    streams=64,
+    tokens_per_sample=32,
+    validate_every=250,
+    test_streams=64,
+    options=dict(clip_norm=1.0),
+    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
 )
 VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")  # of attention on persistent vectors
 URL = "http://mattmahoney.net/dc/"

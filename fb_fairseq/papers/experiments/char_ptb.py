@@ -21,14 +21,26 @@ ARCH = "feedback_transformer_lm_char_ptb"
 FULL = Training(
     source="v3 Table 9, char-PTB",
     # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
-    **dict(updates=15_000, finetune_updates=1000, lr=0.0015, streams=2048, tokens_per_sample=128),
-    **dict(validate_every=250, options=dict(clip_norm=1.0, patience=20)),
+    updates=15_000,
+    finetune_updates=1000,
+    lr=0.0015,
+    streams=2048,
+    tokens_per_sample=128,
+    validate_every=250,
+    options=dict(clip_norm=1.0, patience=20),
     warmup=dict(lr_scheduler="fixed", warmup_updates=1000),
 )
 SMALL = Training(
     source="this project: a quarter of the width",
-    **dict(updates=1000, finetune_updates=100, lr=0.002, streams=64, tokens_per_sample=32, validate_every=250),
-    **dict(test_streams=64, options=dict(clip_norm=1.0), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
+    updates=1000,
+    finetune_updates=100,
+    lr=0.002,
+    streams=64,
+    tokens_per_sample=32,
+    validate_every=250,
+    test_streams=64,
+    options=dict(clip_norm=1.0),
+    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
 )
 # The md5 and the size of each file, as published.
 FILES = {
@@ -79,9 +91,12 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
 
 
 CHAR_PTB = LanguageModeling(
-    **dict(name="char_ptb", summary="character-level Penn Treebank (v3 Table 9, Figure 9)"),
+    name="char_ptb",
+    summary="character-level Penn Treebank (v3 Table 9, Figure 9)",
     corpus="the folder of PTB's word-level files, ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz)",
-    **dict(prepare=prepare, metric="loss", prompt="t h e _ c o m p a n y _"),
+    prepare=prepare,
+    metric="loss",
+    prompt="t h e _ c o m p a n y _",
     full=Scale(FULL, [ARCH], initialised(ARCH), model=lambda name: composed(name, ARCH), shape=full_shape),
     small=Scale(SMALL, named=initialised(), model=composed, layers=[2], shape=small_shape),
 )

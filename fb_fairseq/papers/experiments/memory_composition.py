@@ -29,8 +29,10 @@ class MemoryComposition(Experiment):
         parser.add_argument("--seeds", type=number_list, metavar='"N …"', help=text)
         parser.add_numbers(
             layers="number of layers (default: 3 with --small, else 6)",
-            **dict(jobs="number of parallel runs (default: 1)", walk_updates="of training on the walk"),
-            **dict(updates="of training on PTB", finetune_updates="of fine-tuning on PTB"),
+            jobs="number of parallel runs (default: 1)",
+            walk_updates="of training on the walk",
+            updates="of training on PTB",
+            finetune_updates="of fine-tuning on PTB",
         )
 
     def runs(self, call: Call) -> Iterator[Run]:

@@ -106,11 +106,24 @@ class Quickstart(Experiment):
         call.machines.gpus = 0
         setting, updates = run.values["setting"], run.values["updates"]
         options = dict(
-            **dict(task="streaming_lm", arch="feedback_transformer_lm", decoder_layers=setting["layers"]),
-            **dict(decoder_embed_dim=setting["width"], decoder_ffn_embed_dim=4 * setting["width"]),
-            **dict(decoder_attention_heads=4, decoder_normalize_before=True, attention_span=setting["span"]),
-            **dict(tokens_per_sample=32, batch_size=48, valid_streams=32, criterion="lm_loss", optimizer="adam"),
-            **dict(lr=setting["lr"], lr_scheduler="cosine", warmup_updates=100, clip_norm=1.0, keep_interval_updates=1),
+            task="streaming_lm",
+            arch="feedback_transformer_lm",
+            decoder_layers=setting["layers"],
+            decoder_embed_dim=setting["width"],
+            decoder_ffn_embed_dim=4 * setting["width"],
+            decoder_attention_heads=4,
+            decoder_normalize_before=True,
+            attention_span=setting["span"],
+            tokens_per_sample=32,
+            batch_size=48,
+            valid_streams=32,
+            criterion="lm_loss",
+            optimizer="adam",
+            lr=setting["lr"],
+            lr_scheduler="cosine",
+            warmup_updates=100,
+            clip_norm=1.0,
+            keep_interval_updates=1,
         )
         every = -(-updates // 5)
         call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=1)

@@ -53,13 +53,19 @@ def environment(name: str, summary: str, agents: Sequence[str] = AGENTS, spans: 
     text, known = "agents to train (default: all that the paper has)", names_among(AGENTS)
     attends = lambda values: values["agent"] != "lstm"
     return Sweep(
-        *(name, summary, "python -m fb_fairseq rl train", "train and evaluate"),
+        name,
+        summary,
+        "python -m fb_fairseq rl train",
+        "train and evaluate",
         axes=(
             Axis("agent", text, agents, agents, known),
             Axis("span", "attention spans in steps", *spans, label="span{}", applies=attends),
         ),
-        **dict(each=(train, evaluate), figures=(summarise,), small=dict(environment=name, small=True)),
-        **dict(full=dict(environment=name), seeds=FULL_SEEDS),
+        each=(train, evaluate),
+        figures=(summarise,),
+        small=dict(environment=name, small=True),
+        full=dict(environment=name),
+        seeds=FULL_SEEDS,
     )
 
 

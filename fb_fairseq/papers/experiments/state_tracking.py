@@ -77,15 +77,21 @@ def state_tracking(name: str, recipe: Tracking) -> Sweep:
         text = f"{', '.join(GROUPS)} (default: {recipe.small['group']}; --full: {recipe.full['group']})"
         changes["group"] = dict(type=name_among(GROUPS), metavar="NAME", help=text)
     return Sweep(
-        *(name, recipe.summary, "python -m fb_fairseq state-tracking train", "train and test"),
+        name,
+        recipe.summary,
+        "python -m fb_fairseq state-tracking train",
+        "train and test",
         axes=(
             Axis("model", models, MODELS, MODELS, model_list),
             Axis("span", "attention spans, each a run", label="span{}"),
             Axis("layers", "numbers of layers, each a run", label="layers{}", kind=number_list),
             Axis("lr", rates, recipe.rates, recipe.rates, rate_list, label="lr{:g}"),
         ),
-        **dict(each=(train,), figures=(measure_speed, draw), small=dict(task=name, **recipe.small)),
-        **dict(full=dict(task=name, **recipe.full), changes=changes),
+        each=(train,),
+        figures=(measure_speed, draw),
+        small=dict(task=name, **recipe.small),
+        full=dict(task=name, **recipe.full),
+        changes=changes,
         switches={"no_speed": "do not measure steps per second at the end"},
         variant="group" if "group" in recipe.small else "",
     )

@@ -20,10 +20,18 @@ from fb_fairseq.papers.runner.translation import Scale, Translation
 
 IWSLT14 = Scale(
     source='v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"',
-    **dict(transformer="transformer_iwslt_de_en", feedback="feedback_decoder_iwslt_de_en", updates=50_000),
-    **dict(max_tokens=4096, validate_every=1000, layers=[6, 4, 2, 1]),
+    transformer="transformer_iwslt_de_en",
+    feedback="feedback_decoder_iwslt_de_en",
+    updates=50_000,
+    max_tokens=4096,
+    validate_every=1000,
+    layers=[6, 4, 2, 1],
     training=dict(
-        **dict(lr=0.0005, lr_scheduler="inverse_sqrt", warmup_updates=4000, weight_decay=0.0001, dropout=0.3),
+        lr=0.0005,
+        lr_scheduler="inverse_sqrt",
+        warmup_updates=4000,
+        weight_decay=0.0001,
+        dropout=0.3,
         share_decoder_input_output_embed=True,
     ),
     decoding=dict(beam=5),
@@ -31,10 +39,16 @@ IWSLT14 = Scale(
 WMT14 = Scale(
     source='v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We '
     'average the last 10 checkpoints and apply compound splitting and compute tokenized BLEU"',
-    **dict(transformer="transformer_wmt_en_de_big", feedback="feedback_decoder_wmt_en_de_big", updates=100_000),
-    **dict(max_tokens=458_752, validate_every=1500, layers=[6, 2, 1]),
+    transformer="transformer_wmt_en_de_big",
+    feedback="feedback_decoder_wmt_en_de_big",
+    updates=100_000,
+    max_tokens=458_752,
+    validate_every=1500,
+    layers=[6, 2, 1],
     training=dict(lr=0.001, lr_scheduler="inverse_sqrt", warmup_updates=4000, dropout=0.3, share_all_embeddings=True),
-    **dict(decoding=dict(beam=5), average=10, lenpens=[0.2, 0.4, 0.6, 0.8, 1.0]),
+    decoding=dict(beam=5),
+    average=10,
+    lenpens=[0.2, 0.4, 0.6, 0.8, 1.0],
     projections="shared",  # "in experiments on large datasets" (v3 §4)
     # 12 encoder and 2 decoder layers with LayerDrop (v3 §4.2.1). The paper does not give its rate: here it is that of
     # Fan et al. 2019 (arXiv 1909.11556).
@@ -42,22 +56,29 @@ WMT14 = Scale(
 )
 MULTI30K = Scale(
     source="this project: small models on Multi30k",
-    **dict(transformer="transformer", feedback="feedback_decoder", updates=1000, max_tokens=2000),
-    **dict(validate_every=100, layers=[1, 2]),
+    transformer="transformer",
+    feedback="feedback_decoder",
+    updates=1000,
+    max_tokens=2000,
+    validate_every=100,
+    layers=[1, 2],
     training=dict(
-        **dict(
-            lr=0.004,
-            lr_scheduler="cosine",
-            warmup_updates=lambda updates: updates * 3 // 10,
-            dropout=0.1,
-            clip_norm=1.0,
-        ),
+        lr=0.004,
+        lr_scheduler="cosine",
+        warmup_updates=lambda updates: updates * 3 // 10,
+        dropout=0.1,
+        clip_norm=1.0,
         share_all_embeddings=True,
     ),
     decoding=dict(beam=5),
     sizes=dict(
-        **dict(encoder_layers=3, encoder_embed_dim=128, encoder_ffn_embed_dim=256, encoder_attention_heads=4),
-        **dict(decoder_attention_heads=4, encoder_normalize_before=True, decoder_normalize_before=True),
+        encoder_layers=3,
+        encoder_embed_dim=128,
+        encoder_ffn_embed_dim=256,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_normalize_before=True,
+        decoder_normalize_before=True,
     ),
     lenpens=[0.6, 1.0, 1.4],
 )
@@ -93,18 +114,25 @@ def prepare(pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **
 
 MULTI30K_CORPUS = "with --small the folder of Multi30k's task 1, raw (train.de.gz, …)"
 IWSLT14_DE_EN = Translation(
-    **dict(name="iwslt14_de_en", summary="IWSLT'14 German to English (v3 Table 8, Figure 7)"),
+    name="iwslt14_de_en",
+    summary="IWSLT'14 German to English (v3 Table 8, Figure 7)",
     corpus=f"the folder iwslt14.tokenized.de-en that fairseq's prepare-iwslt14.sh writes; {MULTI30K_CORPUS}",
-    **dict(pair=("de", "en"), prepare=prepare(("de", "en"), ("train", "valid", "test"), (160_239, 7283, 6750))),
-    **dict(metric=("tokenized_bleu", "tokenized_bleu"), full=IWSLT14, small=MULTI30K),
+    pair=("de", "en"),
+    prepare=prepare(("de", "en"), ("train", "valid", "test"), (160_239, 7283, 6750)),
+    metric=("tokenized_bleu", "tokenized_bleu"),
+    full=IWSLT14,
+    small=MULTI30K,
 )
 WMT14_SPLITS = ("train.tok.clean.bpe.32000", "newstest2013.tok.bpe.32000", "newstest2014.tok.bpe.32000")
 WMT14_EN_DE = Translation(
     name="wmt14_en_de",
     summary="WMT'14 English to German with the big Transformer (v3 Table 2, Figure 4)",
-    **dict(corpus=f"the unpacked wmt16_en_de.tar.gz (32K joint BPE); {MULTI30K_CORPUS}", pair=("en", "de")),
+    corpus=f"the unpacked wmt16_en_de.tar.gz (32K joint BPE); {MULTI30K_CORPUS}",
+    pair=("en", "de"),
     prepare=prepare(("en", "de"), WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True),
-    **dict(metric=("compound_split_bleu", "compound_split_bleu"), full=WMT14, small=MULTI30K),
+    metric=("compound_split_bleu", "compound_split_bleu"),
+    full=WMT14,
+    small=MULTI30K,
 )
 
 SIDES = ("article", "summary")
@@ -112,10 +140,15 @@ SIDES = ("article", "summary")
 CNN_DM_DECODING = dict(beam=5, no_repeat_ngram_size=3, max_len_a=0)
 CNN_DM_FULL = Scale(
     source="v3 §6.3 and Table 8, Summarization",
-    **dict(transformer="transformer", feedback="feedback_decoder_cnn_dm", updates=50_000, max_tokens=65_536),
-    **dict(validate_every=1000, layers=[6, 4, 2, 1]),
+    transformer="transformer",
+    feedback="feedback_decoder_cnn_dm",
+    updates=50_000,
+    max_tokens=65_536,
+    validate_every=1000,
+    layers=[6, 4, 2, 1],
     training=dict(lr=0.0005, lr_scheduler="inverse_sqrt", warmup_updates=4000, dropout=0.3, share_all_embeddings=True),
-    **dict(decoding=CNN_DM_DECODING, lenpens=[0.5, 1.0, 1.5, 2.0]),
+    decoding=CNN_DM_DECODING,
+    lenpens=[0.5, 1.0, 1.5, 2.0],
     lengths=[
         dict(max_len_b=longest, min_len=shortest)
         for longest, shortest in ((140, 20), (100, 20), (180, 20), (140, 40), (140, 55))
@@ -123,15 +156,24 @@ CNN_DM_FULL = Scale(
 )
 CNN_DM_SMALL = Scale(
     source="this project: small models on a sample",
-    **dict(transformer="transformer", feedback="feedback_decoder", updates=300, max_tokens=4000),
-    **dict(validate_every=100, layers=[1]),
+    transformer="transformer",
+    feedback="feedback_decoder",
+    updates=300,
+    max_tokens=4000,
+    validate_every=100,
+    layers=[1],
     training=dict(
         lr=0.002, lr_scheduler="inverse_sqrt", warmup_updates=100, dropout=0.1, clip_norm=1.0, share_all_embeddings=True
     ),
     decoding=CNN_DM_DECODING,
     sizes=dict(
-        **dict(encoder_layers=2, encoder_embed_dim=96, encoder_ffn_embed_dim=192, encoder_attention_heads=4),
-        **dict(decoder_attention_heads=4, encoder_normalize_before=True, decoder_normalize_before=True),
+        encoder_layers=2,
+        encoder_embed_dim=96,
+        encoder_ffn_embed_dim=192,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_normalize_before=True,
+        decoder_normalize_before=True,
     ),
     lenpens=[1.0, 2.0],
     lengths=[dict(max_len_b=80, min_len=10), dict(max_len_b=60, min_len=10)],

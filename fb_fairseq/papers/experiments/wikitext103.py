@@ -13,8 +13,13 @@ from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
-    **dict(updates=200_000, finetune_updates=10_000, lr=0.0007, streams=512, tokens_per_sample=256),
-    **dict(validate_every=2000, options=dict(clip_norm=0.1)),
+    updates=200_000,
+    finetune_updates=10_000,
+    lr=0.0007,
+    streams=512,
+    tokens_per_sample=256,
+    validate_every=2000,
+    options=dict(clip_norm=0.1),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
     bptt_warmup=dict(bptt_warmup_tokens=32, bptt_warmup_iterations=50_000),
@@ -22,14 +27,26 @@ FULL = Training(
 )
 ALL_ATTENTION = Training(
     source="All-attention §5.1, which gives no number of updates: those are the published code's",
-    **dict(updates=800_000, finetune_updates=50_000, lr=0.00025, streams=64, tokens_per_sample=256),
-    **dict(validate_every=2000, options=dict(clip_norm=1.0)),
+    updates=800_000,
+    finetune_updates=50_000,
+    lr=0.00025,
+    streams=64,
+    tokens_per_sample=256,
+    validate_every=2000,
+    options=dict(clip_norm=1.0),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
 )
 SMALL = Training(
     source="this project: an hour on a CPU",
-    **dict(updates=600, finetune_updates=60, lr=0.008, streams=64, tokens_per_sample=32, validate_every=200),
-    **dict(test_streams=64, options=dict(clip_norm=0.5), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
+    updates=600,
+    finetune_updates=60,
+    lr=0.008,
+    streams=64,
+    tokens_per_sample=32,
+    validate_every=200,
+    test_streams=64,
+    options=dict(clip_norm=0.5),
+    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
     bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=lambda updates: -(-updates // 3)),
     post_norm_lr=0.003,  # about the same fraction of lr as in the papers' setting
 )
@@ -66,8 +83,13 @@ def small_shape(arch: str, layers: int) -> Options:
     if 64 % layers:
         raise UserError(f"--layers {layers}: give 1, 2, 4, 8, 16 or 32, which divide the widths")
     words = dict(
-        **dict(adaptive_input=True, adaptive_input_cutoff="2000,8000", adaptive_softmax_cutoff="2000,8000"),
-        **dict(tie_adaptive_weights=True, tie_adaptive_proj=True, embedding_dropout=0.1, output_dropout=0.1),
+        adaptive_input=True,
+        adaptive_input_cutoff="2000,8000",
+        adaptive_softmax_cutoff="2000,8000",
+        tie_adaptive_weights=True,
+        tie_adaptive_proj=True,
+        embedding_dropout=0.1,
+        output_dropout=0.1,
     )
     if arch == "streaming_lstm_lm":  # WikiText-2 has 33,278 words
         each = 2000 + 6000 // 4 + 25_278 // 16
@@ -146,8 +168,14 @@ def ablation_row(name: str, small: bool) -> Model:
 
 
 ABLATION_ROWS = (
-    *("transformer-post", "transformer-post-bptt", "transformer-pre-bptt", "transformer-pre-span"),
-    *("feedback-post", "feedback-post-bptt", "feedback-pre-bptt", "feedback-pre-span-bptt"),
+    "transformer-post",
+    "transformer-post-bptt",
+    "transformer-pre-bptt",
+    "transformer-pre-span",
+    "feedback-post",
+    "feedback-post-bptt",
+    "feedback-pre-bptt",
+    "feedback-pre-span-bptt",
 )
 WIKITEXT103_ABLATION = recipe(
     "wikitext103_ablation",

@@ -169,10 +169,13 @@ class LabelledTask(Experiment):
         """The options of a model's training."""
         setting, composed = run.setting, composition(model)
         options = {
-            **dict(task="streaming_lm", labels=True, criterion="lm_loss"),
+            "task": "streaming_lm",
+            "labels": True,
+            "criterion": "lm_loss",
             "arch": "feedback_transformer_lm" if composed else model,
             **setting.model,
-            **dict(decoder_layers=setting.layers, optimizer="adam"),
+            "decoder_layers": setting.layers,
+            "optimizer": "adam",
             **setting.training,
             **setting.schedule(),
         }
@@ -190,7 +193,9 @@ class LabelledTask(Experiment):
             **options,
             **(composed or {}),
             "batch_size": setting.streams // call.machines.processes,
-            **dict(best_checkpoint_metric="accuracy", maximize_best_checkpoint_metric=True, keep_interval_updates=1),
+            "best_checkpoint_metric": "accuracy",
+            "maximize_best_checkpoint_metric": True,
+            "keep_interval_updates": 1,
         }
 
     def train(self, call: Call, shell: Shell, run: TaskRun, model: str, stages: Sequence[str]) -> None:

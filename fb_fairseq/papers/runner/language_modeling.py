@@ -135,10 +135,14 @@ class LanguageModeling(Experiment):
         training = run.training
         streams = training.streams // (call.machines.processes * call.update_freq)
         return {
-            **dict(task="streaming_lm", criterion="lm_loss"),
+            "task": "streaming_lm",
+            "criterion": "lm_loss",
             **run.options,
-            **dict(tokens_per_sample=training.tokens_per_sample, batch_size=streams, update_freq=call.update_freq),
-            **dict(valid_streams=training.valid_streams, optimizer=training.optimizer),
+            "tokens_per_sample": training.tokens_per_sample,
+            "batch_size": streams,
+            "update_freq": call.update_freq,
+            "valid_streams": training.valid_streams,
+            "optimizer": training.optimizer,
             **resolved(training.options, training.updates),
             "keep_interval_updates": 1,
         }
@@ -193,8 +197,11 @@ class LanguageModeling(Experiment):
                 shell.comment(f"evaluate {os.path.basename(path)} on the {split} split")
                 options = {
                     **dict(task="streaming_lm", **run.described.evaluation),
-                    **dict(gen_subset=split, valid_streams=run.training.test_streams),
-                    **dict(tokens_per_sample=run.training.tokens_per_sample, softmax_batch=4096, path=checkpoint),
+                    "gen_subset": split,
+                    "valid_streams": run.training.test_streams,
+                    "tokens_per_sample": run.training.tokens_per_sample,
+                    "softmax_batch": 4096,
+                    "path": checkpoint,
                 }
                 command = ["fairseq-eval-lm", call.data, "--user-dir", shell.user_dir, *words(options)]
                 shell.run(*command, *call.machines.cpu, what="evaluation", log=log)

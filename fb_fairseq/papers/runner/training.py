@@ -165,21 +165,54 @@ class Trainer:
     def command(self, shell: Shell, run: str, data: str, options: Options, updates: int, every: int, seed: int) -> list:
         """The command that trains the model in the folder ``run``."""
         arguments = [
-            *(data, "--user-dir", shell.user_dir, *words(options)),
-            *("--validate-interval-updates", every, "--save-interval-updates", every),
-            *("--validate-interval", NEVER, "--save-interval", NEVER, "--no-epoch-checkpoints", "--seed", seed),
-            *(*self.machines.cpu, "--log-format", "json", "--log-interval", min(INTERVAL, (updates + 9) // 10)),
-            *(*self.extra, "--max-update", updates, "--save-dir", run),
+            data,
+            "--user-dir",
+            shell.user_dir,
+            *words(options),
+            "--validate-interval-updates",
+            every,
+            "--save-interval-updates",
+            every,
+            "--validate-interval",
+            NEVER,
+            "--save-interval",
+            NEVER,
+            "--no-epoch-checkpoints",
+            "--seed",
+            seed,
+            *self.machines.cpu,
+            "--log-format",
+            "json",
+            "--log-interval",
+            min(INTERVAL, (updates + 9) // 10),
+            *self.extra,
+            "--max-update",
+            updates,
+            "--save-dir",
+            run,
         ]
         program: list[object] = ["fairseq-train"]
         machines = self.machines
         if machines.nodes > 1:
             program = [
-                *("python", "-m", "torch.distributed.run", "--nnodes", machines.nodes),
-                *("--node-rank", machines.node_rank, "--nproc-per-node", machines.processes // machines.nodes),
-                *("--master-addr", machines.host, "--master-port", machines.port),
+                "python",
+                "-m",
+                "torch.distributed.run",
+                "--nnodes",
+                machines.nodes,
+                "--node-rank",
+                machines.node_rank,
+                "--nproc-per-node",
+                machines.processes // machines.nodes,
+                "--master-addr",
+                machines.host,
+                "--master-port",
+                machines.port,
                 # The first machine may be busy with other steps for hours before it joins.
-                *("--rdzv-conf", "timeout=86400", "-m", "fairseq_cli.train"),
+                "--rdzv-conf",
+                "timeout=86400",
+                "-m",
+                "fairseq_cli.train",
             ]
             machines.port += 1
             if machines.cpu:

@@ -100,7 +100,7 @@ class Translation(Experiment):
 
     def task_options(self) -> Options:
         """The options of fairseq's task."""
-        return {**dict(task="translation", source_lang=self.pair[0], target_lang=self.pair[1]), **self.task}
+        return {"task": "translation", "source_lang": self.pair[0], "target_lang": self.pair[1], **self.task}
 
     def begin(self, call: Call) -> None:
         call.prepare(f"dict.{self.pair[1]}.txt")
@@ -133,7 +133,9 @@ class Translation(Experiment):
             **LOSS,
             **ADAM,
             "max_tokens": scale.max_tokens // call.machines.processes // call.update_freq,
-            **dict(update_freq=call.update_freq, keep_interval_updates=scale.average, num_workers=0),
+            "update_freq": call.update_freq,
+            "keep_interval_updates": scale.average,
+            "num_workers": 0,
         }
         every, seed = scale.validate_every, run.values["seed"]
         call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=seed)
@@ -159,8 +161,12 @@ class Translation(Experiment):
         shell.need(checkpoint, "average")
         options = {
             **self.task_options(),
-            **dict(gen_subset=subset, path=checkpoint, remove_bpe=True, max_tokens=4000),
-            **dict(num_workers=0, cpu=bool(call.machines.cpu)),
+            "gen_subset": subset,
+            "path": checkpoint,
+            "remove_bpe": True,
+            "max_tokens": 4000,
+            "num_workers": 0,
+            "cpu": bool(call.machines.cpu),
             **call.setting.decoding,
             **lengths,
         }

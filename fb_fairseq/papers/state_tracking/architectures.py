@@ -56,8 +56,12 @@ def multiples(width: int) -> Sequence[int]:
 
 def _options(shape: Shape, **more) -> TransformerOptions:
     return TransformerOptions(
-        **dict(decoder_layers=shape.layers, decoder_embed_dim=shape.width, decoder_ffn_embed_dim=shape.inner),
-        **dict(decoder_attention_heads=shape.heads, decoder_normalize_before=True, attention_span=shape.span),
+        decoder_layers=shape.layers,
+        decoder_embed_dim=shape.width,
+        decoder_ffn_embed_dim=shape.inner,
+        decoder_attention_heads=shape.heads,
+        decoder_normalize_before=True,
+        attention_span=shape.span,
         **more,
     )
 
@@ -126,9 +130,13 @@ def gated_deltanet(shape: Shape, negative: bool = False) -> dict:
     return dict(
         num_hidden_layers=shape.layers + 1,  # the configuration demands a layer of attention, which is left out
         layer_types=["linear_attention"] * shape.layers + ["full_attention"],
-        **dict(intermediate_size=shape.inner, num_attention_heads=shape.heads, linear_allow_neg_eigval=negative),
-        **dict(linear_num_key_heads=shape.heads, linear_num_value_heads=shape.heads),
-        **dict(linear_key_head_dim=head, linear_value_head_dim=head),
+        intermediate_size=shape.inner,
+        num_attention_heads=shape.heads,
+        linear_allow_neg_eigval=negative,
+        linear_num_key_heads=shape.heads,
+        linear_num_value_heads=shape.heads,
+        linear_key_head_dim=head,
+        linear_value_head_dim=head,
     )
 
 
@@ -155,12 +163,20 @@ ARCHITECTURES: dict[str, Architecture] = {
         ("rwkv", "RWKV-4", "arXiv 2305.13048", of_transformers("Rwkv", "state", rwkv), eighths, EXTRA),
         ("xlstm", "xLSTM (mLSTM)", "arXiv 2405.04517", of_transformers("xLSTM", "cache_params", xlstm), eighths, EXTRA),
         (
-            *("gated_deltanet", "Gated DeltaNet", "arXiv 2412.06464"),
-            *(of_transformers(*DELTANET, gated_deltanet, chunk_size=CHUNK), eighths, EXTRA),
+            "gated_deltanet",
+            "Gated DeltaNet",
+            "arXiv 2412.06464",
+            of_transformers(*DELTANET, gated_deltanet, chunk_size=CHUNK),
+            eighths,
+            EXTRA,
         ),
         (
-            *("gated_deltanet_negative", "Gated DeltaNet [-1, 1]", "arXiv 2411.12537"),
-            *(of_transformers(*DELTANET, partial(gated_deltanet, negative=True), chunk_size=CHUNK), eighths, EXTRA),
+            "gated_deltanet_negative",
+            "Gated DeltaNet [-1, 1]",
+            "arXiv 2411.12537",
+            of_transformers(*DELTANET, partial(gated_deltanet, negative=True), chunk_size=CHUNK),
+            eighths,
+            EXTRA,
         ),
         *(
             (f"deltaproduct{n}", f"DeltaProduct, {n} a step", "arXiv 2502.10297", partial(deltaproduct, n), eighths)

@@ -166,7 +166,10 @@ class Trainer:
             "options": asdict(self.options),
             "state_tracking": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            **dict(update=self.update, size=self.size, seconds=self.seconds, recent=list(self.recent)),
+            "update": self.update,
+            "size": self.size,
+            "seconds": self.seconds,
+            "recent": list(self.recent),
         }
 
     def resume(self, path: str) -> None:

@@ -104,7 +104,10 @@ def test_interrupted(number, sent, trap):
     """Ctrl-C, or ``kill``, ends all commands, and then the recipe. Under ``nohup`` and ``&``, only ``kill`` does."""
     process = subprocess.Popen(
         ["bash", "-c", f'{trap} exec "$@"', "bash", sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(number)],
-        **dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
     )
     started = [int(next(process.stdout).split()[-1]) for _ in range(number)]
     if trap:
