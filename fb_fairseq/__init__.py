@@ -21,6 +21,7 @@ Modules beside them:
     command_line.py   how options are declared; help texts and mistakes of ``python -m fb_fairseq`` (__main__.py)
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
+    interruption.py   Ctrl-C and kill in training
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
     checksums.py      checksums of data and exported models
     byte_codec.py     text as a sequence of bytes

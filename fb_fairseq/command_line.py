@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fb_fairseq.errors import STATUS, UserError, debugging, explain, flag, single_line
+from fb_fairseq.interruption import Interrupted
 
 INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
 LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
@@ -85,6 +86,9 @@ class CommandParser(argparse.ArgumentParser):
         """Report errors that ``explain`` knows in one line; with ``FB_FAIRSEQ_DEBUG=1`` with their traceback."""
         try:
             yield
+        except Interrupted as error:
+            sys.stderr.write(f"{self.prog}: {error}\n")
+            sys.exit(error.status)
         except KeyboardInterrupt:
             sys.stderr.write(f"{self.prog}: interrupted\n")
             sys.exit(INTERRUPTED_STATUS)

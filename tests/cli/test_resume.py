@@ -1,12 +1,8 @@
 """A run that is stopped or killed and resumed equals an uninterrupted one; what cannot be continued is refused."""
 
-import contextlib
-import os
 import random
-import re
 import signal
 import time
-from unittest import mock
 
 import pytest
 import torch
@@ -221,90 +217,3 @@ def test_the_last_line_of_a_refused_command(commands, byte_data, tmp_path):
     refused(commands.run("fairseq-train", *arguments), "--batch-size x processes")
     result = commands.run("fairseq-train", *arguments, environment={"FB_FAIRSEQ_DEBUG": "1"})
     assert result.status == 1 and "Traceback (most recent call last):" in result.errors
-
-
-INTERRUPTED = dict(no_epoch_checkpoints=True, max_update=60, log_interval=1, validate_interval_updates=30)
-
-
-@pytest.fixture(scope="module")
-def never_interrupted(byte_data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("never_interrupted")
-    train(byte_data, folder, **INTERRUPTED)
-    return folder
-
-
-def test_interrupted_and_continued(commands, byte_data, tmp_path, never_interrupted):
-    """Ctrl-C: one line, a checkpoint, status 130; the same command continues, and equals a run without interruption."""
-    arguments = [*training_arguments(byte_data, tmp_path, **INTERRUPTED), "--user-dir", PLUGIN]
-    process = commands.start("fairseq-train", *arguments, printed=tmp_path / "log")
-    wait_for(lambda: any('"num_updates": "7"' in line for line in process.lines()), pause=0.005)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 130
-    lines = process.lines()
-    found = re.fullmatch(r"fairseq-train: interrupted at update (\d+) of 60; run the same command again .*", lines[-1])
-    assert found and 7 <= int(found[1]) < 30, lines[-5:]
-    assert not any("Traceback" in line for line in lines)
-    log = train(byte_data, tmp_path, **INTERRUPTED)
-    assert f"resuming at update {found[1]}" in log
-    assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
-
-
-@contextlib.contextmanager
-def signals(sent):
-    """Signals come to this process before the updates that are named; they end it, with the status that is yielded."""
-    from fairseq.trainer import Trainer
-
-    from fb_fairseq import patches
-
-    patches.apply_patches()
-    step = Trainer.train_step
-
-    def signalled(trainer, *arguments, **more):
-        if trainer.get_num_updates() in sent:
-            os.kill(os.getpid(), sent[trainer.get_num_updates()])
-        return step(trainer, *arguments, **more)
-
-    with mock.patch.object(Trainer, "train_step", signalled), pytest.raises(SystemExit) as stop:
-        yield stop
-
-
-def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted):
-    """The validation that is due after the update is not lost: a resumed run does not make it."""
-    with signals({29: signal.SIGINT}):
-        train(byte_data, tmp_path, **INTERRUPTED)
-    assert "resuming at update 30" in train(byte_data, tmp_path, **INTERRUPTED)
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        assert_same_parameters(tmp_path / name, never_interrupted / name)
-        best, expected = (torch.load(folder / name)["extra_state"]["best"] for folder in (tmp_path, never_interrupted))
-        assert best == expected
-
-
-def test_stopped_in_the_background(byte_data, tmp_path, never_interrupted, capfd):
-    """A job in the background ignores Ctrl-C; ``kill`` writes a checkpoint."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with signals({5: signal.SIGINT, 9: signal.SIGTERM}) as stop:
-            train(byte_data, tmp_path, **INTERRUPTED)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert stop.value.code == 128 + signal.SIGTERM and "interrupted at update 10 of 60; " in capfd.readouterr().err
-    assert "resuming at update 10" in train(byte_data, tmp_path, **INTERRUPTED)
-    assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
-
-
-def test_interrupted_in_validation(byte_data, tmp_path, never_interrupted, monkeypatch):
-    """At once; and without --save-dir's checkpoints it says so."""
-    import fairseq_cli.train
-
-    from fb_fairseq import patches
-
-    patches.apply_patches()  # the command is imported now
-    for no_save in (True, False):
-        monkeypatch.setattr(fairseq_cli.train, "validate", lambda *args: os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(SystemExit) as stop:
-            train(byte_data, tmp_path, **INTERRUPTED, no_save=no_save)
-        assert stop.value.code == 130
-        monkeypatch.undo()
-        assert (tmp_path / "checkpoint_last.pt").exists() != no_save
-    assert "resuming at update 30" in train(byte_data, tmp_path, **INTERRUPTED)
-    assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")

@@ -19,6 +19,7 @@ from torch import Tensor
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
+from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
@@ -30,7 +31,7 @@ RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 epis
 CHECKPOINT_FILE = "checkpoint.pt"
 # What a block begins with. (Its shapes depend on the options; those of the memory are checked by the layers.)
 CARRIED = ("frames", "age", "previous", "world", "observation", "starts", "rewards")
-SAVE_SECONDS = 120  # a checkpoint at least this often, so that an interruption costs little
+SAVE_SECONDS = 120  # a checkpoint at least this often
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 
@@ -220,7 +221,9 @@ def train(
     save_interval: int,
     loggers: Sequence[Callable[[dict], None]],
 ) -> Trainer:
-    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists."""
+    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
+
+    Raises ``Interrupted`` after the block in which a signal comes, when it is saved."""
     trainer = Trainer(options, agent, device)
     check_own_folder("--out", out, LOCK)
     lock_folder("--out", out)
@@ -242,21 +245,26 @@ def train(
     truncate_log(log, trainer.frames)
     logged_at, logged_frames = perf_counter(), trainer.frames
     saved_at = perf_counter()
-    while trainer.frames < options.frames:
-        metrics = trainer.train_block()
-        blocks = trainer.frames // (options.environments * options.block)
-        done = trainer.frames >= options.frames
-        if blocks % log_interval == 0 or done:
-            fps = (trainer.frames - logged_frames) / (perf_counter() - logged_at)
-            entry = _log_entry(trainer, fps, metrics)
-            with open(log, "a") as file:
-                file.write(json.dumps(entry) + "\n")
-            for logger in loggers:
-                logger(entry)
-            logged_at, logged_frames = perf_counter(), trainer.frames
-        if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
-            save_file(trainer.state_dict(), checkpoint)
-            saved_at = perf_counter()
+    frames_per_update = options.environments * options.block
+    done = False
+    with heeding_signals() as interruption:
+        while not done:
+            metrics = trainer.train_block()
+            blocks = trainer.frames // frames_per_update
+            is_last = trainer.frames >= options.frames
+            done = is_last or bool(interruption.requested)
+            if blocks % log_interval == 0 or is_last:
+                fps = (trainer.frames - logged_frames) / (perf_counter() - logged_at)
+                entry = _log_entry(trainer, fps, metrics)
+                with open(log, "a") as file:
+                    file.write(json.dumps(entry) + "\n")
+                for logger in loggers:
+                    logger(entry)
+                logged_at, logged_frames = perf_counter(), trainer.frames
+            if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
+                save_file(trainer.state_dict(), checkpoint)
+                saved_at = perf_counter()
+    interruption.end_if_requested(blocks, -(-options.frames // frames_per_update))
     return trainer
 
 

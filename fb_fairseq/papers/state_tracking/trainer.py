@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
+from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
@@ -111,7 +112,9 @@ class Trainer:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
 
     def train(self, out: str, say: Callable[[str], None], minutes: float | None = None) -> None:
-        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists."""
+        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
+
+        Raises ``Interrupted`` after the update in which a signal comes, when it is saved."""
         check_own_folder("--out", out, LOCK)
         lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
@@ -119,19 +122,22 @@ class Trainer:
             self.resume(path)
         saved = said = last = time.monotonic()
         end = float("inf") if minutes is None else last + 60 * minutes
-        while self.update < self.options.updates and last < end:
-            loss, accuracy = self.train_update()
-            now = time.monotonic()
-            self.seconds += now - last
-            last = now
-            done = self.update == self.options.updates or last >= end
-            if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
-                said = now
-                reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"
-                say(f"{reached}, loss {loss:.3f}, {accuracy:.1%} right")
-            if done or now - saved > SAVE_SECONDS:
-                save_file(self.state_dict(), path)
-                saved = now
+        done = self.update >= self.options.updates
+        with heeding_signals() as interruption:
+            while not done:
+                loss, accuracy = self.train_update()
+                now = time.monotonic()
+                self.seconds += now - last
+                last = now
+                done = self.update == self.options.updates or last >= end or bool(interruption.requested)
+                if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
+                    said = now
+                    reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"
+                    say(f"{reached}, loss {loss:.3f}, {accuracy:.1%} right")
+                if done or now - saved > SAVE_SECONDS:
+                    save_file(self.state_dict(), path)
+                    saved = now
+        interruption.end_if_requested(self.update, self.options.updates)
 
     def train_update(self):
         """Make one update. Returns the loss in nats, and the accuracy on the last label of the sequences."""

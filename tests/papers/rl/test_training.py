@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -162,6 +164,35 @@ def test_commands(tmp_path, capsys):
     main(["speed", "--small", "--environments", "2", "--block", "3", "--blocks", "1", "--span", "2", "--cpu"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["agent"] for line in lines] == list(AGENTS) and all(line["fps"] > 0 for line in lines)
+
+
+def test_interrupted(tmp_path, monkeypatch, capsys):
+    """Ctrl-C or ``kill``: the block ends and is saved; the same command ends as one that was not interrupted."""
+    arguments = "train --small --environments 4 --block 10 --log-interval 2 --frames 200 --cpu --out".split()
+    main([*arguments, str(tmp_path / "whole")])
+    train_block = Trainer.train_block
+
+    def signalled(trainer):
+        if trainer.frames == interrupted_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train_block(trainer)
+
+    monkeypatch.setattr(Trainer, "train_block", signalled)
+    capsys.readouterr()
+    for update in (1, 3, 5):
+        interrupted_at = 40 * (update - 1)
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, str(tmp_path / "parts")])
+        assert stop.value.code == 128 + signal.SIGTERM
+        line = f"python -m fb_fairseq rl: interrupted at update {update} of 5; run the same command again to resume"
+        assert capsys.readouterr().err.splitlines()[-1] == line
+        assert load_checkpoint(str(tmp_path / "parts/checkpoint.pt"))["frames"] == 40 * update
+    main([*arguments, str(tmp_path / "parts")])
+    whole, parts = (load_checkpoint(str(tmp_path / name / "checkpoint.pt")) for name in ("whole", "parts"))
+    for name, tensor in whole["agent"].items():
+        assert tensor.equal(parts["agent"][name]), name
+    logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "parts")]
+    assert [{**json.loads(line), "fps": 0} for line in logs[0]] == [{**json.loads(line), "fps": 0} for line in logs[1]]
 
 
 @pytest.mark.parametrize("environment", FULL)

@@ -1,7 +1,9 @@
 """State tracking: every model of the table, training with its curriculum, resuming, and what is written."""
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 
 import pytest
@@ -168,6 +170,32 @@ def test_resume(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--out", str(tmp_path / "stopped"), *options_of(replace(TINY, width=16)), "--device", "cpu"])
     assert "checkpoint.pt: was made with --width 64, not 16; give another --out" in capsys.readouterr().err
+
+
+def test_interrupted(tmp_path, monkeypatch, capsys):
+    """Ctrl-C or ``kill``: the update ends and is saved; the same command goes on, with the tests too, and ends as one
+    that was not interrupted."""
+    arguments = ["train", *options_of(TINY), "--device", "cpu", "--out"]
+    main([*arguments, str(tmp_path / "whole")])
+    train_update = Trainer.train_update
+
+    def signalled(trainer):
+        if trainer.update == interrupted_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train_update(trainer)
+
+    monkeypatch.setattr(Trainer, "train_update", signalled)
+    capsys.readouterr()
+    for interrupted_at in (0, 2, 3):
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, str(tmp_path / "parts")])
+        assert stop.value.code == 128 + signal.SIGTERM
+        now = f"interrupted at update {interrupted_at + 1} of 4; run the same command again to resume\n"
+        assert capsys.readouterr().err == f"python -m fb_fairseq state-tracking: {now}"
+        assert not (tmp_path / "parts/result.json").exists()
+    main([*arguments, str(tmp_path / "parts")])
+    whole, parts = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "parts"))
+    assert {**parts, "seconds": 0} == {**whole, "seconds": 0}
 
 
 def test_a_time_limit(tmp_path, capsys):

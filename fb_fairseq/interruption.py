@@ -1,0 +1,72 @@
+"""Ctrl-C and ``kill`` in training, the same in every trainer: the update ends, all is saved, and one line says how the
+run goes on."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+RESUME = "run the same command again to resume"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training has ended because of a signal; the message says where. ``number``: the signal's."""
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.status = 128 + number  # as shells report a signal
+
+
+class Interruption:
+    """The signal that asks a trainer to end after its update. The second one does not wait for that."""
+
+    def __init__(self):
+        self.requested = 0  # the number of the first signal; 0: there was none
+        self._acts_at_once = False
+
+    def handle(self, number: int, frame) -> None:
+        """Handle a signal."""
+        again, self.requested = self.requested, self.requested or number
+        if again:
+            raise Interrupted(f"interrupted again, before all was saved; {RESUME} from the last checkpoint", number)
+        if self._acts_at_once:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def acting_at_once(self) -> Iterator[None]:
+        """Within the block, for work that may take long and can be repeated, raise ``KeyboardInterrupt`` at the first
+        signal, too, also if it came before."""
+        self._acts_at_once = True
+        try:
+            if self.requested:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._acts_at_once = False
+
+    def end_if_requested(self, update: int, updates: int | None, remedy: str = RESUME) -> None:
+        """Raise ``Interrupted`` if there was a signal. To be called when everything is saved.
+
+        Args:
+            update: how many were made.
+            updates: how many training has; None, 0: there is no limit.
+            remedy: how to go on."""
+        if self.requested:
+            of = f" of {updates}" if updates else ""
+            raise Interrupted(f"interrupted at update {update}{of}; {remedy}", self.requested)
+
+
+@contextmanager
+def heeding_signals() -> Iterator[Interruption]:
+    """Within the block, remember SIGINT and SIGTERM. Those that are ignored stay so: a job in the background ignores
+    SIGINT. In a thread other than the main one, nothing changes."""
+    interruption, before = Interruption(), {}
+    if threading.current_thread() is threading.main_thread():
+        heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, interruption.handle) for number in heeded}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
