@@ -11,7 +11,7 @@ RESUME = "run the same command again to resume"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training has ended because of a signal; the message says where. ``number``: the signal's."""
+    """A signal has ended training; the message says where. ``number``: the signal's."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -35,8 +35,8 @@ class Interruption:
 
     @contextmanager
     def acting_at_once(self) -> Iterator[None]:
-        """Within the block, for work that may take long and can be repeated, raise ``KeyboardInterrupt`` at the first
-        signal, too, also if it came before."""
+        """Within the block, which may take long and can be repeated, raise ``KeyboardInterrupt`` at the first signal,
+        too, also if it came before."""
         self._acts_at_once = True
         try:
             if self.requested:

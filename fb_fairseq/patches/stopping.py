@@ -259,7 +259,7 @@ def _make_up_for_validation(trainer, epoch_itr) -> None:
         losses, epoch_itr.is_finished = module.validate_and_save(cfg, trainer, trainer.task, place, subsets, is_at_end)
         _give_signals_back()
         _end_if_requested(cfg, trainer, interruption)
-    if is_at_end and not epoch_itr.is_finished:
+    if is_at_end and not (epoch_itr.is_finished or trainer.resets.scheduler):
         trainer.lr_step(place.epoch, losses[0])
 
 

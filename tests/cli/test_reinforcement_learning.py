@@ -18,6 +18,7 @@ def test_one_agent(tmp_path, recipe):  # noqa: F811
         assert list(json.loads((out / "results.json").read_text())) == ["lstm-seed1"]
         logs = [json.loads(line) for line in (out / "lstm-seed1/log.jsonl").read_text().splitlines()]
         assert [entry["frames"] for entry in logs] == [80], "not trained twice"
+        assert (out / "lstm-seed1.log").read_text().count("80 of 80 frames") == 1, "kept"
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ FIGURE = "fb_fairseq.papers.experiments.figures.reinforcement_learning"
 def train(shell: Shell, run: Run) -> None:
     """Train an agent, in RUN/."""
     given = {"agent": run.values["agent"], "seed": run.values["seed"], "span": run.values.get("span")}
-    shell.run(*RL, "train", *words({**run.options, **given}), "--out", run.path, *run.extra, what=run.name, log=run.log)
+    command = (*RL, "train", *words({**run.options, **given}), "--out", run.path, *run.extra)
+    shell.run(*command, what=run.name, log=run.log, append=True)
 
 
 def evaluate(shell: Shell, run: Run) -> None:

@@ -37,7 +37,8 @@ def train(shell: Shell, run: Run) -> None:
     options.update({name: values[name] for name in ("layers", "span", "lr", "seed") if name in values})
     if composed:
         options["memory_composition"] = composed["memory_composition"]
-    shell.run(*COMMAND, "train", *words(options), "--out", run.path, *run.extra, what=run.name, log=run.log)
+    command = (*COMMAND, "train", *words(options), "--out", run.path, *run.extra)
+    shell.run(*command, what=run.name, log=run.log, append=True)
     shell.say(f"== {run.name}: {shell.do(last_line, run.log)}")
 
 

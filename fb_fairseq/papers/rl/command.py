@@ -61,7 +61,7 @@ def build_parser() -> CommandParser:
     add_preset_options(train)
     add_fields(train, TrainingOptions)
     add(train, "--log-interval", "number of blocks between log entries", default=20)
-    text = "number of blocks between checkpoints; one is also written every two minutes"
+    text = "number of blocks between checkpoints; one is also written every two minutes, and after Ctrl-C or kill"
     add(train, "--save-interval", text, default=200)
     add(train, "--tensorboard-logdir", "folder for TensorBoard logs (default: no TensorBoard logs)", metavar="DIR")
 
