@@ -25,6 +25,7 @@ LONGEST = (
     "cli/test_refusals.py",
     "cli/test_recipes.py",
     "cli/test_quickstart.py",
+    "cli/test_interruption.py",
     "cli/test_resume.py",
     "cli/test_translation.py",
     "cli/test_training.py",
