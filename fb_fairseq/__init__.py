@@ -23,6 +23,7 @@ Modules beside them:
     files.py          files that appear whole or not at all
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
     checksums.py      checksums of data and exported models
+    meaning.py        options that decide what a file's numbers mean; words that are padding
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors
     drawing.py        the style of all figures

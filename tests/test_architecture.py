@@ -19,7 +19,7 @@ PAPERS = "fb_fairseq.papers"
 OF_PAPERS = "benchmark compare experiments import_original rl runner state_tracking table5 toy_tasks values".split()
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
-BASE = set("byte_codec checksums command_line drawing errors files hardware literals tensor_files".split())
+BASE = set("byte_codec checksums command_line drawing errors files hardware literals meaning tensor_files".split())
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "drawing": {"errors", "files"},
     "literals": {"errors"},
     "command_line": {"errors"},
-    "tensor_files": {"errors", "files"},
+    "meaning": {"errors"},
+    "tensor_files": {"errors", "files", "meaning"},
     "ops": set(),
     "modules": {"command_line", "errors", "ops"},
     "streams": BASE | MATHEMATICS,

@@ -65,7 +65,7 @@ def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) ->
         raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     model = pretrained.load(path).to(device)
-    return ReadingModel(model, model.symbols, model.labels, True, device)
+    return ReadingModel(model, model.symbols, model.labels, not model.config.get("omit_eos"), device)
 
 
 def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:
