@@ -137,8 +137,14 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     trainer = Trainer(options, torch.device("cpu"))
     trainer.resume(path)
     tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
-    read = dict(labels=True, separate_sequences=True)
-    config = FeedbackTransformerConfig(vocab_size=len(symbols), **read, **asdict(tagger.body.stack.options))
+    config = FeedbackTransformerConfig(
+        vocab_size=len(symbols),
+        labels=True,
+        separate_sequences=True,
+        id2label=dict(enumerate(symbols)),
+        label2id={symbol: index for index, symbol in enumerate(symbols)},
+        **asdict(tagger.body.stack.options),
+    )
     model = FeedbackTransformerForTokenClassification(config)
     model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
     words, output, new = model.decoder.embed_tokens.weight.data, model.decoder.output_projection, len(SPECIAL)
