@@ -13,6 +13,7 @@ PADDING_WORD = re.compile(r"madeupword\d{4,}")
 FORMER = {"persistent_memory_lr_scale": 1.0}
 # Options of models by which parameters of the same names and shapes mean something else.
 OF_PARAMETERS = (
+    "arch",
     "encoder_attention_heads",
     "decoder_attention_heads",
     "encoder_normalize_before",

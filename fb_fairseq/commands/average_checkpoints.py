@@ -65,13 +65,14 @@ def write_average(paths: list[str], output: str) -> None:
 
     The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
     are left out: training that starts from it begins anew."""
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
+    from fb_fairseq.patches.models import with_architecture
 
     states, dictionaries, options = [], None, None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
-        options = options or model_options(checkpoint)
-        check_same_meaning(f"--inputs {path}", model_options(checkpoint), options, "give one run's")
+        own = with_architecture(model_options(checkpoint))
+        options = options or own
+        check_same_meaning(f"--inputs {path}", own, options, "give one run's")
         states.append(checkpoint["model"])
         own = trained_dictionaries(checkpoint) or {}
         if dictionaries not in (None, own):

@@ -81,7 +81,7 @@ def _build_generator_without_padding(original, self, models, args, *rest, **kwar
     from fairseq.sequence_generator import SequenceGenerator
 
     generator = original(self, models, args, *rest, **kwargs)
-    never = padding_words(self.target_dictionary.symbols)
+    never = padding_words(getattr(self.target_dictionary, "symbols", ()))
     if never and isinstance(generator, SequenceGenerator):
         known = generator.token_indices_to_suppress
         known = [] if known is None else known.tolist()

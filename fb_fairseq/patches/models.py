@@ -132,8 +132,18 @@ def _load_in_training(original, self, filename, *args, **kwargs):
     if extra_state is not None:
         check_dictionaries(filename, extra_state.get(DICTIONARIES), task_dictionaries(self.task))
         if is_ours(self.get_model()):
-            check_same_meaning(filename, trained(filename).model, given, "give the same, or another --save-dir")
+            saved = with_architecture(trained(filename).model)
+            check_same_meaning(filename, saved, with_architecture(given), "give the same, or another --save-dir")
     return extra_state
+
+
+def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's options with its kind as ``arch``, without that of its sizes. (Parameters of a Transformer may have the
+    names and shapes of a Feedback Transformer's.)"""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    name = options.get("arch") or options.get("_name")
+    return {**options, "arch": ARCH_MODEL_NAME_REGISTRY.get(name, name)} if name else dict(options)
 
 
 def is_ours(model: Any) -> bool:

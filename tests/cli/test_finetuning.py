@@ -120,6 +120,7 @@ OTHER_MEANINGS = [
     ({}, dict(activation_fn="gelu")),
     ({}, dict(share_decoder_input_output_embed=True)),
     (FEEDBACK, dict(memory_composition="layer:2")),
+    ({}, dict(arch="feedback_transformer_lm", memory_composition="average", memory_projections="per-layer")),
     (dict(arch="all_attention_lm"), dict(persistent_memory_variant="attn-split")),
     (SPANS, dict(adaptive_span_ramp=9)),
     (SPANS, dict(attention_span=20)),
