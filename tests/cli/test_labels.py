@@ -14,6 +14,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 from tests.cli.checkpoints import eval_lm, hub, interactive
 from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, json_logs, preprocess, run, train
+from tests.cli.own_commands import one_line
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +189,8 @@ def test_sequences_are_read_as_in_training(tracker, capsys, tmp_path):
     loaded = load_model("--position-accuracy", str(path), str(data), cpu=True)
     found = accuracy_by_position(loaded, "test", 10**6)
     assert found.correct == found.labels == [0] + [30] * 12
+    drawn = ["--attention", path, "--data", data, "--split", "test", "--cpu", "--out", tmp_path / "a.png"]
+    assert "reads each sequence with an empty memory; give one with --prompt" in one_line(capsys, plot, *drawn)
     with pytest.raises(UserError, match="the model reads each sequence with an empty memory.*use .* evaluate-labels"):
         run("validate", data, "--task", "streaming_lm", "--path", path, "--cpu", "--valid-subset", "test")
 

@@ -112,6 +112,8 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
     from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
+    if getattr(loaded.task.args, "separate_sequences", False):
+        raise UserError(f"{loaded.source}: reads each sequence with an empty memory; give one with --prompt or --text")
     path = os.path.join(data, file_prefix(split, INPUT) if loaded.has_labels else split)
     dataset, eos = load_indexed_dataset(path, loaded.dictionary), loaded.dictionary.eos()
     omit_eos = bool(getattr(loaded.task.args, "omit_eos", False))  # as in training
