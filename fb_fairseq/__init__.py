@@ -24,6 +24,7 @@ Modules beside them:
     interruption.py   Ctrl-C and kill in training
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
     checksums.py      checksums of data and exported models
+    meaning.py        options that decide what a file's numbers mean; words that are padding
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors
     drawing.py        the style of all figures

@@ -19,6 +19,7 @@ from torch.nn.modules import module as torch_module
 
 from fb_fairseq.errors import UserError, debugging, explain, names_an_option
 from fb_fairseq.files import atomic_write, check_regular
+from fb_fairseq.meaning import check_former
 
 DAMAGED = "is truncated or corrupt"
 # The training state (``extra_state``) of a checkpoint that no training has written: a run from it is a new one.
@@ -157,12 +158,22 @@ def check_checkpoint(path: str, content: Any) -> None:
     check_parameters(path, content["model"])
     check_nesting(path, [content.get("cfg"), content.get("args")], MAX_OPTIONS)
     with using(path):
+        check_former(path, model_options(content))
         state, last = content.get("extra_state") or {}, (content.get("optimizer_history") or [{}])[-1]
         found = [state.get(name, 0) for name in ("best", "val_loss", "previous_training_time")]
         found.append(last.get("lr_scheduler_state", {}).get("lr", 0))
     for value in found:
         if not (value is None or isinstance(value, Number) or isinstance(value, torch.Tensor) and value.numel() == 1):
             raise bad_checkpoint(path, f"its content has {str(value)[:60]!r} in the place of a number")
+
+
+def model_options(checkpoint: dict[str, Any], part: str = "model") -> dict[str, Any]:
+    """The options of a checkpoint's model, by name. ``part``: ``task`` gives those of its task; before fairseq 0.11,
+    the two are one."""
+    cfg = checkpoint.get("cfg")
+    found = cfg.get(part) if isinstance(cfg, Mapping) else checkpoint.get("args")
+    found = vars(found) if isinstance(found, argparse.Namespace) else found
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def check_complete(path: str, content: dict[str, Any]) -> None:

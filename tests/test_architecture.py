@@ -19,7 +19,9 @@ PAPERS = "fb_fairseq.papers"
 OF_PAPERS = "benchmark compare experiments import_original rl runner state_tracking table5 toy_tasks values".split()
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
-BASE = set("byte_codec checksums command_line drawing errors files hardware interruption literals tensor_files".split())
+BASE = set(
+    "byte_codec checksums command_line drawing errors files hardware interruption literals meaning tensor_files".split()
+)
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
@@ -30,8 +32,9 @@ MAY_IMPORT = {
     "drawing": {"errors", "files"},
     "literals": {"errors"},
     "interruption": set(),
+    "meaning": {"errors"},
     "command_line": {"errors", "interruption"},
-    "tensor_files": {"errors", "files"},
+    "tensor_files": {"errors", "files", "meaning"},
     "ops": set(),
     "modules": {"command_line", "errors", "ops"},
     "streams": BASE | MATHEMATICS,

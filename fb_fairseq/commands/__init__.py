@@ -150,7 +150,8 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
 
 def checkpoint_of(path: str) -> str:
     """The path of a checkpoint. Of the name of a model that comes with the package: that of a checkpoint which is made
-    of it at the first call, in the user's cache."""
+    of it at the first call, in the user's cache. Its folder has the checksums of the model's files and the versions of
+    this package and fairseq in its name: what other versions have made is not read."""
     folder = pretrained.find(path)
     if folder == path:
         return path
@@ -163,7 +164,8 @@ def checkpoint_of(path: str) -> str:
     from fb_fairseq.commands.import_transformers import convert
     from fb_fairseq.ops.feedback.cpp.library import cache_folder
 
-    made = cache_folder() / f"{path}-{checksum_of(os.path.join(folder, 'model.safetensors'))}-{version}"
+    files = (checksum_of(os.path.join(folder, name)) for name in ("model.safetensors", "config.json"))
+    made = cache_folder() / "-".join([path, *files, fb_fairseq.__version__, version])
     made.mkdir(parents=True, exist_ok=True)
     out = str(made / "model.pt")
     if not os.path.exists(out):

@@ -18,7 +18,8 @@ from fb_fairseq.checksums import DICTIONARIES, trained_dictionaries
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
-from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, load_checkpoint, save_file
+from fb_fairseq.meaning import check_same_meaning
+from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, load_checkpoint, model_options, save_file
 
 NAME = "average-checkpoints"
 # The file names of fairseq's checkpoints, and their number.
@@ -64,11 +65,14 @@ def write_average(paths: list[str], output: str) -> None:
 
     The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
     are left out: training that starts from it begins anew."""
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
+    from fb_fairseq.patches.models import with_architecture
 
-    states, dictionaries = [], None
+    states, dictionaries, options = [], None, None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
+        own = with_architecture(model_options(checkpoint))
+        options = options or own
+        check_same_meaning(f"--inputs {path}", own, options, "give one run's")
         states.append(checkpoint["model"])
         own = trained_dictionaries(checkpoint) or {}
         if dictionaries not in (None, own):

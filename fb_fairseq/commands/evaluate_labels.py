@@ -4,9 +4,9 @@
 
 Prints the accuracy of labels, and the share of sequences in which all labels are correct; the last line is JSON.
 
-As in training, sequences are read one after the other, in parallel streams. In training a memory is hardly ever empty
-when a sequence begins; so each stream first reads the sequence before its first one (--context-sequences), without
-counting its labels.
+Sequences are read as in training. With --task streaming_lm that is one after the other, in parallel streams, and a
+memory is hardly ever empty when a sequence begins: so each stream first reads the sequence before its first one
+(--context-sequences), without counting its labels. A tracker (state-tracking export) reads each with an empty memory.
 """
 
 import json
@@ -23,6 +23,8 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.modules.adaptive_words import adaptive_guess
+
+CONTEXT_SEQUENCES = 1  # that each stream reads before its own
 
 
 class Accuracy(NamedTuple):
@@ -53,18 +55,17 @@ class Judged(NamedTuple):
     positions: Tensor
 
 
-def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: int | None = None) -> LabelledStreams:
-    """Cut a corpus into streams with equal numbers of sequences.
+def cut_into_streams(corpus, pad: int, streams: int, context: int, begin: int, end: int) -> LabelledStreams:
+    """Cut sequences of a corpus into streams with equal numbers of them.
 
     Args:
         corpus: a ``LabelledCorpus``. Each of its sequences begins with ``</s>``.
         pad: padding symbol of inputs and labels.
         streams: number of streams B, at most that of sequences.
         context: number of sequences that a stream reads before its own; their labels are padding.
-        sequences: how many of the corpus's sequences, from its beginning; None: all."""
-    ends = np.concatenate([[0], corpus.inputs.ends[:sequences]])
-    number = len(ends) - 1
-    bounds = [b * number // streams for b in range(streams + 1)]
+        begin, end: the first of the corpus's sequences, and the one after the last."""
+    ends = np.concatenate([[0], corpus.inputs.ends])
+    bounds = [begin + b * (end - begin) // streams for b in range(streams + 1)]
     ranges = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
     steps = max(int(ends[last] - ends[start]) for start, _, last in ranges)
     inputs, labels = torch.full((2, streams, steps), pad)
@@ -88,14 +89,26 @@ def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
 
 
 def judged_blocks(
-    model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: int | None = None
+    model, corpus, pad: int, streams: int, context: int | None, block: int, device, sequences: int | None = None
 ) -> Iterator[Judged]:
-    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block. ``streams``,
-    ``context``, ``sequences``: see ``cut_into_streams``; fewer streams if there are fewer sequences. ``block``: number
-    of steps that are computed together."""
-    decoder, state = model.decoder, None
+    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block.
+
+    Args:
+        streams: number of streams; fewer if there are fewer sequences.
+        context: see ``cut_into_streams``; None: each sequence is a stream of its own, as many at once as ``streams``.
+        block: number of steps that are computed together.
+        sequences: how many of the corpus's sequences, from its beginning; None: all."""
     number = len(corpus.inputs.ends[:sequences])
-    data = cut_into_streams(corpus, pad, min(streams, number), context, sequences)
+    together = number if context is not None else streams
+    for begin in range(0, number, together):
+        end = min(begin + together, number)
+        data = cut_into_streams(corpus, pad, min(streams, end - begin), context or 0, begin, end)
+        yield from judge(model, data, pad, block, device)
+
+
+def judge(model, data: LabelledStreams, pad: int, block: int, device) -> Iterator[Judged]:
+    """Guess the labels of streams that begin with an empty memory, block by block; see ``judged_blocks``."""
+    decoder, state = model.decoder, None
     for first in range(0, data.inputs.shape[1], block):
         columns = slice(first, first + block)
         tokens, labels = data.inputs[:, columns].to(device), data.labels[:, columns]
@@ -107,7 +120,7 @@ def judged_blocks(
         yield Judged(is_label, is_right, data.sequences[:, columns], data.positions[:, columns])
 
 
-def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, device) -> Accuracy:
+def evaluate(model, corpus, pad: int, streams: int, context: int | None, block: int, device) -> Accuracy:
     """Measure the accuracy of a language model of this package on a ``LabelledCorpus``. ``streams``, ``context``,
     ``block``: see ``judged_blocks``."""
     sequences = len(corpus.inputs.ends)
@@ -132,10 +145,10 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--context-sequences",
         type=int,
-        default=1,
         metavar="N",
-        help="number of sequences that each stream except the first reads before its own, without counting their "
-        "labels; with 0, each stream begins with an empty memory, as in validation (default: %(default)s)",
+        help="read several sequences one after the other, and in each stream except the first so many before its own, "
+        "without counting their labels; with 0, each stream begins with an empty memory, as in validation (default: as "
+        f"in training: {CONTEXT_SEQUENCES}; of a tracker, each sequence is a stream of its own)",
     )
     parser.add_argument("--tokens-per-sample", type=int, metavar="M", help="steps of a block (default: as in training)")
     parser.add_argument(
@@ -164,8 +177,14 @@ def load_and_evaluate(args) -> Accuracy:
     task = loaded.task
     task.load_dataset(args.gen_subset)
     corpus, block = task.dataset(args.gen_subset).corpus, args.tokens_per_sample or task.args.tokens_per_sample
-    pad = loaded.dictionary.pad()
-    return evaluate(loaded.model, corpus, pad, args.streams, args.context_sequences, block, loaded.device)
+    pad, context = loaded.dictionary.pad(), args.context_sequences
+    context = context_of(task) if context is None else context
+    return evaluate(loaded.model, corpus, pad, args.streams, context, block, loaded.device)
+
+
+def context_of(task) -> int | None:
+    """How a model of this task reads sequences, as in its training; see ``judged_blocks``."""
+    return None if task.args.separate_sequences else CONTEXT_SEQUENCES
 
 
 def main(argv=None) -> None:

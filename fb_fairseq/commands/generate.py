@@ -112,7 +112,7 @@ def main(argv=None) -> None:
         check(args)
         import torch
 
-        from fb_fairseq.pretrained.model import decoder, encode, of_bytes, sample
+        from fb_fairseq.pretrained.model import decoder, encode, sample
 
         read, symbols = load(args.path, args.data, args.cpu, args.length)
         if args.seed is not None:
@@ -125,6 +125,6 @@ def main(argv=None) -> None:
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))
-        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, of_bytes(symbols)):
+        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, symbols):
             write(text(token))
         write("\n")

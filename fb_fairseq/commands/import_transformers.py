@@ -72,8 +72,10 @@ def read_language_model(folder: str) -> ReadModel:
         options["memory_storage"] = config["memory_storage"]
     parameters = {f"{PREFIX}{name}": value for name, value in model.named_parameters()}
     dictionary = as_dictionary(symbols or read_tokenizer(folder, config["vocab_size"])[1])
-    names, more = (("dict.input.txt", "dict.label.txt"), ("--labels",)) if model.labels else (("dict.txt",), ())
-    return ReadModel(Imported(options, parameters), dict.fromkeys(names, dictionary), (*LANGUAGE_MODEL, *more), {})
+    names = ("dict.input.txt", "dict.label.txt") if model.labels else ("dict.txt",)
+    separate = config.get("separate_sequences", model.labels)  # of earlier versions, only trackers had labels
+    task = {"labels": model.labels, "separate_sequences": bool(separate), "omit_eos": bool(config.get("omit_eos"))}
+    return ReadModel(Imported(options, parameters), dict.fromkeys(names, dictionary), LANGUAGE_MODEL, task)
 
 
 def read_translation_model(folder: str) -> ReadModel:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fb_fairseq.checksums import DICTIONARIES, dictionary_checksums
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, save_file
@@ -98,7 +99,8 @@ def build_checkpoint(
     line = ["", *training, "--optimizer", "adam", *command_line(imported.options)]  # "" is the data folder
     args = options.parse_args_and_arch(options.get_training_parser(), line)
     cfg = convert_namespace_to_omegaconf(args)
-    model = build_model(path, imported, cfg, source, target or source, remedy)
+    dictionaries = {"source": source, "target": target or source}
+    model = build_model(path, imported, cfg, *dictionaries.values(), remedy)
     history = {
         "criterion_name": CRITERION_REGISTRY[cfg.criterion._name].__name__,
         "optimizer_name": "FairseqAdam",
@@ -112,7 +114,7 @@ def build_checkpoint(
         "criterion": {},
         "optimizer_history": [history],
         "task_state": {},
-        "extra_state": NEW_TRAINING,
+        "extra_state": {**NEW_TRAINING, DICTIONARIES: dictionary_checksums(dictionaries)},
     }
 
 

@@ -71,11 +71,7 @@ class RelativeTransformerLanguageModel(TransformerLanguageModel):
     stack_class = RelativeTransformer
 
 
-@with_options(
-    described(
-        TransformerOptions, "persistent_memory_variant", "persistent_memory_lr_scale", persistent_memory_size=1024
-    )
-)
+@with_options(described(TransformerOptions, "persistent_memory_variant", persistent_memory_size=1024))
 class AllAttentionLMConfig(AttentionLMConfig):
     """Options of ``all_attention_lm``."""
 

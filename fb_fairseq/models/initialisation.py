@@ -149,6 +149,8 @@ def check_options(source: VanillaCheckpoint, model) -> None:
         own["encoder_attention_heads"] = cfg.encoder.attention_heads
         own["encoder_normalize_before"] = cfg.encoder.normalize_before
         own["no_token_positional_embeddings"] = cfg.no_token_positional_embeddings
+    if options.adaptive_span and source.option("adaptive_span"):  # spans are fractions of it
+        own.update(adaptive_span_ramp=options.adaptive_span_ramp, attention_span=options.attention_span)
     for name, value in own.items():
         theirs = source.option(name)
         if theirs is not None and theirs != value:

@@ -43,8 +43,7 @@ class PersistentMemory(nn.Module):
 
     The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3): a head
     (``all-attn``, ``attn-split``); a head of the second half (``head-split``); all heads together (``single-head``), or
-    the whole model width (``ff-attn``). The parameters are k' and v' divided by ``persistent_memory_lr_scale``, so that
-    Adam's updates of k' and v' are so many times larger."""
+    the whole model width (``ff-attn``)."""
 
     def __init__(self, options: TransformerOptions):
         super().__init__()
@@ -54,15 +53,12 @@ class PersistentMemory(nn.Module):
             "single-head": (1, H * E),
             "ff-attn": (1, options.decoder_embed_dim),
         }.get(options.persistent_memory_variant, (H, E))
-        self.scale = options.persistent_memory_lr_scale
-        self.key = nn.Parameter(torch.randn(groups, N, width) / (math.sqrt(width) * self.scale))
-        self.value = nn.Parameter(torch.randn(groups, N, width) / (math.sqrt(N) * self.scale))
+        self.key = nn.Parameter(torch.randn(groups, N, width) / math.sqrt(width))
+        self.value = nn.Parameter(torch.randn(groups, N, width) / math.sqrt(N))
 
     def weights(self) -> PersistentVectors:
         """k' and v'."""
-        if self.scale == 1:
-            return PersistentVectors(self.key, self.value)
-        return PersistentVectors(self.scale * self.key, self.scale * self.value)
+        return PersistentVectors(self.key, self.value)
 
 
 class AllAttentionLayer(AttentionLayer):

@@ -106,11 +106,6 @@ class TransformerOptions(CheckedOptions):
         "in a sublayer of its own",
         PERSISTENT_MEMORY_VARIANTS,
     )
-    persistent_memory_lr_scale: float = option(
-        1.0,
-        "learning rate of the persistent vectors relative to --lr, for Adam and others that divide by the size of "
-        "gradients: with 1, they change more slowly, relative to their size, than a feed-forward sublayer",
-    )
     checkpoint_activations: bool = option(False, "recompute activations in the backward pass: less memory, more time")
     adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
     adaptive_span_loss: float = option(
@@ -145,7 +140,6 @@ class TransformerOptions(CheckedOptions):
     def _check_persistent_memory(self):
         heads = self.decoder_attention_heads
         self.check(self.persistent_memory_size >= 0, "persistent_memory_size", "must be a number of vectors, or 0")
-        self.check(self.persistent_memory_lr_scale > 0, "persistent_memory_lr_scale", "must be above 0, such as 3")
         self.check(
             self.persistent_memory_size or self.persistent_memory_variant == "all-attn",
             "persistent_memory_variant",

@@ -7,10 +7,10 @@ inside their functions, so that the warning filters are in place before fairseq'
 
     command_line.py    options: values that would make training go wrong unnoticed, files; --help; mistakes in one line
     data_files.py      damaged data, and data that do not fit the dictionary
-    models.py          models in training and evaluation: hooks, criterions and dictionaries that fit
+    models.py          models in training and evaluation: hooks, criterions, dictionaries and options that fit
     checkpoints.py     checkpoints written completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
-    generation.py      --no-repeat-ngram-size and --replace-unk; words that fairseq-eval-lm counts
+    generation.py      --no-repeat-ngram-size, --replace-unk, padding words; words that fairseq-eval-lm counts
     stopping.py        Ctrl-C, and a finished run that is started again
     runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
@@ -66,6 +66,7 @@ NEEDED = (
     generation.patch_align_dict_default,
     generation.patch_alignment_format,
     generation.patch_alignment_request,
+    generation.patch_padding_words,
     generation.patch_empty_texts,
     generation.patch_line_scores,
     runtime.patch_log_file,
@@ -77,7 +78,7 @@ NEEDED = (
     checkpoints.patch_checkpoint_reading,
     checkpoints.patch_stream_memory_saving,
     checkpoints.patch_resume_hooks,
-    models.patch_dictionary_check,
+    models.patch_meaning_check,
     fairseq_fixed.patch_last_batch,
     fairseq_fixed.patch_batches_of_a_resumed_run,
     fairseq_fixed.patch_diverse_beam,

@@ -5,11 +5,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import OmegaConf
 
+from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
@@ -20,6 +21,7 @@ from fb_fairseq.tensor_files import (
     check_optimizer,
     is_intact,
     load_checkpoint,
+    model_options,
     save_file,
     using,
 )
@@ -27,6 +29,28 @@ from fb_fairseq.tensor_files import (
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
 # it, none of the files on the machine where it was trained is opened.
 STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
+
+
+class Trained(NamedTuple):
+    """A checkpoint's account of its training."""
+
+    dictionaries: Any  # see ``fb_fairseq.checksums.trained_dictionaries``
+    # options by name, as they were then: fairseq replaces some when it reads them (--model-overrides)
+    model: dict[str, Any]
+    task: dict[str, Any]
+
+
+_trained: dict[str, Trained] = {}  # of the checkpoints that this process has read
+
+
+def trained(path: str) -> Trained:
+    """The account of a checkpoint that this process has read; an empty one, if another process has."""
+    return _trained.get(os.path.abspath(path), Trained(None, {}, {}))
+
+
+def _note(path: str, content: dict[str, Any]) -> None:
+    options = model_options(content), model_options(content, "task")
+    _trained[os.path.abspath(path)] = Trained(trained_dictionaries(content), *options)
 
 
 def patch_checkpoint_copy() -> None:
@@ -87,7 +111,9 @@ def patch_checkpoint_reading() -> None:
 
 def _load_intact_checkpoint(original, path, *args, **kwargs):
     if not os.path.exists(path):  # a remote path of iopath, or missing
-        return original(path, *args, **kwargs)
+        state = original(path, *args, **kwargs)
+        _note(path, state)
+        return state
     try:
         content = load_checkpoint(path, mapped=True)
     except UserError as error:
@@ -95,6 +121,7 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
             raise
         raise UserError(_damaged_checkpoint_message(path)) from None
     check_complete(path, content)
+    _note(path, content)
     del content
     with using(path):
         state = original(path, *args, **kwargs)
@@ -188,8 +215,8 @@ def _describe_mismatch(filename: str, requested_cfg) -> str:
     """Describe how a checkpoint's model differs from the requested one, and the remedy."""
     from fairseq import checkpoint_utils
 
-    saved = _as_dict(checkpoint_utils.load_checkpoint_to_cpu(filename)["cfg"]["model"])
-    requested = _as_dict(requested_cfg)
+    saved = as_dict(checkpoint_utils.load_checkpoint_to_cpu(filename)["cfg"]["model"])
+    requested = as_dict(requested_cfg)
     saved_arch, requested_arch = (cfg.get("arch") or cfg["_name"] for cfg in (saved, requested))
     if saved_arch != requested_arch:
         message = f"holds a {saved_arch}, not a {requested_arch}; give --arch {saved_arch} or another --save-dir"
@@ -210,7 +237,7 @@ def _describe_mismatch(filename: str, requested_cfg) -> str:
     )
 
 
-def _as_dict(cfg) -> dict[str, Any]:
+def as_dict(cfg) -> dict[str, Any]:
     """A model's configuration as a dict. fairseq keeps it as an OmegaConf container or as a Namespace."""
     if OmegaConf.is_config(cfg):
         return OmegaConf.to_container(cfg, enum_to_str=True)

@@ -1,9 +1,10 @@
-"""Fix ``--no-repeat-ngram-size`` and ``--replace-unk`` of fairseq-generate and fairseq-interactive, and the words that
-fairseq-eval-lm counts."""
+"""Fix ``--no-repeat-ngram-size`` and ``--replace-unk`` of fairseq-generate and fairseq-interactive, the words that they
+may generate, and those that fairseq-eval-lm counts."""
 
 import torch
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import padding_words
 from fb_fairseq.patches.wrapping import wrap_once
 
 # Value of --replace-unk given without an argument.
@@ -67,6 +68,25 @@ def _build_checked_generator(original, self, models, args, *rest, **kwargs):
     if topk > vocabulary:
         raise UserError(f"--sampling-topk {topk}: the vocabulary has only {vocabulary} symbols; give at most that many")
     return original(self, models, args, *rest, **kwargs)
+
+
+def patch_padding_words() -> None:
+    """Never generate the words with which fairseq-preprocess pads a dictionary (facebookresearch/fairseq#180)."""
+    from fairseq.tasks import FairseqTask
+
+    wrap_once(FairseqTask, "build_generator", "padding_words", _build_generator_without_padding)
+
+
+def _build_generator_without_padding(original, self, models, args, *rest, **kwargs):
+    from fairseq.sequence_generator import SequenceGenerator
+
+    generator = original(self, models, args, *rest, **kwargs)
+    never = padding_words(getattr(self.target_dictionary, "symbols", ()))
+    if never and isinstance(generator, SequenceGenerator):
+        known = generator.token_indices_to_suppress
+        known = [] if known is None else known.tolist()
+        generator.token_indices_to_suppress = torch.tensor([*known, *never])
+    return generator
 
 
 def patch_alignment_request() -> None:

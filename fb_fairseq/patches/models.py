@@ -5,13 +5,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums, trained_dictionaries
+import fb_fairseq
+from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError, flag, single_line
+from fb_fairseq.meaning import check_same_meaning
+from fb_fairseq.patches.checkpoints import as_dict, trained
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
-_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
 BEST = "checkpoint_best.pt"
 STREAMS = "streaming_lm"
 
@@ -93,18 +95,18 @@ def _build_checked_criterion(original, cfg, task, *args, **kwargs):
     return original(cfg, task, *args, **kwargs)
 
 
-def patch_dictionary_check() -> None:
-    """Refuse data of other dictionaries than those of the training, with as many symbols.
+def patch_meaning_check() -> None:
+    """Refuse data and models for which a checkpoint's numbers would mean something else than in its training.
 
-    fairseq compares sizes alone, which are often equal: fairseq-preprocess makes them multiples of 8, and ``--nwords``
-    fixes them. Every word then stands for another one."""
+    fairseq compares sizes alone. Those of dictionaries are often equal: fairseq-preprocess makes them multiples of 8,
+    and ``--nwords`` fixes them. Every word then stands for another one. So do those of parameters, whatever the number
+    of heads, say."""
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
-    wrap_once(Trainer, "save_checkpoint", "dictionary_check", _save)
-    wrap_once(Trainer, "load_checkpoint", "dictionary_check", _load_in_training)
-    wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "dictionary_check", _read_checkpoint)
-    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "dictionary_check", _load_and_compare)
+    wrap_once(Trainer, "save_checkpoint", "meaning_check", _save)
+    wrap_once(Trainer, "load_checkpoint", "meaning_check", _load_in_training)
+    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "meaning_check", _load_and_compare)
 
 
 def task_dictionaries(task: Any) -> dict[str, str]:
@@ -125,23 +127,58 @@ def _save(original, self, filename, extra_state):
 
 
 def _load_in_training(original, self, filename, *args, **kwargs):
+    given = as_dict(self.cfg.model)  # before pruning changes it
     extra_state = original(self, filename, *args, **kwargs)
     if extra_state is not None:
         check_dictionaries(filename, extra_state.get(DICTIONARIES), task_dictionaries(self.task))
+        if is_ours(self.get_model()):
+            saved = with_architecture(trained(filename).model)
+            check_same_meaning(filename, saved, with_architecture(given), "give the same, or another --save-dir")
     return extra_state
 
 
-def _read_checkpoint(original, path, *args, **kwargs):
-    state = original(path, *args, **kwargs)
-    _read[os.path.abspath(path)] = trained_dictionaries(state)
-    return state
+def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's options with its kind as ``arch``, without that of its sizes. (Parameters of a Transformer may have the
+    names and shapes of a Feedback Transformer's.)"""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    name = options.get("arch") or options.get("_name")
+    return {**options, "arch": ARCH_MODEL_NAME_REGISTRY.get(name, name)} if name else dict(options)
+
+
+def is_ours(model: Any) -> bool:
+    """Whether a model is one of this package."""
+    return any(kind.__module__.startswith(f"{fb_fairseq.__name__}.") for kind in type(model).__mro__)
 
 
 def _load_and_compare(original, filenames, *args, **kwargs):
     models, cfg, task = original(filenames, *args, **kwargs)
     for name in filenames:
-        check_dictionaries(f"--path {name}", _read.get(os.path.abspath(name)), task_dictionaries(task))
+        known = trained(name)
+        check_dictionaries(f"--path {name}", known.dictionaries, task_dictionaries(task))
+        compare_task(f"--path {name}", known.task, getattr(task, "args", task.cfg))
     return models, cfg, task
+
+
+def compare_task(path: str, known: Mapping[str, Any], cfg: Any) -> None:
+    """Let a task read data as in the training of a checkpoint, or refuse it.
+
+    Args:
+        path: the checkpoint and its option.
+        known: the options of the task of its training.
+        cfg: those of this task, which are changed."""
+    if known.get("_name") != STREAMS:
+        return
+    if known.get("labels") and not getattr(cfg, "labels", False):
+        raise UserError(f"{path}: predicts labels, not the next symbol; use python -m fb_fairseq evaluate-labels")
+    if getattr(cfg, "omit_eos", False) and not known.get("omit_eos"):
+        raise UserError(f"--omit-eos: {path} was trained without it, on text with </s> at line ends; leave it out")
+    if known.get("omit_eos"):
+        if not hasattr(cfg, "omit_eos"):
+            raise UserError(
+                f"{path}: was trained with --omit-eos, which this task does not have; give --task {STREAMS}"
+            )
+        cfg.omit_eos = True
 
 
 def patch_model_loading() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import EOS, PAD, UNK, check_former, never_drawn
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
@@ -25,8 +26,6 @@ from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.feedback.loops import AUTO, TORCH
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
-BOS, PAD, EOS, UNK = range(4)
-NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
 LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
 MANY = 1000  # steps for which it is worth while to compile a step loop
 STACKS = {
@@ -88,21 +87,26 @@ def choices(lprobs: Tensor, never: list[int], temperature: float, topk: int) -> 
 
 
 def sample(
-    read: Callable[[int], Tensor], prompt: Sequence[int], length: int, temperature: float, topk: int, ends: bool
+    read: Callable[[int], Tensor],
+    prompt: Sequence[int],
+    length: int,
+    temperature: float,
+    topk: int,
+    symbols: Sequence[str],
 ) -> Iterator[int]:
-    """Generate tokens one by one, ``length`` of them.
+    """Generate tokens one by one, ``length`` of them. With models of bytes, ``</s>`` is a document's end, and ends it.
 
     Args:
         read: a function that reads a token and gives the log-probabilities [V] of the next one.
         prompt: the tokens to continue.
         temperature: the logits are divided by it; 0, or too small to divide by: always the likeliest token.
         topk: the number of tokens to choose from; 0: all.
-        ends: end at ``</s>``, which with models of bytes is a document's end."""
-    unread = [EOS, *prompt]
+        symbols: those of the model's dictionary."""
+    unread, never, ends = [EOS, *prompt], never_drawn(symbols), of_bytes(symbols)
     for _ in range(length):
         for token in unread:
             lprobs = read(token)
-        probabilities, tokens = choices(lprobs, NEVER_DRAWN, temperature, topk)
+        probabilities, tokens = choices(lprobs, never, temperature, topk)
         token = int(tokens[torch.multinomial(probabilities, 1)[0]])
         if token == EOS and ends:
             return
@@ -172,7 +176,7 @@ class LanguageModel(StackHolder):
         if seed is not None:
             torch.manual_seed(seed)
         tokens = self.encode(prompt)
-        new = sample(reader(self, length), tokens, length, temperature, topk, of_bytes(self.symbols))
+        new = sample(reader(self, length), tokens, length, temperature, topk, self.symbols)
         return self.decode([*tokens, *new])
 
 
@@ -259,6 +263,7 @@ def load_folder(path: str) -> LanguageModel:
         is_other = kind != "feedback_decoder"
         what = f"config.json: {kind} is not a model of this package" if is_other else "is a translation model"
         raise UserError(f"{path}: {what}; give a language model")
+    check_former(os.path.join(path, "config.json"), config)
     found = {name.removeprefix(PREFIX): x for name, x in read_weights(path).items()}
     with reading(path):
         model = LanguageModel(config, _symbols(read_json(path, "tokenizer.json")))

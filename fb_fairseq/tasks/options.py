@@ -1,5 +1,6 @@
 """The options of ``--task streaming_lm``, and the checks that need nothing but the options."""
 
+from argparse import SUPPRESS
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -54,8 +55,9 @@ class StreamingLMConfig(FairseqDataclass):
     omit_eos: bool = option(
         False,
         "leave out the </s> at the end of each line: the text is one sequence of words, as in the published Feedback "
-        "Transformers before they were fine-tuned on text with </s>",
+        "Transformers before they were fine-tuned on text with </s>. In evaluation: as in training",
     )
+    separate_sequences: bool = option(False, SUPPRESS)  # of checkpoints: each sequence began with an empty memory
     sample_break_mode: ChoiceEnum(["none", "eos"]) = option(
         "none",
         "none (the default): read the data as streams. eos: each line (document) is a prompt, for fairseq-generate",

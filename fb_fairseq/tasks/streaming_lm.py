@@ -14,6 +14,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import BOS, padding_words
 from fb_fairseq.streams.checkpoints import MemoryFiles, ResumableTask, ResumeInfo
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
@@ -152,6 +153,11 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             if self.resume.restored_from is not None:  # in training
                 raise UserError("--sample-break-mode eos: is for generation; leave it out")
             return super().get_batch_iterator(dataset, *args, **kwargs)
+        if self.args.separate_sequences:
+            raise UserError(
+                "the model reads each sequence with an empty memory, and streams carry it from one to the next; use "
+                "python -m fb_fairseq evaluate-labels"
+            )
         check_batch_options(self.args)
         if dataset.split != self.args.train_subset:
             return self._evaluation_iterator(dataset, **kwargs)
@@ -308,6 +314,5 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         # <unk> is not generated, as by the other tools; a penalty would also count where a prompt has it.
         if generator.unk_penalty in (0, math.inf):  # --unkpen is not given
             generator.unk_penalty = 0 if has(self.dictionary.unk()) else math.inf
-        generator.token_indices_to_suppress = None
-        if not has(self.dictionary.bos()):
-            generator.token_indices_to_suppress = words_BT.new_tensor([self.dictionary.bos()])
+        never = [token for token in (BOS, *padding_words(self.dictionary.symbols)) if not has(token)]
+        generator.token_indices_to_suppress = words_BT.new_tensor(never) if never else None

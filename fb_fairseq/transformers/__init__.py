@@ -6,7 +6,8 @@
     model = AutoModelForCausalLM.from_pretrained(DIR)  # written by python -m fb_fairseq export
     tokenizer = AutoTokenizer.from_pretrained(DIR)
 
-``AutoModelForSeq2SeqLM`` loads translation models. fairseq is not needed.
+``AutoModelForSeq2SeqLM`` loads translation models, ``AutoModelForTokenClassification`` those that predict labels.
+fairseq is not needed.
 
     configuration.py         what config.json holds
     modeling.py, seq2seq.py  language models, and the translation model
@@ -27,7 +28,7 @@ except ImportError as error:
     raise ImportError(missing_package(error) or str(error), name=error.name) from None
 
 # isort: split
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForTokenClassification
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import DecoderCache, StreamCache
@@ -44,6 +45,7 @@ from fb_fairseq.transformers.modeling import (
     MODELS,
     AllAttentionForCausalLM,
     FeedbackTransformerForCausalLM,
+    FeedbackTransformerForTokenClassification,
     LanguageModel,
     RelativeTransformerForCausalLM,
     StreamingLSTMForCausalLM,
@@ -53,6 +55,9 @@ from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGenerat
 for _name, _config in CONFIGS.items():
     AutoConfig.register(_name, _config, exist_ok=True)
     AutoModelForCausalLM.register(_config, MODELS[_name], exist_ok=True)
+AutoModelForTokenClassification.register(
+    FeedbackTransformerConfig, FeedbackTransformerForTokenClassification, exist_ok=True
+)
 AutoConfig.register(FeedbackDecoderConfig.model_type, FeedbackDecoderConfig, exist_ok=True)
 AutoModelForSeq2SeqLM.register(FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration, exist_ok=True)
 
@@ -64,6 +69,7 @@ __all__ = [
     "FeedbackDecoderForConditionalGeneration",
     "FeedbackTransformerConfig",
     "FeedbackTransformerForCausalLM",
+    "FeedbackTransformerForTokenClassification",
     "LanguageModel",
     "LanguageModelConfig",
     "RelativeTransformerConfig",

@@ -236,10 +236,8 @@ def _usage(facts: CardFacts) -> str:
         more = f'{tokenizer} = AutoTokenizer.from_pretrained({name}, subfolder="{TARGET_FOLDER}")\n'
     generates = f"model.generate({options})"
     if facts.labels:
-        generates, prompt = (
-            "model(**inputs).logits.argmax(-1)  # the label of each symbol, after that of </s>",
-            '"SYMBOLS"',
-        )
+        auto, prompt = "AutoModelForTokenClassification", '"SYMBOLS"'
+        generates = "model(**inputs).logits.argmax(-1)  # the label of each symbol, after that of </s>"
     registers = "" if facts.with_code else "import fb_fairseq.transformers  # registers the architecture\n"
     trust = ", trust_remote_code=True" if facts.with_code else ""
     code = f"""{registers}from transformers import {auto}, AutoTokenizer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
 from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import EOS, FORMER, PAD, check_former
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.interface import Stack
@@ -14,9 +15,6 @@ from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
-
-# Indices of fairseq's special symbols in every dictionary.
-BOS, PAD, EOS, UNK = range(4)
 
 Options = TypeVar("Options", bound=CheckedOptions)
 
@@ -41,7 +39,7 @@ else:
             super().__init__(is_encoder_decoder=getattr(self, "is_encoder_decoder", False), **options)
 
 
-GONE = ("step_loop_kernel",)  # options that the files of earlier versions have; they have no effect
+GONE = ("step_loop_kernel", *FORMER)  # options that the files of earlier versions have; they have no effect
 # The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (
     "decoder_layers",
@@ -84,6 +82,7 @@ class OptionsConfig(DataclassConfig):
         if tied is not None and bool(tied) != self.has_tied_words():
             raise UserError(f"tie_word_embeddings {tied}: contradicts the model's own options; give {self.tying}")
         options["tie_word_embeddings"] = self.has_tied_words()
+        check_former("config.json", options)
         for name in GONE:
             options.pop(name, None)
         for name in options:
@@ -140,9 +139,16 @@ class LanguageModelConfig(OptionsConfig):
     Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are further keyword
     arguments.
 
-    ``vocab_size``: number of symbols, fairseq's special ones included. ``memory_storage``: what generation stores for
-    each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
+    Args:
+        vocab_size: number of symbols, fairseq's special ones included.
+        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
+        labels: the model predicts a label of each token, which has the name of a token, instead of the next token.
+        separate_sequences: with ``labels``, each sequence began with an empty memory in training.
+        omit_eos: the model was trained on text without ``</s>`` at line ends."""
 
+    labels: bool = False
+    separate_sequences: bool = False
+    omit_eos: bool = False
     options_class: ClassVar[type[CheckedOptions]] = TransformerOptions
     stack_class: ClassVar[type[Stack]]
     tying = "share_decoder_input_output_embed or tie_adaptive_weights"

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import UNK
 from fb_fairseq.transformers.cache import MemoryCache
 
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.
@@ -77,6 +78,16 @@ def check_arguments(others: dict[str, Any]) -> None:
                 f"{name}: not an argument of this model; leave it out (if transformers passes it by itself, its release"
                 f" {transformers.__version__} is not supported: install one that the setup.py of fb_fairseq allows)"
             )
+
+
+def check_labels(labels_BT: Tensor | None, shift_labels: Tensor | None) -> None:
+    """Check the labels that a model which predicts labels of tokens is given. A program for language models would give
+    the tokens themselves, among which is ``</s>``, or those that follow."""
+    if shift_labels is not None or labels_BT is not None and bool(((labels_BT >= 0) & (labels_BT <= UNK)).any()):
+        raise UserError(
+            "labels: the model predicts the label of each token, and special symbols are none; give the labels of these"
+            f" tokens, not shifted, and {IGNORED} at special symbols"
+        )
 
 
 def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> None:
@@ -185,7 +196,7 @@ def count_predicted_labels(kind: type) -> None:
 
     @functools.wraps(original)
     def count(self, batch_samples, device):
-        if not any(isinstance(module, kind) for module in self.model.modules()):
+        if not any(isinstance(module, kind) and not module.config.labels for module in self.model.modules()):
             return original(self, batch_samples, device)
         return original(self, [_predicted(batch) for batch in batch_samples], device)
 

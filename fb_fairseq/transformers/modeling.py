@@ -28,6 +28,7 @@ from fb_fairseq.transformers.inputs import (
     IGNORED,
     LanguageModelOutput,
     check_arguments,
+    check_labels,
     count_predicted_labels,
     without_padding,
 )
@@ -110,9 +111,13 @@ class LanguageModel(MemoryModel):
     config_class = LanguageModelConfig
     base_model_prefix = "decoder"
     _no_split_modules = ["Decoder"]
+    gives_labels = False  # whether it predicts the label of each token
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__(config)
+        if bool(config.labels) != self.gives_labels:
+            what, auto = ("labels", "TokenClassification") if config.labels else ("the next token", "CausalLM")
+            raise UserError(f"{type(self).__name__}: the model predicts {what}; use AutoModelFor{auto}")
         self.decoder = Decoder(config)
         self._tied_weights_keys = tied_names(self)
         self.post_init()
@@ -140,6 +145,8 @@ class LanguageModel(MemoryModel):
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
         after those that the memory holds (see ``StreamCache.forget_text``); then so is the result."""
+        if self.gives_labels:
+            raise UserError("generate: the model predicts labels of tokens, not the next token; call the model")
         cache = options.get("past_key_values", options.get("cache"))
         tokens = options.get("input_ids") if inputs is None else inputs
         if isinstance(cache, StreamCache) and cache.position and torch.is_tensor(tokens):
@@ -179,7 +186,8 @@ class LanguageModel(MemoryModel):
             attention_mask: [B, T], or [B, past and T]; 0 for padding, which takes no place in the memory.
             past_key_values: the streams' memory, which is updated.
             labels: the tokens themselves [B, T], for the loss; ``-100`` for those that do not count. They are shifted
-                here: the label of a position is the token after it. Padding neither predicts nor is predicted.
+                here: the label of a position is the token after it. Padding neither predicts nor is predicted. Of a
+                model with ``gives_labels``: the labels of these tokens, which are not shifted.
             use_cache: return a memory that continues these texts. If it is not given, texts may be padded at the end;
                 their memory cannot be used then.
             logits_to_keep: compute the logits of the last positions only; 0: of all.
@@ -213,10 +221,13 @@ class LanguageModel(MemoryModel):
         seen = self.decoder(*given, output_hidden_states, output_attentions, inputs_embeds, penalty_counts=counts)
         features_BTD = seen.last_hidden_state
         loss, targets_BT = None, shift_labels
-        if targets_BT is None and labels is not None:
-            targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+        shifted_here = shift_labels is None and not self.gives_labels
+        if labels is not None and targets_BT is None:
+            targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if shifted_here else labels
+        if self.gives_labels:
+            check_labels(targets_BT, shift_labels)
         if targets_BT is not None:
-            counted_BT = without_padding(targets_BT, attention_mask, shift_labels is None)
+            counted_BT = without_padding(targets_BT, attention_mask, shifted_here)
             penalty = self.decoder.stack.report().penalty if self.training else None
             loss = self.decoder.loss(features_BTD, counted_BT, num_items_in_batch, penalty)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -243,6 +254,12 @@ class FeedbackTransformerForCausalLM(LanguageModel):
     """The Feedback Transformer (arXiv 2002.09402)."""
 
     config_class = FeedbackTransformerConfig
+
+
+class FeedbackTransformerForTokenClassification(FeedbackTransformerForCausalLM):
+    """A Feedback Transformer that predicts a label of each token, which has the name of a token."""
+
+    gives_labels = True
 
 
 class RelativeTransformerForCausalLM(LanguageModel):

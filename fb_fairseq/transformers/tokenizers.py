@@ -5,7 +5,8 @@ pieces (``--bpe subword_nmt``). Each is a standard ``tokenizer.json``: ``AutoTok
 
 As in training, a text begins with ``</s>``, the ``bos_token``. Within a text, special symbols are read as fairseq reads
 them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the symbol if it stands alone. Line ends in
-a language model of words are ``</s>``, as fairseq-preprocess writes them; those of subwords are white space."""
+a language model of words are ``</s>``, as fairseq-preprocess writes them, unless it was trained with ``--omit-eos``;
+those of subwords are white space."""
 
 import json
 import os
@@ -76,7 +77,7 @@ WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
 
 def build_tokenizer(
-    symbols: Sequence[str], bpe_codes: str | None = None, after_text: bool = False
+    symbols: Sequence[str], bpe_codes: str | None = None, after_text: bool = False, line_ends: bool = True
 ) -> PreTrainedTokenizerFast:
     """The tokenizer of a model.
 
@@ -89,13 +90,15 @@ def build_tokenizer(
         symbols: fairseq's dictionary, in the order of the indices: ``<s>``, ``<pad>``, ``</s>``, ``<unk>`` first.
         bpe_codes: file of subword-nmt's codes, if the model reads them.
         after_text: put ``</s>`` after a text, as translation models expect it, and padding at the end; otherwise both
-            are at the beginning."""
+            are at the beginning.
+        line_ends: read line ends between words as ``</s>``; not with ``after_text``."""
     symbols = list(symbols)
     _check(symbols)
     if bpe_codes is not None:
         backend = _subwords(symbols, read_merges(bpe_codes), bpe_codes)
     else:
-        backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, not after_text)
+        with_lines = line_ends and not after_text
+        backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, with_lines)
     _add_end(backend, after_text)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,

@@ -10,7 +10,7 @@ from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.errors import UserError
 from tests.cli import parallel_text
 from tests.cli.checkpoints import eval_lm, interactive
-from tests.cli.fairseq_commands import preprocess, train
+from tests.cli.fairseq_commands import preprocess, run, train
 from tests.cli.own_commands import one_line
 
 REFUSED = "was trained with another source dictionary than that of the data, .* same size .*--srcdict"
@@ -92,3 +92,53 @@ def test_checkpoints_without_it(trained, tmp_path):
     del saved["extra_state"]["dictionaries"]
     torch.save(saved, tmp_path / "old.pt")
     assert "Loss (base 2)" in eval_lm(other, tmp_path / "old.pt")
+
+
+def test_imported(trained, tmp_path, capsys):
+    """The checkpoint of an exported model, as ``import-transformers`` writes it, knows its dictionary, too."""
+    pytest.importorskip("transformers")
+    from fb_fairseq.commands.import_transformers import main as import_transformers
+
+    path, own, other = trained
+    export([str(path), "--to", str(tmp_path / "model")])
+    made = tmp_path / "imported/model.pt"
+    made.parent.mkdir()
+    import_transformers([str(tmp_path / "model"), "--out", str(made)])
+    assert "Loss (base 2)" in eval_lm(own, made)
+    average(["--inputs", str(made), "--output", str(tmp_path / "average.pt")])
+    common = dict(batch_size=2, valid_streams=1, max_update=1)
+    for command in (
+        lambda: eval_lm(other, made),
+        lambda: eval_lm(other, tmp_path / "average.pt"),
+        lambda: run("validate", other, "--task", "streaming_lm", "--path", made, "--cpu"),
+        lambda: interactive(other, made, tmp_path, ["a b"], "--max-len-b", 4, "--beam", 1),
+        lambda: generate.load(str(made), str(other), True, 9),
+        lambda: load_model("--path", str(made), str(other), True),
+        lambda: train(other, tmp_path / "tuned", finetune_from_model=made, **common),
+        lambda: train(other, tmp_path / "restored", restore_file=made, reset_dataloader=True, **common),
+    ):
+        with pytest.raises(UserError, match=REFUSED):
+            command()
+    line = one_line(capsys, export, made, "--to", tmp_path / "again", "--dict", other / "dict.txt")
+    assert "another target dictionary" in line
+
+
+def test_shipped(tmp_path, monkeypatch):
+    """The tracker on elements that are numbered in another order: 1.6 % of its labels would be right."""
+    import fb_fairseq
+    from fb_fairseq.commands import checkpoint_of, evaluate_labels
+    from fb_fairseq.papers.toy_tasks.common.command import main as make_task
+
+    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "cache"))
+    numbers = ["--length", "8", "--train", "200", "--valid", "9", "--test", "9"]
+    make_task(["word_problem", "--group", "A5", *numbers, "--out", str(tmp_path / "text")])
+    sides, folder = dict(source_lang="input", target_lang="label"), checkpoint_of("a5").rpartition("/")[0]
+    preprocess(tmp_path / "text", **sides, srcdict=f"{folder}/dict.input.txt", tgtdict=f"{folder}/dict.label.txt")
+    arguments = evaluate_labels.build_parser().parse_args([str(tmp_path / "text/bin"), "--path", "a5", "--cpu"])
+    assert evaluate_labels.load_and_evaluate(arguments).accuracy == 100
+    preprocess(tmp_path / "text", **sides, destdir=tmp_path / "other")
+    arguments.data = str(tmp_path / "other")
+    with pytest.raises(UserError, match=REFUSED):
+        evaluate_labels.load_and_evaluate(arguments)
+    monkeypatch.setattr(fb_fairseq, "__version__", "0.0.9")
+    assert not checkpoint_of("a5").startswith(folder), "made by another version"

@@ -1,9 +1,16 @@
 """Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss stops to."""
 
+import re
+
 import pytest
 import torch
 
+from fb_fairseq.commands.average_checkpoints import main as average
+from fb_fairseq.commands.export.command import main as export
+from fb_fairseq.errors import UserError
+from tests.cli.checkpoints import eval_lm
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
+from tests.cli.own_commands import one_line
 from tests.conftest import on_ci
 
 
@@ -95,3 +102,77 @@ def test_start_from_fairseqs_transformer(byte_data, tmp_path):
     (tmp_path / "vanilla/checkpoint_last.pt").unlink()
     train(byte_data, tmp_path / "own", **start, max_update=8)
     assert_same_parameters(tmp_path / "own/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+
+
+TRAINED = dict(
+    arch="relative_transformer_lm",
+    relative_positions="none",
+    no_decoder_final_norm=True,
+    batch_size=30,
+    max_update=2,
+    disable_validation=True,
+    no_epoch_checkpoints=True,
+)
+FEEDBACK, SPANS = dict(arch="feedback_transformer_lm", memory_composition="average"), dict(adaptive_span=True)
+OTHER_MEANINGS = [
+    ({}, dict(decoder_attention_heads=4)),
+    ({}, dict(decoder_normalize_before=False, no_decoder_final_norm=None)),
+    ({}, dict(activation_fn="gelu")),
+    ({}, dict(share_decoder_input_output_embed=True)),
+    (FEEDBACK, dict(memory_composition="layer:2")),
+    ({}, dict(arch="feedback_transformer_lm", memory_composition="average", memory_projections="per-layer")),
+    (dict(arch="all_attention_lm"), dict(persistent_memory_variant="attn-split")),
+    (SPANS, dict(adaptive_span_ramp=9)),
+    (SPANS, dict(attention_span=20)),
+]
+
+
+@pytest.mark.parametrize("base,changes", OTHER_MEANINGS, ids=lambda options: next(iter(options), ""))
+def test_options_that_parameters_depend_on(byte_data, tmp_path, capsys, base, changes):
+    """Parameters of the same shapes would make another function: refused in every training, and in averages."""
+    run, path = {**TRAINED, **base}, tmp_path / "one/checkpoint_last.pt"
+    train(byte_data, path.parent, **run)
+    other, name = {**run, **changes}, next(iter(changes)).replace("_", "-")
+    message = f"{path}: was trained with --{name} "
+    for how in (dict(finetune_from_model=path), dict(restore_file=path, **RESETS)):
+        with pytest.raises(UserError, match=message):
+            train(byte_data, tmp_path / "new", **other, **how)
+    train(byte_data, tmp_path / "other", **other)
+    inputs = [tmp_path / "other/checkpoint_last.pt", path]
+    line = one_line(capsys, average, "--inputs", *inputs, "--output", tmp_path / "average.pt")
+    assert message in line or "the names or shapes of parameters differ" in line
+
+
+def test_options_that_may_change(byte_data, tmp_path):
+    """Regularisation, how a step is computed and, without adaptive spans, how far a model sees."""
+    changes = dict(dropout=0.1, decoder_layerdrop=0.1, step_loop="reference", tokens_per_sample=5, attention_span=20)
+    train(byte_data, tmp_path / "a", **{**TRAINED, **FEEDBACK})
+    start = tmp_path / "a/checkpoint_last.pt"
+    train(byte_data, tmp_path / "b", **{**TRAINED, **FEEDBACK, **changes}, finetune_from_model=start)
+
+
+def test_scaled_parameters_of_an_earlier_version(byte_data, tmp_path, capsys):
+    """--persistent-memory-lr-scale, which is gone, divided persistent vectors: every reader refuses such a model."""
+    run = dict(TRAINED, arch="all_attention_lm")
+    path, new = tmp_path / "trained/checkpoint_last.pt", tmp_path / "old.pt"
+    train(byte_data, path.parent, **run)
+    saved = torch.load(path, weights_only=True)
+    for scale in (1.0, 8.0):
+        saved["cfg"]["model"]["persistent_memory_lr_scale"] = scale
+        torch.save(saved, new)
+        if scale == 1:
+            assert "Loss (base 2)" in eval_lm(byte_data, new)
+            train(byte_data, tmp_path / "tuned", **run, finetune_from_model=new)
+    message = f"{new}: was trained with --persistent-memory-lr-scale 8.0, .* use the version .* that has trained it"
+    for command in (
+        lambda: eval_lm(byte_data, new),
+        lambda: train(byte_data, tmp_path / "a", **run, finetune_from_model=new),
+        lambda: train(byte_data, tmp_path / "b", **run, restore_file=new, **RESETS),
+        lambda: train(byte_data, tmp_path / "c", init_from_transformer=new),
+    ):
+        with pytest.raises(UserError, match=message):
+            command()
+    for command in ((average, "--inputs", new, "--output", tmp_path / "d.pt"), (export, new, "--to", tmp_path / "d")):
+        assert re.search(message, one_line(capsys, *command))
+    with pytest.raises(SystemExit):
+        train(byte_data, tmp_path / "e", **run, persistent_memory_lr_scale=8)

@@ -2,6 +2,7 @@
 evaluated by ``evaluate-labels``."""
 
 import json
+import shutil
 
 import pytest
 
@@ -11,8 +12,9 @@ from fb_fairseq.commands.plot.measures import accuracy_by_position
 from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.command import main as make_task
-from tests.cli.checkpoints import eval_lm
-from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, json_logs, preprocess, train
+from tests.cli.checkpoints import eval_lm, hub, interactive
+from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, json_logs, preprocess, run, train
+from tests.cli.own_commands import one_line
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +161,49 @@ def test_streams_of_different_length(tmp_path):
     preprocess(tmp_path, **SIDES)
     with pytest.raises(UserError, match="valid: line 2 has 5 inputs, but 4 labels"):
         train(tmp_path / "bin", tmp_path / "run", **{**SETTING, "batch_size": 2})
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory):
+    """The shipped tracker as a checkpoint, and sequences of its own dictionaries."""
+    pytest.importorskip("transformers")
+    from fb_fairseq.commands.import_transformers import main as import_transformers
+
+    folder = tmp_path_factory.mktemp("tracker")
+    import_transformers(["a5", "--out", str(folder / "a5.pt")])
+    numbers = ["--length", "12", "--train", "9", "--valid", "9", "--test", "30"]
+    make_task(["word_problem", "--group", "A5", "--out", str(folder), *numbers])
+    preprocess(folder, **SIDES, srcdict=folder / "dict.input.txt", tgtdict=folder / "dict.label.txt")
+    return folder / "a5.pt", folder / "bin"
+
+
+def test_sequences_are_read_as_in_training(tracker, capsys, tmp_path):
+    """The tracker has learned single sequences; one after the other, its products would go on."""
+    path, data = tracker
+    right = evaluate(capsys, data, "--path", path, "--cpu")
+    assert right == {"accuracy": 100.0, "sequence_accuracy": 100.0, "labels": 360, "sequences": 30}
+    assert evaluate(capsys, data, "--path", path, "--cpu", "--streams", 7, "--tokens-per-sample", 5) == right
+    for context in (0, 1):
+        joined = evaluate(capsys, data, "--path", path, "--cpu", "--streams", 2, "--context-sequences", context)
+        assert joined["accuracy"] < 30
+    loaded = load_model("--position-accuracy", str(path), str(data), cpu=True)
+    found = accuracy_by_position(loaded, "test", 10**6)
+    assert found.correct == found.labels == [0] + [30] * 12
+    drawn = ["--attention", path, "--data", data, "--split", "test", "--cpu", "--out", tmp_path / "a.png"]
+    assert "reads each sequence with an empty memory; give one with --prompt" in one_line(capsys, plot, *drawn)
+    with pytest.raises(UserError, match="the model reads each sequence with an empty memory.*use .* evaluate-labels"):
+        run("validate", data, "--task", "streaming_lm", "--path", path, "--cpu", "--valid-subset", "test")
+
+
+def test_labels_are_not_taken_for_the_next_symbol(tracker, tmp_path):
+    """Where the folder has a dict.txt, too, so that fairseq's commands could begin."""
+    path, data = tracker
+    shutil.copytree(data, tmp_path / "data")
+    shutil.copy(data / "dict.input.txt", tmp_path / "data/dict.txt")
+    for command in (
+        lambda: eval_lm(tmp_path / "data", path, gen_subset="test"),
+        lambda: interactive(tmp_path / "data", path, tmp_path, ["12345"], "--beam", 1),
+        lambda: hub(path, tmp_path / "data").sample("12345"),
+    ):
+        with pytest.raises(UserError, match="labels.*use python -m fb_fairseq evaluate-labels"):
+            command()

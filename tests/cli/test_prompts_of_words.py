@@ -69,7 +69,7 @@ def test_line_ends_and_padding_in_prompts(word_data, adaptive, tmp_path, prompt)
             interface.score(prompt)
         return
     read, symbols = own_generate.load(str(adaptive), str(word_data), True, 5)
-    assert len(list(sample(read, encode(prompt, symbols), 5, 0, 0, False))) == 5
+    assert len(list(sample(read, encode(prompt, symbols), 5, 0, 0, symbols))) == 5
 
 
 def test_sampling_at_low_temperatures(word_data, adaptive, tmp_path):
@@ -102,10 +102,13 @@ def test_blank_lines_as_prompts(word_data, adaptive, tmp_path, more):
 
 
 def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_path, capsys):
-    """<s>, <pad> and <unk>, however likely they are: greedy search of each tool takes the likeliest word.
+    """<s>, <pad>, <unk> and the words with which fairseq-preprocess pads a dictionary, however likely they are: greedy
+    search of each tool takes the likeliest word.
 
     (fairseq-interactive and the hub generate <unk> with --unkpen.)
     """
+    padded = dict(only_source=True, padding_factor=64, destdir=tmp_path / "padded")
+    word_data = preprocess(word_data.parent, ("train", "valid"), **padded)
     train(word_data, tmp_path, max_update=1, disable_validation=True, no_epoch_checkpoints=True)
     path = tmp_path / "checkpoint_last.pt"
     saved = torch.load(path, weights_only=True)
@@ -114,17 +117,19 @@ def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_pa
     saved["model"]["decoder.layer_norm.bias"].fill_(1.0)
     logits = torch.linspace(-1, 0, size)
     logits[[0, 1, 3, 9]] = torch.tensor([3.0, 4.0, 5.0, 2.0])  # <s>, <pad>, <unk>, and a word
+    logits[104:] = 6.0  # madeupword0000, …
     saved["model"]["decoder.output_projection.weight"] = logits[:, None].expand(-1, 16) / 16
     torch.save(saved, path)
     model, task = load(path, word_data)
     word = task.source_dictionary[9]
-    expected = " ".join(["w1", *[word] * 4])
-
-    assert list(sample(reader(model.decoder, 4), [], 4, 0, 0, False)) == [9] * 4
+    expected, last = " ".join(["w1", *[word] * 4]), task.source_dictionary[127]
+    assert last == "madeupword0023" and size == 128
+    assert list(sample(reader(model.decoder, 4), [], 4, 0, 0, task.source_dictionary.symbols)) == [9] * 4
     more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)
     assert interactive(word_data, path, tmp_path, ["w1"], *more) == [expected]
     assert interactive(word_data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")
     assert interactive(word_data, path, tmp_path, ["w1 <unk>"], *more)[0].startswith("w1 <unk>"), "of a prompt"
+    assert interactive(word_data, path, tmp_path, [f"w1 {last}"], *more)[0].startswith(f"w1 {last}"), "of a prompt"
     assert hub(path, word_data).sample("w1", beam=1, max_len_b=5, min_len=5) == expected
     export([str(path), "--to", str(tmp_path / "model")])
     exported, tokenizer = (kind.from_pretrained(tmp_path / "model") for kind in (AutoModelForCausalLM, AutoTokenizer))

@@ -1,6 +1,7 @@
 """Export to transformers and back: the same logits, continuations and perplexity as fairseq's commands."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -18,14 +19,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: 
 
 from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.commands.average_checkpoints import main as average  # noqa: E402
+from fb_fairseq.commands.explore import reading  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.commands.plot.files import model_options  # noqa: E402
+from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
 from tests.cli.conftest import ARCHITECTURES  # noqa: E402
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train  # noqa: E402
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, run, train  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.words import ADAPTIVE, UNTIED  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
@@ -33,7 +36,8 @@ from tests.conftest import REPOSITORY  # noqa: E402
 
 def trained(data, folder, **options):
     options = {"max_update": 40, "disable_validation": True, "no_epoch_checkpoints": True, **options}
-    (folder / "log").write_text(train(data, folder, **options))
+    log = train(data, folder, **options)
+    (folder / "log").write_text(log)
     return folder / "checkpoint_last.pt"
 
 
@@ -174,6 +178,44 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
     lost.unlink()
     line = one_line(capsys, import_transformers, tmp_path / "split", "--out", tmp_path / "again.pt")
     assert f"split: has no {lost.name}; give a folder with all weights" in line
+
+
+def test_line_ends_of_a_model_without_them(word_data, tmp_path):
+    """Trained with --omit-eos, it reads line ends as white space, wherever it goes."""
+    checkpoint = trained(word_data, tmp_path, omit_eos=True, no_epoch_checkpoints=True, disable_validation=False)
+    loss = float(json_logs((tmp_path / "log").read_text(), "valid")[-1]["valid_loss"])
+    export([str(checkpoint), "--to", str(tmp_path / "model")])
+    model, tokenizer = load_exported(tmp_path / "model")
+    assert json.loads((tmp_path / "model/config.json").read_text())["omit_eos"]
+    assert tokenizer("w1\nw2 \n")["input_ids"] == tokenizer("w1 w2")["input_ids"]
+    text = (word_data.parent / "valid").read_text()
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        nats = torch.nn.functional.cross_entropy(model(ids[:, :-1]).logits[0], ids[0, 1:]).item()
+    one_stream = loss_in(eval_lm(word_data, checkpoint, gen_subset="valid", valid_streams=1))
+    assert nats / math.log(2) == pytest.approx(one_stream, abs=1e-3)
+    assert loss_in(eval_lm(word_data, checkpoint, gen_subset="valid", valid_streams=3)) == pytest.approx(loss, abs=1e-3)
+    (tmp_path / "back").mkdir()
+    import_transformers([str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")])
+    back = eval_lm(word_data, tmp_path / "back/model.pt", gen_subset="valid", valid_streams=1)
+    assert loss_in(back) == pytest.approx(one_stream, abs=1e-4)
+    given = eval_lm(word_data, checkpoint, gen_subset="valid", valid_streams=1, omit_eos=True)
+    assert loss_in(given) == pytest.approx(one_stream, abs=1e-4)
+    for path in (checkpoint, tmp_path / "model"):
+        explored = reading.load(str(path), str(word_data) if path == checkpoint else None, cpu=True)
+        assert explored.vocabulary.encode("w1\nw2") == explored.vocabulary.encode("w1 w2")
+    with pytest.raises(UserError, match="was trained with --omit-eos, which this task does not have"):
+        eval_lm(word_data, checkpoint, gen_subset="valid", task="language_modeling")
+    other = trained(word_data, tmp_path / "other", max_update=1)
+    for command, more in (("eval-lm", ["--gen-subset", "valid"]), ("validate", [])):
+        arguments = [word_data, "--task", "streaming_lm", "--path", other, "--cpu", *more]
+        run(command, *arguments)
+        with pytest.raises(UserError, match=f"--omit-eos: --path {other} was trained without it"):
+            run(command, *arguments, "--omit-eos")
+
+
+def loss_in(log):
+    return float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
 
 
 @pytest.mark.parametrize("tied", [False, True])

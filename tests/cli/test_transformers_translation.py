@@ -239,3 +239,18 @@ def test_dictionaries_of_other_models_stay(trained, tmp_path, capsys):
     line = one_line(capsys, import_transformers, trained[1], "--out", tmp_path / "back.pt")
     assert "dict.en.txt: is the dictionary of another model; give an --out in another folder" in line
     assert [path.name for path in tmp_path.iterdir()] == ["dict.en.txt"]
+
+
+def test_padding_words_are_not_generated(tmp_path):
+    """Of the symbols of a padded dictionary, half are no words, and an untrained model knows no difference."""
+    data = preprocess(tmp_path, padding_factor=64)
+    train(data, tmp_path, max_update=1, disable_validation=True)
+    assert (data / "dict.en.txt").read_text().count("madeupword") > 20
+    log = generate(data, tmp_path / "checkpoint_last.pt", beam=1, sampling=True, temperature=50, max_len_b=20)
+    assert "madeupword" not in log and len(log.split()) > 300
+    export([str(tmp_path / "checkpoint_last.pt"), "--to", str(tmp_path / "model")])
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    target = AutoTokenizer.from_pretrained(tmp_path / "model", subfolder="target")
+    free = dict(do_sample=True, top_k=0, temperature=50.0, num_beams=1, early_stopping=False, min_new_tokens=99)
+    made = model.generate(torch.tensor([[5, 6, 2]] * 4), **free, max_new_tokens=99)
+    assert not any("madeupword" in text for text in target.batch_decode(made))

@@ -156,6 +156,11 @@ def test_language_model_from_the_baseline(tmp_path):
     initialise(own, str(tmp_path / "v.pt"))
     state = own.state_dict()
     assert all(state[name].equal(value) for name, value in theirs.state_dict().items())
+    for changes in (dict(adaptive_span_ramp=9), dict(attention_span=6)):
+        options = {**saved, "adaptive_span": True, **changes}
+        torch.save({"model": theirs.state_dict(), "cfg": {"model": options}}, tmp_path / "v.pt")
+        with pytest.raises(UserError, match="was trained with --(adaptive-span-ramp 9|attention-span 6), not "):
+            initialise(own, str(tmp_path / "v.pt"))
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,6 @@ def test_dropout_keeps_the_mean(stack):
         (dict(attention_dropout=1.0), ["--attention-dropout 1.0"]),
         (dict(adaptive_span_init=0.5), ["--adaptive-span-init 0.5", "--adaptive-span;"]),
         (dict(persistent_memory_size=-1), ["--persistent-memory-size -1"]),
-        (dict(persistent_memory_lr_scale=0.0), ["--persistent-memory-lr-scale 0", "must be above 0"]),
         (dict(persistent_memory_variant="half"), ["--persistent-memory-variant half", "attn-split"]),
         (
             dict(persistent_memory_variant="ff-attn"),

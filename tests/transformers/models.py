@@ -39,3 +39,10 @@ def build(kind, **more):
     if name != "streaming_lstm_lm":
         shape = {**shape, "attention_span": SPAN}
     return MODELS[name](ft.CONFIGS[name](vocab_size=V, **shape, **options, **more)).eval()
+
+
+def tagger(**more):
+    """A model that predicts a label of each token."""
+    torch.manual_seed(1)
+    config = ft.FeedbackTransformerConfig(vocab_size=V, **SHAPE, attention_span=SPAN, labels=True, **more)
+    return ft.FeedbackTransformerForTokenClassification(config).eval()

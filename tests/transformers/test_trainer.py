@@ -17,7 +17,7 @@ from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.ops.cuda_graphs import log_once  # noqa: E402
 from fb_fairseq.transformers.tokenizers import build_tokenizer  # noqa: E402
 from tests.transformers import test_seq2seq  # noqa: E402
-from tests.transformers.models import V, build  # noqa: E402
+from tests.transformers.models import V, build, tagger  # noqa: E402
 
 TEXTS = [torch.randint(4, V, (n,), generator=torch.Generator().manual_seed(n)) for n in (9, 4, 6, 12)]
 KINDS = ["feedback", "transformer", "all-attention", "adaptive", "lstm"]
@@ -149,3 +149,27 @@ def test_translation(smoothing, tmp_path):
     assert made.evaluate()["eval_loss"] == pytest.approx(total / number, abs=1e-4)
     made.train()
     assert made.state.log_history[-2]["loss"] == pytest.approx(total / number, abs=2e-3)
+
+
+@pytest.mark.parametrize("batches,smoothing", [(1, 0.0), (2, 0.0), (2, 0.1)])
+def test_labels_of_tokens(batches, smoothing, tmp_path):
+    """Of a model that predicts labels: they are not shifted, and those of an update count alike."""
+    model = tagger()
+    rows = [{"input_ids": [2, *text.tolist()], "labels": [-100, *text.flip(0).tolist()]} for text in TEXTS]
+    total = number = 0
+    for row in rows:
+        logits, labels = model(torch.tensor([row["input_ids"]])).logits[0], torch.tensor(row["labels"])
+        total += F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing).item()
+        number += len(labels) - 1
+    sizes = dict(per_device_train_batch_size=4 // batches, gradient_accumulation_steps=batches)
+    made = transformers.Trainer(
+        model=model,
+        args=arguments(tmp_path, label_smoothing_factor=smoothing, **sizes),
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=transformers.DataCollatorForTokenClassification(tokenizer("right")),
+    )
+    assert made.evaluate()["eval_loss"] == pytest.approx(total / number, abs=1e-4)
+    made.train()
+    (logged,) = [entry["loss"] for entry in made.state.log_history if "loss" in entry]
+    assert logged == pytest.approx(total / number, abs=1e-4)

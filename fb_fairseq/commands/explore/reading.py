@@ -22,7 +22,8 @@ from torch import Tensor
 from fb_fairseq import byte_codec, pretrained
 from fb_fairseq.commands.plot.models import CHOICE, load_to_read
 from fb_fairseq.errors import UserError
-from fb_fairseq.pretrained.model import EOS, NEVER_DRAWN, UNK, choices, log_probs
+from fb_fairseq.meaning import EOS, UNK, never_drawn
+from fb_fairseq.pretrained.model import choices, log_probs
 
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
@@ -45,6 +46,7 @@ class Vocabulary:
         self.symbols, self._tokenizer, self._line_ends = list(symbols), tokenizer, line_ends
         self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS  # whether a symbol is a byte
         self.unit = "byte" if self.of_bytes else "token"  # what a symbol is called
+        self.never_drawn = never_drawn(self.symbols)  # the tokens that are not generated
         self._indices = {symbol: index for index, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
@@ -235,7 +237,7 @@ class Reading:
         lprobs = self.next_log_probs(step)
         likeliest = lprobs.topk(min(number, len(lprobs))).indices.tolist()
         follows = self.tokens[step + 1 : step + 2]
-        probabilities, symbols = choices(lprobs, NEVER_DRAWN, temperature, topk)
+        probabilities, symbols = choices(lprobs, self.model.vocabulary.never_drawn, temperature, topk)
         drawn = dict(zip(symbols.tolist(), probabilities.tolist()))
         shown = likeliest + [token for token in follows if token not in likeliest]
         return [Candidate(token, lprobs[token].exp().item(), drawn.get(token, 0.0)) for token in shown]
@@ -247,7 +249,8 @@ class Reading:
 
     def draw(self, temperature: float, topk: int) -> int:
         """The next token, drawn as ``python -m fb_fairseq generate`` does."""
-        probabilities, symbols = choices(self.next_log_probs(len(self) - 1), NEVER_DRAWN, temperature, topk)
+        lprobs, never = self.next_log_probs(len(self) - 1), self.model.vocabulary.never_drawn
+        probabilities, symbols = choices(lprobs, never, temperature, topk)
         return int(symbols[torch.multinomial(probabilities, 1)[0]])
 
     def products(self) -> list[str]:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import PAD, never_drawn, padding_words
+from fb_fairseq.tensor_files import load_checkpoint, model_options
 
 Languages = tuple[str | None, str | None]  # source and target
 BEAMS, LONGEST = 5, 200  # fairseq-generate's --beam and --max-len-b
@@ -69,25 +71,19 @@ def as_json(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def as_dictionary(options: Any) -> dict[str, Any]:
-    """Options that fairseq may have saved as a ``Namespace``, or not at all."""
-    return options if isinstance(options, dict) else vars(options) if options is not None else {}
-
-
 def read(path: str, dictionaries: str | None, codes: str | None, languages: Languages) -> Checkpoint:
     """Read a checkpoint."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     import fb_fairseq.models  # noqa: F401  registers the architectures
-    from fb_fairseq import tensor_files
 
-    saved = tensor_files.load_checkpoint(path)
+    saved = load_checkpoint(path)
     if saved.get("cfg") is None:
         raise UserError(f"{path}: has no options (cfg); give a checkpoint of fairseq-train")
-    task = as_dictionary(saved["cfg"].get("task"))
+    task = model_options(saved, "task")
     if task.get("labels"):
         raise UserError(f"{path}: predicts labels, not the next symbol; give a checkpoint trained without --labels")
-    options = as_dictionary(saved["cfg"]["model"])
+    options = model_options(saved)
     name = str(options.get("_name") or options.get("arch"))
     architecture = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     return Checkpoint(path, saved, options, task, architecture, dictionaries, codes, languages)
@@ -117,24 +113,25 @@ def build_language_model(checkpoint: Checkpoint, card: dict[str, Any]):
     arguments of ``CardFacts``."""
     from fb_fairseq.byte_codec import is_byte_dictionary
     from fb_fairseq.transformers import CONFIGS
-    from fb_fairseq.transformers.configuration import BOS, PAD, UNK
     from fb_fairseq.transformers.modeling import MODELS
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
     options, dictionary = checkpoint.options, checkpoint.dictionary("dict.txt", "decoder")
     if options.get("relative_positions") == "none" and options.get("decoder_learned_pos"):
         raise UserError(f"{checkpoint.path}: its learned positions end; give a model for texts of any length")
-    kind = CONFIGS[checkpoint.architecture]
+    kind, line_ends = CONFIGS[checkpoint.architecture], not checkpoint.task.get("omit_eos")
     config = kind(
         vocab_size=len(dictionary),
+        omit_eos=not line_ends,
         memory_storage=str(options.get("memory_storage", "keys-values")),
         **checkpoint.values(kind.option_defaults()),
     )
     model = MODELS[config.model_type](config)
     load_parameters(checkpoint, model)
-    model.generation_config.suppress_tokens = [BOS, PAD, UNK]  # as python -m fb_fairseq generate does
+    model.generation_config.suppress_tokens = never_drawn(dictionary.symbols)
     reads = "bytes" if is_byte_dictionary(dictionary) else "subwords" if checkpoint.codes else "words"
-    return model, {"": build_tokenizer(dictionary.symbols, checkpoint.codes)}, card_facts(model, reads=reads, **card)
+    tokenizer = build_tokenizer(dictionary.symbols, checkpoint.codes, line_ends=line_ends)
+    return model, {"": tokenizer}, card_facts(model, reads=reads, **card)
 
 
 def check(checkpoint: Checkpoint) -> None:
@@ -167,7 +164,7 @@ def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
     """A translation model, its tokenizers, and what its card says. ``card``: what is known of the model already, as
     arguments of ``CardFacts``."""
     from fb_fairseq.transformers.card import TARGET_FOLDER
-    from fb_fairseq.transformers.configuration import PAD, FeedbackDecoderConfig
+    from fb_fairseq.transformers.configuration import FeedbackDecoderConfig
     from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
@@ -194,7 +191,8 @@ def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
     model = FeedbackDecoderForConditionalGeneration(config)
     load_parameters(checkpoint, model)
     longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
-    model.generation_config.update(num_beams=BEAMS, early_stopping=True, max_length=longest, suppress_tokens=[PAD])
+    never = [PAD, *padding_words(dictionaries[1].symbols)]
+    model.generation_config.update(num_beams=BEAMS, early_stopping=True, max_length=longest, suppress_tokens=never)
     tokenizers = {"": build_tokenizer(dictionaries[0].symbols, checkpoint.codes, after_text=True)}
     if dictionaries[0] != dictionaries[1]:
         tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, checkpoint.codes, after_text=True)

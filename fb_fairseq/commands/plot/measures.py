@@ -16,7 +16,7 @@ STREAMS = 16  # parallel streams that a text is cut into
 BLOCK_STEPS = 64  # steps that are computed together, at most; the length of a block does not change the result
 BLOCK_ENTRIES = 1 << 24  # attention weights that are computed together, at most
 MAP_TOKENS = 100  # more labels than these could not be read
-LABEL_STREAMS, CONTEXT_SEQUENCES = 64, 1  # the defaults of evaluate-labels
+LABEL_STREAMS = 64  # the default of evaluate-labels
 LONGEST = 1024  # tokens of context, unless --context says otherwise
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
@@ -187,7 +187,7 @@ def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> Positi
     """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split. ``split``: of the data that
     the model was loaded with. ``tokens``: about how many tokens are read: whole sequences from the beginning of the
     split, at least one."""
-    from fb_fairseq.commands.evaluate_labels import judged_blocks
+    from fb_fairseq.commands.evaluate_labels import context_of, judged_blocks
 
     if not loaded.has_labels:
         raise UserError(f"{loaded.source}: was not trained with --labels; use --context-perplexity")
@@ -199,7 +199,7 @@ def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> Positi
     labels, correct = np.zeros((2, length), dtype=int)
     pad, block = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample
     blocks = judged_blocks(
-        loaded.model, corpus, pad, LABEL_STREAMS, CONTEXT_SEQUENCES, block, loaded.device, sequences=sequences
+        loaded.model, corpus, pad, LABEL_STREAMS, context_of(loaded.task), block, loaded.device, sequences=sequences
     )
     for judged in progress(blocks, loaded):
         labels += np.bincount(judged.positions[judged.is_label], minlength=length)

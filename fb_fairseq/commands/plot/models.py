@@ -65,7 +65,7 @@ def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) ->
         raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     model = pretrained.load(path).to(device)
-    return ReadingModel(model, model.symbols, model.labels, True, device)
+    return ReadingModel(model, model.symbols, model.labels, not model.config.get("omit_eos"), device)
 
 
 def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:
@@ -112,6 +112,8 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
     from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
+    if getattr(loaded.task.args, "separate_sequences", False):
+        raise UserError(f"{loaded.source}: reads each sequence with an empty memory; give one with --prompt or --text")
     path = os.path.join(data, file_prefix(split, INPUT) if loaded.has_labels else split)
     dataset, eos = load_indexed_dataset(path, loaded.dictionary), loaded.dictionary.eos()
     omit_eos = bool(getattr(loaded.task.args, "omit_eos", False))  # as in training

@@ -126,7 +126,7 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     elements; special symbols, such as the ``</s>`` before a text, are read as the neutral one. Returns the files."""
     from fb_fairseq.commands.export.command import check_folder, write
     from fb_fairseq.commands.export.models import card_facts
-    from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
+    from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForTokenClassification
     from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer
 
     check_folder(folder, overwrite)
@@ -137,8 +137,15 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     trainer = Trainer(options, torch.device("cpu"))
     trainer.resume(path)
     tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
-    sizes = asdict(tagger.body.stack.options)
-    model = FeedbackTransformerForCausalLM(FeedbackTransformerConfig(vocab_size=len(symbols), labels=True, **sizes))
+    config = FeedbackTransformerConfig(
+        vocab_size=len(symbols),
+        labels=True,
+        separate_sequences=True,
+        id2label=dict(enumerate(symbols)),
+        label2id={symbol: index for index, symbol in enumerate(symbols)},
+        **asdict(tagger.body.stack.options),
+    )
+    model = FeedbackTransformerForTokenClassification(config)
     model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
     words, output, new = model.decoder.embed_tokens.weight.data, model.decoder.output_projection, len(SPECIAL)
     words[:new], words[new:] = tagger.embedding.weight.data[0], tagger.embedding.weight.data

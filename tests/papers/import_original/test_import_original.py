@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fb_fairseq.checksums import dictionary_checksums
 from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
@@ -183,6 +184,8 @@ def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
     symbols = [(folder / "dict.txt").read_text().split()[::2] for folder in (tmp_path / "imported", byte_data)]
     assert symbols[0] == symbols[1]
     model, dictionary = load(path)
+    known = torch.load(path, weights_only=True)["extra_state"]["dictionaries"]
+    assert known == dictionary_checksums(dict.fromkeys(("source", "target"), dictionary))
     newline = dictionary.index("<0x0A>")
     assert model.decoder.output_projection.bias[newline] > -100 > model.decoder.output_projection.bias[dictionary.eos()]
     common = byte_data, "--task", "streaming_lm", "--path", path, "--cpu"

@@ -221,6 +221,19 @@ def test_command(tmp_path, capsys):
     assert json.loads((tmp_path / "recall/result.json").read_text())["sizes"] == [2, 4, 8]
 
 
+def test_exported_trackers_say_how_they_read(tmp_path):
+    """Labels, of single sequences, whose names pipelines of transformers show."""
+    pytest.importorskip("transformers")
+    group = replace(TINY, task="word_problem", group="S3", model="feedback", updates=1)
+    main(["train", "--out", str(tmp_path / "run"), *options_of(group), "--device", "cpu"])
+    main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "model")])
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    assert config["labels"] and config["separate_sequences"]
+    assert config["architectures"] == ["FeedbackTransformerForTokenClassification"]
+    assert config["label2id"] == {name: int(index) for index, name in config["id2label"].items()}
+    assert list(config["id2label"].values())[3:5] == ["<unk>", "123"]
+
+
 def test_speed(tmp_path):
     out = tmp_path / "speed.json"
     common = ["--seconds", "0.01", "--device", "cpu", *options_of(TINY, "model")]

@@ -1,0 +1,72 @@
+"""The meaning of a file's numbers: the options that decide it beside their shapes, and the padding of dictionaries."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fb_fairseq.errors import UserError, flag
+
+BOS, PAD, EOS, UNK = range(4)  # fairseq's special symbols, by index
+# The words with which fairseq-preprocess pads a dictionary (--padding-factor). No text has them.
+PADDING_WORD = re.compile(r"madeupword\d{4,}")
+# Options of earlier versions, with the values at which their models' parameters mean what they do today.
+FORMER = {"persistent_memory_lr_scale": 1.0}
+# Options of models by which parameters of the same names and shapes mean something else.
+OF_PARAMETERS = (
+    "arch",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_normalize_before",
+    "decoder_normalize_before",
+    "activation_fn",
+    "memory_composition",
+    "persistent_memory_variant",
+    "adaptive_span_ramp",
+    "share_all_embeddings",
+    "share_decoder_input_output_embed",
+    "tie_adaptive_weights",
+    "tie_adaptive_proj",
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+)
+
+
+def check_former(path: str, options: Mapping[str, Any]) -> None:
+    """Check that a model of an earlier version, in the file ``path``, can be read. ``options``: the model's."""
+    for name, same in FORMER.items():
+        if options.get(name, same) != same:
+            raise UserError(
+                f"{path}: was trained with {flag(name)} {options[name]}, by which its parameters are scaled, and which "
+                "is gone; use the version of fb_fairseq that has trained it, or train it anew"
+            )
+
+
+def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, Any], remedy: str) -> None:
+    """Check that a model takes the parameters of a checkpoint for what they are.
+
+    Args:
+        path: the checkpoint, and perhaps its option.
+        saved: the options of its model.
+        given: those of the model that gets its parameters. Options that either of them does not have are not compared.
+        remedy: what to do if they differ."""
+    names = set(OF_PARAMETERS)
+    if given.get("decoder_layers_to_keep"):  # the composition may name a layer, whose number changes
+        names.remove("memory_composition")
+    if given.get("adaptive_span"):  # spans are learned as fractions of it
+        names.add("attention_span")
+    for name in sorted(names & saved.keys() & given.keys()):
+        if str(saved[name]) != str(given[name]):
+            raise UserError(
+                f"{path}: was trained with {flag(name)} {saved[name]}, not {given[name]}: its parameters would mean "
+                f"something else; {remedy}"
+            )
+
+
+def padding_words(symbols: Sequence[str]) -> list[int]:
+    """The tokens of a dictionary's padding, which are never generated. ``symbols``: in the order of the tokens."""
+    return [token for token, symbol in enumerate(symbols) if PADDING_WORD.fullmatch(symbol)]
+
+
+def never_drawn(symbols: Sequence[str]) -> list[int]:
+    """The tokens that a language model never generates: ``<s>``, ``<pad>``, ``<unk>``, and ``padding_words``."""
+    return [BOS, PAD, UNK, *padding_words(symbols)]
