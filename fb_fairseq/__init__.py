@@ -22,7 +22,8 @@ Modules beside them:
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
-    checksums.py      checksums of data and exported models
+    checksums.py      checksums of dictionaries and exported models
+    facts.py          how a model was made, as far as its files say
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors
     drawing.py        the style of all figures

@@ -19,13 +19,14 @@ PAPERS = "fb_fairseq.papers"
 OF_PAPERS = "benchmark compare experiments import_original rl runner state_tracking table5 toy_tasks values".split()
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
-BASE = set("byte_codec checksums command_line drawing errors files hardware literals tensor_files".split())
+BASE = set("byte_codec checksums command_line drawing errors facts files hardware literals tensor_files".split())
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "hardware": {"errors"},
-    "checksums": {"errors", "files"},
+    "facts": {"files"},
+    "checksums": {"errors", "facts", "files"},
     "byte_codec": {"errors"},
     "drawing": {"errors", "files"},
     "literals": {"errors"},

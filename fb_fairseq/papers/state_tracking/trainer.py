@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import LOCK, check_own_folder, lock_folder
+from fb_fairseq.files import start_run
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
@@ -112,11 +112,11 @@ class Trainer:
 
     def train(self, out: str, say: Callable[[str], None], minutes: float | None = None) -> None:
         """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists."""
-        check_own_folder("--out", out, LOCK)
-        lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
-        if os.path.exists(path):
+        is_resumed = os.path.exists(path)
+        if is_resumed:
             self.resume(path)
+        start_run("--out", out, "state-tracking", known=is_resumed)
         saved = said = last = time.monotonic()
         end = float("inf") if minutes is None else last + 60 * minutes
         while self.update < self.options.updates and last < end:
