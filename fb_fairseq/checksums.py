@@ -1,21 +1,21 @@
-"""Checksums of what this package writes: a flipped bit is not read as data, and no file of the user's is replaced.
+"""Checksums: of a checkpoint's dictionaries, and of exported models, so that a flipped bit is not read as data.
 
-Data: a file ``checksums.json`` in their folder. Weights of exported models: an entry in the header of the
-``.safetensors`` file itself, which disappears when another program writes the file anew. (torch's files have checksums
-of their own.)"""
+The latter is an entry in the header of the ``.safetensors`` file itself, which disappears when another program writes
+the file anew. So does the entry beside it: what is known of how the model was made (``facts.py``). (torch's files have
+checksums of their own.)"""
 
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_folder, atomic_write, check_regular
+from fb_fairseq.facts import known_facts
+from fb_fairseq.files import atomic_write, check_regular
 
-FILE = "checksums.json"
-ENTRY = "fb_fairseq_checksum"  # in the header of .safetensors
+WEIGHTS = "model.safetensors"
+ENTRY, FACTS_ENTRY = "fb_fairseq_checksum", "fb_fairseq_facts"  # in the header of .safetensors
 DICTIONARIES = "dictionaries"  # in a checkpoint's extra_state
 CHUNK = 1 << 20
 
@@ -62,61 +62,12 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
             )
 
 
-@contextmanager
-def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = False) -> Iterator[str]:
-    """Write the files of a folder as ``atomic_folder`` does, with their checksums. A file that is there already is
-    replaced only if it is as an earlier call left it. ``overwrite``: replace any file. ``clean``: remove what earlier
-    calls wrote and this one does not."""
-    with atomic_folder(path) as temporary:
-        yield temporary
-        known = read_checksums(path)
-        files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
-        new = {os.path.relpath(file, temporary): checksum_of(file) for file in sorted(files)}
-        left = [name for name in known if clean and name not in new]
-        for name in [*new, *left]:
-            file = os.path.join(path, name)
-            if not overwrite and os.path.lexists(file) and known.get(name) != checksum_of(file):
-                raise UserError(f"{option} {file}: this command has not written it; give another folder or --overwrite")
-        for name in left:
-            with suppress(OSError):  # gone already; or the folder has other files
-                os.remove(os.path.join(path, name))
-                os.rmdir(os.path.dirname(os.path.join(path, name)))
-        with open(os.path.join(temporary, FILE), "w", encoding="utf-8") as out:
-            json.dump({**({} if clean else known), **new}, out, indent=4)
-
-
-def read_checksums(folder: str) -> dict[str, str]:
-    """The checksums of the files in a folder by name; empty if it has none."""
-    path = os.path.join(folder, FILE)
-    check_regular(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            known = json.load(file)
-        if not isinstance(known, dict) or not all(isinstance(value, str) for value in known.values()):
-            raise ValueError
-    except FileNotFoundError:
-        return {}
-    except (ValueError, RecursionError):
-        raise UserError(f"{path}: is damaged; give an intact copy, or remove it if the data are not") from None
-    return known
-
-
-def check_files(*paths: str) -> None:
-    """Compare files with the checksums in their folder, where it has any."""
-    for path in paths:
-        folder, name = os.path.split(path)
-        known = read_checksums(folder).get(name)
-        if known is not None and known != checksum_of(path):
-            raise UserError(
-                f"{path}: is damaged: its checksum is not the one in {FILE}; give an intact copy, or prepare the data "
-                f"again (if another program has written it, remove {FILE})"
-            )
-
-
-def add_to_weights(path: str) -> None:
-    """Add a checksum to the header of a ``.safetensors`` file."""
+def add_to_weights(path: str, facts: dict[str, Any]) -> None:
+    """Add facts and a checksum to the header of a ``.safetensors`` file."""
     header, data_at = _read_header(path)
-    header.setdefault("__metadata__", {})[ENTRY] = _checksum_of_weights(path, header, data_at)
+    entries = header.setdefault("__metadata__", {})
+    entries[FACTS_ENTRY] = json.dumps(facts)
+    entries[ENTRY] = _checksum_of_weights(path, header, data_at)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # tensors are aligned
     with atomic_write(path) as temporary, open(path, "rb") as old, open(temporary, "wb") as new:
@@ -124,6 +75,16 @@ def add_to_weights(path: str) -> None:
         old.seek(data_at)
         for chunk in iter(lambda: old.read(CHUNK), b""):
             new.write(chunk)
+
+
+def facts_in(folder: str) -> dict[str, Any]:
+    """The facts of the weights in a folder, which ``check_weights`` has compared with their checksum; empty if their
+    file has none."""
+    try:
+        header, _ = _read_header(os.path.join(folder, WEIGHTS))
+        return known_facts(json.loads(header["__metadata__"][FACTS_ENTRY]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
 
 
 def check_weights(folder: str) -> None:
@@ -154,8 +115,10 @@ def _read_header(path: str) -> tuple[dict[str, Any], int]:
 
 
 def _checksum_of_weights(path: str, header: dict[str, Any], data_at: int) -> str:
-    """The checksum of the tensors and of what the header says of them."""
+    """The checksum of the tensors and of what the header says of them, facts included."""
     described = {name: value for name, value in header.items() if name != "__metadata__"}
+    if FACTS_ENTRY in header["__metadata__"]:
+        described[FACTS_ENTRY] = header["__metadata__"][FACTS_ENTRY]
     with open(path, "rb") as file:
         file.seek(data_at)
         return checksum(file, zlib.crc32(json.dumps(described, sort_keys=True).encode()))

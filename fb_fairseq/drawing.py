@@ -12,13 +12,12 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_output_file
+from fb_fairseq.files import WRITER, atomic_write, check_output_file
 
 WIDTH = 8.3  # of a figure, in inches; an inch is 100 pixels of the page
 DPI = 200
 HEIGHT, HEIGHT_OF_ALL = 3.0, 3.6  # of a panel beside another one, and of one that takes all of the width
 PNG_COLORS = 256
-PICTURES = (b"\x89PNG\r\n", b"%PDF-", b"<!DOCTYPE svg", b"GIF89a")  # in the first bytes of their files
 SMALL, TINY = 8.5, 7.0  # sizes of text; labels of axes have 10 points
 COLUMNS = 2  # panels beside each other
 LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.2, 0.078, 0.5  # inches: a line of a legend, a letter, a line's sample
@@ -88,8 +87,8 @@ class Panel(NamedTuple):
     values: Sequence[str] = ()  # lines of text with what is drawn, for programs that print it
 
 
-def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
-    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg."""
+def draw_figure(path: str, panels: Sequence[Panel], title: str = "", command: str = "fb_fairseq") -> None:
+    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg. ``command``: the one that writes it."""
     from matplotlib import style
 
     with style.context(["default", STYLE]):
@@ -97,9 +96,10 @@ def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
         with atomic_write(path) as temporary:
             kind = _extension(path)
             if kind == "png":
-                _write_png(figure, temporary)
+                _write_png(figure, temporary, command)
             else:
-                figure.savefig(temporary, format=kind)
+                entries = {"Keywords": f"{WRITER}: {command}"} if kind in ("pdf", "svg") else None
+                figure.savefig(temporary, format=kind, metadata=entries)
 
 
 def build_figure(panels: Sequence[Panel], title: str = ""):
@@ -175,14 +175,24 @@ def _tidy(axes) -> None:
         axes.grid(False, axis="x")
 
 
-def _write_png(figure, path: str) -> None:
+def _write_png(figure, path: str, command: str) -> None:
     """With a palette, and so small enough for a repository."""
     from PIL import Image
 
     with io.BytesIO() as buffer:
         figure.savefig(buffer, dpi=DPI, format="png")
         image = Image.open(buffer).convert("RGB")
-    image.quantize(PNG_COLORS, dither=Image.Dither.NONE).save(path, "PNG", optimize=True, dpi=(DPI, DPI))
+    image = image.quantize(PNG_COLORS, dither=Image.Dither.NONE)
+    image.save(path, "PNG", optimize=True, dpi=(DPI, DPI), pnginfo=png_text(command))
+
+
+def png_text(command: str):
+    """The text in a .png that says which command has written it, for Pillow."""
+    from PIL.PngImagePlugin import PngInfo
+
+    text = PngInfo()
+    text.add_text(WRITER, command)
+    return text
 
 
 def model_name(model: str) -> str:
@@ -326,11 +336,11 @@ def without_math(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def check_figure(option: str, path: str, overwrite: bool = False) -> None:
-    """Check that a figure can be written to a file, before the work of drawing it."""
+def check_figure(option: str, path: str, command: str, overwrite: bool = False) -> None:
+    """Check that a figure of a command can be written to a file, before the work of drawing it."""
     from matplotlib.backend_bases import FigureCanvasBase
 
-    check_output_file(option, path, *PICTURES, overwrite=overwrite)
+    check_output_file(option, path, command, overwrite)
     known = FigureCanvasBase.get_supported_filetypes()
     if _extension(path) not in known:
         raise UserError(f"{option} {path}: give a name that ends with .png, .pdf or .svg")

@@ -1,17 +1,20 @@
-"""Text files in; files and folders out that appear whole or not at all, and that only one run writes to."""
+"""Text files in; files and folders out that appear whole or not at all, and that only one run writes to.
+
+They replace nothing but what the same command has written: it marks a file by its name in it (``is_written_by``), and a
+folder by a hidden file (``check_own_folder``). Nothing is deleted that the call itself has not written."""
 
 import errno
-import glob
+import json
 import os
+import re
 import secrets
 import shutil
 import socket
 import stat
 import tempfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 from fb_fairseq.errors import UserError, no_space
 
@@ -24,7 +27,11 @@ except ImportError:  # Windows
 CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
 LOCK, LOCK_TEXT = ".lock", "process "  # a lock file's name, and how it begins
-BEGINNING = 512  # bytes of a file that tell which command has written it
+MARK = ".fb_fairseq-{}"  # the name of the file by which a command marks a folder
+WRITER = "written_by"  # in a file that a command writes, near its beginning or end, before the command's name
+EDGE = 4096  # bytes of a file's beginning and end in which it may stand
+# After it: what is between two texts in the pickles of ``torch.save``; or in JSON, PNG, GIF, SVG and PDF.
+SIGN = rb"(?s)written_by(?:q.X....|[^a-z]{1,5})"
 _locks: dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
 
 
@@ -54,83 +61,54 @@ def open_text(path: str) -> Iterator[IO[str]]:
 def atomic_write(path: str) -> Iterator[str]:
     """Write a file atomically: yield the name of a new file beside ``path``, and rename it to ``path`` at the end.
 
-    Its name is a random one. Files that a killed process has left of an earlier attempt are removed. If writing fails,
-    what stood at ``path`` is still there.
+    Its name is a random one. If writing fails, it is removed, and what stood at ``path`` is still there.
 
     Use::
 
         with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
             file.write(results)"""
     check_regular(path)
-    folder, name = os.path.split(path)
-    start = os.path.join(folder, f".incomplete-{zlib.crc32(os.fsencode(name)):08x}-")
-    descriptor, temporary = None, ""
+    temporary = os.path.join(os.path.dirname(path), f".incomplete-{secrets.token_hex(8)}")
+    is_there = False
     try:
-        _remove_abandoned(start)
-        descriptor, temporary = _create(start)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | CAREFULLY, 0o666))
+        is_there = True
         yield temporary
-        if fcntl is None:  # Windows, which renames no open files
-            os.close(descriptor)
-            descriptor = None
         os.replace(temporary, path)
     except BaseException as error:
-        if os.path.isfile(temporary):
+        if is_there and os.path.lexists(temporary):
             os.remove(temporary)
-        if isinstance(error, OSError) and str(error.filename).startswith(start):
+        if isinstance(error, OSError) and error.filename == temporary:
             error.filename, error.filename2 = path, None  # the name that the user knows
         _name_full_disk(error, path)
         raise
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
-def _create(start: str) -> tuple[int, str]:
-    """Create and lock a file whose name begins in this way: its descriptor, which holds the lock, and its name."""
-    while True:
-        path = start + secrets.token_hex(8)
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | CAREFULLY, 0o666)
-        _lock(descriptor)
-        if os.path.exists(path):  # not taken for an abandoned one before it was locked
-            return descriptor, path
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock an open file. Returns False if another process has locked it, or files cannot be locked here."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except (AttributeError, OSError):
-        return False
-
-
-def _remove_abandoned(start: str) -> None:
-    """Remove the files whose names begin in this way and that no process has locked."""
-    for path in glob.glob(f"{glob.escape(start)}*"):
-        try:
-            descriptor = os.open(path, os.O_RDWR | CAREFULLY)
-        except OSError:
-            continue
-        if _lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.remove(path)
-        os.close(descriptor)
+def write_json(path: str, command: str, content: Mapping[str, Any]) -> None:
+    """Write a line of JSON to a file, with the name of the command that writes it."""
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(json.dumps({WRITER: command, **content}) + "\n")
 
 
 @contextmanager
-def atomic_folder(path: str) -> Iterator[str]:
+def own_folder(option: str, path: str, command: str, overwrite: bool = False, made_from: str = "") -> Iterator[str]:
     """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
 
-    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay."""
+    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay. See
+    ``check_own_folder`` for the arguments, and for what is refused."""
+    check_own_folder(option, path, command, overwrite, made_from)
     os.makedirs(path, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
     try:
         yield temporary
-        for folder, _, names in os.walk(temporary):
-            target = os.path.normpath(os.path.join(path, os.path.relpath(folder, temporary)))
-            os.makedirs(target, exist_ok=True)
-            for name in names:
-                os.replace(os.path.join(folder, name), os.path.join(target, name))
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
+        new = {os.path.relpath(file, temporary): file for file in files}
+        check_own_folder(option, path, command, overwrite, made_from, new)
+        for name, file in new.items():
+            os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
+            os.replace(file, os.path.join(path, name))
+        with atomic_write(os.path.join(path, MARK.format(command))) as mark, open(mark, "w", encoding="utf-8") as file:
+            file.write(f"{made_from or command}\n")
     except Exception as error:
         _name_full_disk(error, path)
         raise
@@ -194,9 +172,30 @@ def _open_lock(option: str, path: str) -> IO[str]:
     return file
 
 
-def check_output_file(option: str, path: str, *signs: bytes, overwrite: bool = False) -> None:
-    """Check that a file can be written, before long work whose result it will hold. ``signs``: a file that is there
-    already may be replaced if it has one of these near its beginning. ``overwrite``: any file may be replaced."""
+def start_run(option: str, path: str, command: str, known: bool) -> None:
+    """Lock the folder of a training (``lock_folder``), and mark it as the command's. It is new or empty, or has the
+    mark, or is ``known`` by its checkpoint: earlier versions left no mark. Other files in it stay."""
+    mark = os.path.join(path, MARK.format(command))
+    if not known:
+        check_marked_folder(option, path, mark)
+    lock_folder(option, path)
+    if not os.path.isfile(mark):
+        with atomic_write(mark) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            file.write(f"{command}\n")
+
+
+def is_written_by(command: str, path: str) -> bool:
+    """Whether a file names this command as its writer. ``command``: as there, ``rl-evaluate``."""
+    with open(path, "rb") as file:
+        edges = file.read(EDGE)
+        file.seek(max(0, os.path.getsize(path) - EDGE))
+        edges += file.read(EDGE)
+    return re.search(SIGN + command.encode(), edges) is not None
+
+
+def check_output_file(option: str, path: str, command: str, overwrite: bool = False) -> None:
+    """Check that a file can be written, before long work whose result it will hold. A file that is there already may be
+    replaced if it is empty, or ``is_written_by`` the command. ``overwrite``: any file may be replaced."""
     try:
         check_regular(path)
     except UserError as error:
@@ -208,11 +207,8 @@ def check_output_file(option: str, path: str, *signs: bytes, overwrite: bool = F
         raise UserError(f"{option} {path}: its folder does not exist; create it, or give another path")
     if not os.access(folder, os.W_OK):
         raise UserError(f"{option} {path}: its folder cannot be written to; give another path")
-    if os.path.isfile(path) and not overwrite:
-        with open(path, "rb") as file:
-            beginning = file.read(BEGINNING)
-        if beginning and not any(sign in beginning for sign in signs):
-            raise UserError(f"{option} {path}: this command has not written it; give another path, or --overwrite")
+    if os.path.isfile(path) and os.path.getsize(path) and not overwrite and not is_written_by(command, path):
+        raise UserError(f"{option} {path}: this command has not written it; give another path, or --overwrite")
 
 
 def check_output_folder(option: str, path: str) -> None:
@@ -226,13 +222,64 @@ def check_output_folder(option: str, path: str) -> None:
         raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")
 
 
-def check_own_folder(option: str, path: str, mark: str, more: str = "") -> None:
-    """Check an output folder whose files are a command's own: it is new or empty, or has the file that marks it.
-
-    Hidden files do not count.
-
-    ``mark``: the file's name. ``more``: the end of the error's message."""
+def check_marked_folder(option: str, path: str, mark: str) -> None:
+    """Check that a folder is new or empty, but for hidden files, or has the file that marks it. ``mark``: its path."""
     check_output_folder(option, path)
-    names = os.listdir(path) if os.path.isdir(path) else []
-    if mark not in names and any(not name.startswith(".") for name in names):
-        raise UserError(f"{option} {path}: has files that this command has not written; give an empty folder{more}")
+    check_regular(mark)
+    if _visible(path) and not os.path.isfile(mark):
+        raise UserError(f"{option} {path}: has files that this command has not written; give an empty folder")
+
+
+def check_own_folder(
+    option: str,
+    path: str,
+    command: str,
+    overwrite: bool = False,
+    made_from: str = "",
+    names: Collection[str] = (),
+) -> None:
+    """Check a folder that a command writes files to: it is new or empty, but for hidden files; or it has this command's
+    mark, and nothing but what the command writes again.
+
+    Args:
+        command: its name in the mark.
+        overwrite: whether files may be there that the command has not written, and are replaced.
+        made_from: what determines the content of the files, in one line, for commands that nothing else determines it;
+            the mark must have the same.
+        names: of all files, relative to the folder. Before they are known, only the rest is checked."""
+    check_output_folder(option, path)
+    folders = {"", *map(os.path.dirname, names)}
+    for folder in filter(None, folders):
+        inside = os.path.join(path, folder)
+        if os.path.islink(inside) or os.path.lexists(inside) and not os.path.isdir(inside):
+            raise UserError(f"{option} {inside}: is a link or a file, not a folder; give another {option}")
+    for name in names:
+        check_regular(os.path.join(path, name))
+        if os.path.isdir(os.path.join(path, name)):
+            raise UserError(f"{option} {os.path.join(path, name)}: is a folder; give another {option}")
+    if overwrite or not _visible(path):
+        return
+    mark, remedy = os.path.join(path, MARK.format(command)), "give a new or empty folder, or --overwrite"
+    check_regular(mark)
+    if not os.path.isfile(mark):
+        raise UserError(f"{option} {path}: has files that this command has not written; {remedy}")
+    with open(mark, encoding="utf-8", errors="replace") as file:
+        if file.read().strip() != (made_from or command):
+            raise UserError(f"{option} {path}: has what this command has made from other data or options; {remedy}")
+    for folder in folders:
+        for name in _visible(os.path.join(path, folder)):
+            file = os.path.join(path, folder, name)
+            is_foreign = names and os.path.join(folder, name) not in names or _changed(file) > _changed(mark)
+            if is_foreign and not os.path.isdir(file):
+                raise UserError(f"{option} {file}: this command has not written it, or it was changed since; {remedy}")
+
+
+def _visible(folder: str) -> list[str]:
+    """The names in a folder, without those of hidden files; none if it does not exist."""
+    return [name for name in os.listdir(folder) if not name.startswith(".")] if os.path.isdir(folder) else []
+
+
+def _changed(path: str) -> int:
+    """When a file was written, or put into its folder: files that are moved keep the time of writing."""
+    status = os.lstat(path)
+    return max(status.st_mtime_ns, status.st_ctime_ns)

@@ -28,7 +28,6 @@ NEW_TRAINING = {
     "metrics": [],
     "previous_training_time": 0,
 }
-WRITER = "written_by"  # first entry of a checkpoint that a command writes: its name, which stands in the first bytes
 MAX_DEPTH, MAX_VALUES, MAX_OPTIONS = 50, 10**7, 20_000  # lists that are repeated in others count each time
 FACTOR, MORE = 4, {"tensors": 1000, "numbers": 10**6}  # a model may have more than a file: shared ones, layers left out
 _largest_read: Counter = Counter()  # how many tensors, and how many numbers in them

@@ -20,6 +20,11 @@ def wait_for(condition, seconds: float = LIMIT, pause: float = 0.02):
         time.sleep(pause)
 
 
+def next_tick() -> None:
+    """Wait until files get another time than those before: file systems count in steps of some milliseconds."""
+    time.sleep(0.02)
+
+
 def limit_waits() -> None:
     """Let ``Popen.wait`` and ``communicate`` (so ``subprocess.run``) fail after ``LIMIT`` seconds if they are given no
     limit."""

@@ -20,14 +20,16 @@ OF_PAPERS = "benchmark compare experiments import_original rl runner state_track
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
-    "byte_codec checksums command_line drawing errors files hardware interruption literals meaning tensor_files".split()
+    "byte_codec checksums command_line drawing errors facts files hardware interruption literals meaning "
+    "tensor_files".split()
 )
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "hardware": {"errors"},
-    "checksums": {"errors", "files"},
+    "facts": {"files"},
+    "checksums": {"errors", "facts", "files"},
     "byte_codec": {"errors"},
     "drawing": {"errors", "files"},
     "literals": {"errors"},

@@ -1,6 +1,7 @@
-"""Files and folders appear whole or not at all, and only one run writes to a folder."""
+"""Files and folders appear whole or not at all, replace only what the same command has written, and are of one run."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -8,9 +9,10 @@ import sys
 import pytest
 
 from fb_fairseq.errors import UserError, explain
-from fb_fairseq.files import atomic_folder, atomic_write, check_output_file, lock_folder, open_text
+from fb_fairseq.files import atomic_write, check_output_file, lock_folder, open_text, own_folder, start_run, write_json
 from fb_fairseq.tensor_files import load_file
 from tests.conftest import REPOSITORY
+from tests.surroundings import next_tick
 
 
 def test_a_file_appears_whole(tmp_path):
@@ -36,31 +38,151 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), RuntimeError("I/O error: full (os error 28)")])
 def test_a_full_disk_is_reported_with_the_file(tmp_path, error):
     """Python's errors in writing have no name; those of safetensors, which is written in Rust, are no OSErrors."""
-    for write in (atomic_write, atomic_folder):
-        with pytest.raises(OSError) as found, write(str(tmp_path / "name")):
+    for writing in (atomic_write(str(tmp_path / "name")), own_folder("--out", str(tmp_path / "name"), "writer")):
+        with pytest.raises(OSError) as found, writing:
             raise error
         assert explain(found.value) == f"{tmp_path / 'name'}: No space left on device"
 
 
+def write(path, command="writer", overwrite=False, made_from="", **files):
+    """Write a folder's files as a command does; in names, _ stands for /."""
+    with own_folder("--out", str(path), command, overwrite, made_from) as folder:
+        for name, text in files.items():
+            file = os.path.join(folder, name.replace("_", "/"))
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            with open(file, "w") as opened:
+                opened.write(text)
+
+
+def content(path):
+    """The texts of all files in a folder, by name; without marks."""
+    found = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".fb_fairseq-")]
+    return {str(file.relative_to(path)): file.read_text() for file in found}
+
+
+def refused(path, message, **arguments):
+    """A folder's writer is refused, and changes nothing."""
+    before = content(path)
+    with pytest.raises(UserError, match=message) as error:
+        write(path, **arguments)
+    assert "\n" not in str(error.value) and content(path) == before
+
+
 def test_a_folder_gets_all_files_or_none(tmp_path):
-    (tmp_path / "kept").write_text("old")
-    with pytest.raises(ValueError), atomic_folder(str(tmp_path)) as temporary:
-        (tmp_path / os.path.basename(temporary) / "a").write_text("new")
+    (tmp_path / "old").mkdir()
+    with pytest.raises(ValueError), own_folder("--out", str(tmp_path / "old"), "writer") as temporary:
+        (tmp_path / "old" / os.path.basename(temporary) / "a").write_text("new")
         raise ValueError
-    assert os.listdir(tmp_path) == ["kept"]
-    with atomic_folder(str(tmp_path / "new")) as temporary:
+    assert os.listdir(tmp_path / "old") == []
+    with own_folder("--out", str(tmp_path / "new"), "writer") as temporary:
         for name in "ab":
             with open(os.path.join(temporary, name), "w") as file:
                 file.write(name)
         assert [name for name in os.listdir(tmp_path / "new") if not name.startswith(".")] == []
-    assert sorted(os.listdir(tmp_path / "new")) == ["a", "b"]
-    for text in ("old", "new"):  # folders in it are merged
-        with atomic_folder(str(tmp_path / "new")) as temporary:
-            os.mkdir(os.path.join(temporary, "inner"))
-            with open(os.path.join(temporary, "inner", text), "w") as file:
-                file.write(text)
-    assert sorted(os.listdir(tmp_path / "new")) == ["a", "b", "inner"]
-    assert sorted(os.listdir(tmp_path / "new/inner")) == ["new", "old"]
+    assert sorted(os.listdir(tmp_path / "new")) == [".fb_fairseq-writer", "a", "b"]
+
+
+def test_a_command_replaces_its_own_folder(tmp_path):
+    (tmp_path / ".hidden").write_text("mine")
+    write(tmp_path, a="1", inner_b="2")
+    (tmp_path / "walk").mkdir()
+    (tmp_path / "walk/bin").write_text("of a folder that the command does not write to")
+    write(tmp_path, a="3", inner_b="4")
+    kept = {".hidden": "mine", "walk/bin": "of a folder that the command does not write to"}
+    assert content(tmp_path) == {**kept, "a": "3", "inner/b": "4"}
+
+
+def test_what_others_have_written_stays(tmp_path):
+    """Files without this command's mark; files of other names; and its own, if they were changed or moved there since.
+    Told to, it replaces those of its own names, and touches nothing else."""
+    (tmp_path / "a").write_text("mine")
+    refused(tmp_path, f"--out {tmp_path}: has files that this command has not written; give a new or empty", b="1")
+    write(tmp_path / "out", a="1", inner_b="2")
+    refused(tmp_path / "out", "has files that this command has not written", command="other", a="1", inner_b="2")
+    refused(tmp_path / "out", "/out/a: this command has not written it, or it was changed since", c="1")
+    older = tmp_path / "older"
+    for name in ("a", "inner/b", "inner/mine", "mine"):
+        file = tmp_path / "out" / name
+        before = file.read_text() if file.exists() else None
+        next_tick()
+        older.write_text("mine")
+        os.utime(older, (1, 1))
+        os.replace(older, file)  # keeps its time
+        refused(tmp_path / "out", f"/out/{name}: this command has not written it, or it was cha", a="3", inner_b="4")
+        write(tmp_path / "out", overwrite=True, a="3", inner_b="4")
+        assert content(tmp_path / "out") == {"a": "3", "inner/b": "4", **({} if before else {name: "mine"})}
+        if before is None:
+            file.unlink()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/checksums.json").write_text('{"../a": "00000000", "a": "00000000"}')
+    write(tmp_path / "mine", overwrite=True, b="1")
+    assert (tmp_path / "a").read_text() == "mine" and sorted(content(tmp_path / "mine")) == ["b", "checksums.json"]
+
+
+def test_what_was_made_from_something_else_stays(tmp_path):
+    write(tmp_path, made_from="one text", a="1")
+    for _ in range(2):
+        refused(tmp_path, f"--out {tmp_path}: has what this command has made from other data", made_from="two", a="2")
+        write(tmp_path, made_from="one text", a="1")
+    write(tmp_path, made_from="two", overwrite=True, a="2")
+    write(tmp_path, made_from="two", a="2")
+
+
+def test_nothing_is_written_elsewhere(tmp_path):
+    """Neither through links nor in the place of folders, pipes and devices, even with --overwrite."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/b").write_text("mine")
+    (tmp_path / "out").mkdir()
+    inner = tmp_path / "out/inner"
+    for make, message in (
+        (lambda: inner.symlink_to(tmp_path / "theirs"), "inner: is a link or a file, not a folder"),
+        (lambda: inner.write_text("mine"), "inner: is a link or a file, not a folder"),
+        (lambda: (inner / "b").mkdir(parents=True), "inner/b: is a folder"),
+    ):
+        make()
+        for overwrite in (False, True):
+            refused(tmp_path / "out", message if overwrite else "give", overwrite=overwrite, a="1", inner_b="2")
+        shutil.rmtree(inner) if inner.is_dir() and not inner.is_symlink() else inner.unlink()
+    (tmp_path / "out/a").symlink_to(tmp_path / "theirs/b")  # which is replaced itself
+    write(tmp_path / "out", overwrite=True, a="1")
+    assert not (tmp_path / "out/a").is_symlink() and (tmp_path / "theirs/b").read_text() == "mine"
+    os.mkfifo(tmp_path / "out/pipe")
+    refused(tmp_path / "out", "pipe: is a device or a pipe", overwrite=True, pipe="1")
+    (tmp_path / "out/pipe").unlink()
+    (tmp_path / "out/.fb_fairseq-writer").unlink()
+    os.mkfifo(tmp_path / "out/.fb_fairseq-writer")
+    refused(tmp_path / "out", ".fb_fairseq-writer: is a device or a pipe", a="1")
+
+
+def test_runs_write_to_folders_of_their_own(tmp_path):
+    """New, empty, with the mark, or known by their checkpoint; not with the lock or mark of another command."""
+    for command in ("one", "other"):
+        start_run("--out", str(tmp_path / command), command, known=False)
+        (tmp_path / command / "checkpoint.pt").write_text("1")
+        (tmp_path / command / "mine").write_text("1")
+        start_run("--out", str(tmp_path / command), command, known=False)
+    with pytest.raises(UserError, match="one: has files that this command has not written; give an empty folder"):
+        start_run("--out", str(tmp_path / "one"), "other", known=False)
+    start_run("--out", str(tmp_path / "one"), "other", known=True)
+    assert sorted(content(tmp_path / "one")) == [".lock", "checkpoint.pt", "mine"]
+
+
+def test_a_file_names_its_writer(tmp_path):
+    """Nothing else will do: a file of the same format may be the user's."""
+    path = str(tmp_path / "result")
+    for content, command in (
+        ('{"accuracy": 0.9}', "one"),
+        ('{"written_by": "other"}', "one"),
+        ("one written_by", "one"),
+    ):
+        (tmp_path / "result").write_text(content)
+        with pytest.raises(UserError, match=f"--out {path}: this command has not written it; give another path"):
+            check_output_file("--out", path, command)
+        check_output_file("--out", path, command, overwrite=True)
+    write_json(path, "one", {"accuracy": 0.9})
+    check_output_file("--out", path, "one")
+    (tmp_path / "result").write_text("")
+    check_output_file("--out", path, "one")
 
 
 def test_other_files_are_left_alone(tmp_path):
@@ -78,7 +200,7 @@ def test_other_files_are_left_alone(tmp_path):
         with pytest.raises(UserError, match="is a device or a pipe"), atomic_write(path):
             pytest.fail("nothing is written")
         with pytest.raises(UserError, match=f"--out {path}: is a device or a pipe"):
-            check_output_file("--out", path)
+            check_output_file("--out", path, "writer")
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and os.path.exists(os.devnull)
 
 
@@ -95,16 +217,14 @@ def started(path, program):
     return subprocess.Popen([sys.executable, "-c", program, path], **pipes)
 
 
-def test_what_a_killed_process_leaves_is_removed(tmp_path):
+def test_what_another_process_writes_stays(tmp_path):
     path = str(tmp_path / "file")
     with started(path, "with atomic_write(sys.argv[1]) as temporary: print(temporary, flush=True)") as writer:
         theirs = writer.stdout.readline().strip()
-        with atomic_write(path):
-            assert os.path.exists(theirs), "still being written"
         writer.kill()
-    assert os.path.exists(theirs)
     with atomic_write(path):
-        assert not os.path.exists(theirs)
+        pass
+    assert os.path.exists(theirs) and os.path.exists(path)
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link, lambda target, path: os.mkfifo(path)])

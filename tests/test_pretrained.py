@@ -118,11 +118,14 @@ def test_names_in_commands(tmp_path, capsys):
         main(["generate", "--path", "a5", "--cpu"])
     assert "--path a5: gives labels, and cannot generate text; use explore" in capsys.readouterr().err
     pytest.importorskip("transformers")
-    for folder, options in {"again": ["--dtype", "bfloat16"], "copy": []}.items():
+    for folder, options in {"python": ["--dtype", "bfloat16"], "wide": ["--dtype", "float32"], "copy": []}.items():
         main(["export", "python", "--to", str(tmp_path / folder), *options])
         models = (pretrained.load(name).parameters() for name in (str(tmp_path / folder), "python"))
         assert all(x.equal(y) for x, y in zip(*models))
-    assert (tmp_path / "copy/README.md").read_text(encoding="utf-8") == card("python")
+        text = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
+        assert text.replace("# wide", "# python").replace('"wide"', '"python"') == card("python"), "all that is known"
+    assert "| numbers | rounded to bfloat16, with which the figures above were measured |" in text
+    assert "| updates | 13,500 |" in text and "\nlicense: PSF-2.0\n" in text
     main(["generate", "--length", "1", "--cpu"])
     assert "def main(" in capsys.readouterr().out
     pytest.importorskip("matplotlib")

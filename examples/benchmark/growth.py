@@ -25,6 +25,7 @@ from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import interleaved_medians
 from fb_fairseq.papers.benchmark.models import add_model_options
 
+NAME = "growth"  # as the writer of files
 SIZES = {
     "span": [32, 64, 128, 256, 512, 1024],
     "layers": [2, 4, 6, 8, 12],
@@ -52,7 +53,7 @@ def parse() -> argparse.Namespace:
     args.out, args.figure = own.out, own.figure
     if args.figure:
         with parser.one_line_errors():
-            check_figure("--figure", args.figure)
+            check_figure("--figure", args.figure, NAME)
     return args
 
 
@@ -108,7 +109,8 @@ def main() -> None:
         ratio = speeds["cpp"] / speeds["transformer"]
         print(f"{LABELS[name]} = {setting[name]}: {speeds}, C++ / Transformer {ratio:.2f}", flush=True)
     if args.figure:
-        draw_figure(args.figure, [Panel(partial(draw_speed, results=results, size=size)) for size in SIZES])
+        panels = [Panel(partial(draw_speed, results=results, size=size)) for size in SIZES]
+        draw_figure(args.figure, panels, command=NAME)
 
 
 if __name__ == "__main__":

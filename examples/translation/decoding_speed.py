@@ -27,8 +27,9 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
+from fb_fairseq.command_line import add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder
+from fb_fairseq.files import check_own_folder, own_folder
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.papers.benchmark.measure import table
@@ -41,6 +42,7 @@ from fb_fairseq.papers.benchmark.random_models import (
     state_bytes,
 )
 
+NAME = "decoding-speed"  # as the writer of files
 SOURCE_WORDS = 25  # length of every source sentence
 CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_CPP_LOOP}
 GPU_MODELS = {
@@ -86,12 +88,13 @@ def parse() -> argparse.Namespace:
     add("--repeats", "number of timed runs, of which the median is reported; the models take turns", default=3)
     add("--threads", "CPU threads", default=1)
     parser.add_argument("--out", metavar="DIR", help="folder to write results.json to, for compare")
+    add_overwrite(parser)
     parser.add_argument("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     args = parser.parse_args()
     args.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     if args.out:
         try:
-            check_output_folder("--out", args.out)
+            check_own_folder("--out", args.out, NAME, args.overwrite)
         except UserError as error:
             parser.error(str(error))
     return args
@@ -162,10 +165,10 @@ def main() -> None:
         results[case.name] = {"words_per_second": round(speed, 1), "state_bytes": case.state_bytes}
         rows.append([case.name, speed, case.state_bytes])
     if args.out:
-        os.makedirs(args.out, exist_ok=True)
         runs = results_of_runs(args, {name: found["words_per_second"] for name, found in results.items()}, cases)
-        with open(os.path.join(args.out, "results.json"), "w", encoding="utf-8") as file:
-            json.dump(runs, file, indent=4)
+        with own_folder("--out", args.out, NAME, args.overwrite) as folder:
+            with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
+                json.dump(runs, file, indent=4)
     table(["", "words/s", "bytes of state per hypothesis"], rows)
     setting = {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}
     print(json.dumps({**results, "setting": setting}))

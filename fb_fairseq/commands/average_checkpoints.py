@@ -17,9 +17,10 @@ from torch import Tensor
 from fb_fairseq.checksums import DICTIONARIES, trained_dictionaries
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_file
+from fb_fairseq.facts import FACTS, facts_of_average, facts_of_checkpoint
+from fb_fairseq.files import WRITER, check_output_file
 from fb_fairseq.meaning import check_same_meaning
-from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, load_checkpoint, model_options, save_file
+from fb_fairseq.tensor_files import NEW_TRAINING, load_checkpoint, model_options, save_file, using
 
 NAME = "average-checkpoints"
 # The file names of fairseq's checkpoints, and their number.
@@ -67,21 +68,24 @@ def write_average(paths: list[str], output: str) -> None:
     are left out: training that starts from it begins anew."""
     from fb_fairseq.patches.models import with_architecture
 
-    states, dictionaries, options = [], None, None
+    states, facts, dictionaries, options = [], [], None, None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
         own = with_architecture(model_options(checkpoint))
         options = options or own
         check_same_meaning(f"--inputs {path}", own, options, "give one run's")
         states.append(checkpoint["model"])
+        with using(path):
+            facts.append(facts_of_checkpoint(checkpoint))
         own = trained_dictionaries(checkpoint) or {}
         if dictionaries not in (None, own):
             raise UserError(f"--inputs {path}: was trained with other dictionaries than {paths[0]}; give one run's")
         dictionaries = own
     checkpoint.pop("last_optimizer_state", None)
     checkpoint.pop(WRITER, None)
-    extra_state = {**NEW_TRAINING, DICTIONARIES: dictionaries}
-    save_file({WRITER: NAME, **checkpoint, "model": average(states), "extra_state": extra_state}, output)
+    checkpoint.update({FACTS: facts_of_average(facts), "model": average(states)})
+    checkpoint["extra_state"] = {**NEW_TRAINING, DICTIONARIES: dictionaries}
+    save_file({WRITER: NAME, **checkpoint}, output)
 
 
 def build_parser() -> CommandParser:
@@ -111,7 +115,7 @@ def main(argv=None) -> None:
         option, pattern, number = "--num-update-checkpoints", BY_UPDATE, args.num_update_checkpoints
     paths = args.inputs
     with parser.one_line_errors():
-        check_output_file("--output", args.output, NAME.encode(), overwrite=args.overwrite)
+        check_output_file("--output", args.output, NAME, args.overwrite)
         if number is not None:
             if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
                 parser.error(f"{option} {number}: give 1 or more, and one folder with --inputs")

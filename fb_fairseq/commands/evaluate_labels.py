@@ -20,10 +20,11 @@ from torch import Tensor
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_write, check_output_file
+from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.modules.adaptive_words import adaptive_guess
 
+NAME = "evaluate-labels"
 CONTEXT_SEQUENCES = 1  # that each stream reads before its own
 
 
@@ -137,7 +138,7 @@ def evaluate(model, corpus, pad: int, streams: int, context: int | None, block: 
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("evaluate-labels", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument("data", metavar="DATA-BIN", help="folder that fairseq-preprocess wrote")
     parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint of the model")
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to read (default: %(default)s)")
@@ -197,12 +198,11 @@ def main(argv=None) -> None:
             parser.error(f"{flag(name)} {value}: must be {lowest} or more")
     with parser.one_line_errors():
         if args.out:
-            check_output_file("--out", args.out, b'{"accuracy": ', overwrite=args.overwrite)
+            check_output_file("--out", args.out, NAME, args.overwrite)
         result = load_and_evaluate(args)
     print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
     print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")
-    line = json.dumps(result._asdict())
     if args.out:
-        with parser.one_line_errors(), atomic_write(args.out) as temporary, open(temporary, "w") as file:
-            file.write(line + "\n")
-    print(line)
+        with parser.one_line_errors():
+            write_json(args.out, NAME, result._asdict())
+    print(json.dumps(result._asdict()))

@@ -12,9 +12,11 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
+from fb_fairseq.checksums import facts_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.imported import LANGUAGE_MODEL, Imported, build_checkpoint, write_checkpoint
 from fb_fairseq.errors import UserError
+from fb_fairseq.facts import FACTS
 from fb_fairseq.files import check_output_file
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.pretrained.model import COMPLETE, PREFIX, STACKS, read_json, read_weights, reading
@@ -99,7 +101,8 @@ def read_dictionaries(folder: str, config) -> dict[str, Any]:
     from fb_fairseq.transformers.card import TARGET_FOLDER
 
     languages = config.source_lang, config.target_lang
-    if not all(languages) or languages[0] == languages[1] or any(os.sep in language for language in languages):
+    is_name = [language and os.path.basename(language) == language and language.isprintable() for language in languages]
+    if not all(is_name) or languages[0] == languages[1]:
         raise UserError(
             f"{os.path.join(folder, 'config.json')}: source_lang {languages[0]!r} and target_lang {languages[1]!r}: "
             "give both languages names there, such as 'de' and 'en'"
@@ -116,7 +119,7 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     """Write the checkpoint and its dictionaries. Returns lines that say what was written."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
-    check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
+    check_output_file("--out", out, NAME, overwrite)
     folder = pretrained.find(folder)
     translates = read_json(folder, "config.json").get("model_type") == "feedback_decoder"
     model = (read_translation_model if translates else read_language_model)(folder)
@@ -124,6 +127,7 @@ def convert(folder: str, out: str, overwrite: bool = False) -> list[str]:
     checkpoint = build_checkpoint(
         folder, model.imported, *dictionaries.values(), training=model.training, remedy=COMPLETE
     )
+    checkpoint[FACTS] = facts_in(folder)
     checkpoint["cfg"]["task"].update(data=os.path.dirname(os.path.abspath(out)), **model.task)
     return write_checkpoint(NAME, out, checkpoint, model.imported, dictionaries, model.training)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fb_fairseq.checksums import DICTIONARIES, dictionary_checksums
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_write
-from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, save_file
+from fb_fairseq.files import WRITER, atomic_write
+from fb_fairseq.tensor_files import NEW_TRAINING, save_file
 
 LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 

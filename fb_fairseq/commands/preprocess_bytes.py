@@ -7,6 +7,7 @@ Each file is a document: its bytes, then </s>. With --text, one file is split in
 """
 
 import os
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,11 +15,11 @@ import torch
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
-from fb_fairseq.checksums import own_folder
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder
+from fb_fairseq.files import check_output_folder, own_folder
 
+NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
 
 
@@ -61,22 +62,32 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
 def binarise(
     splits: dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True, overwrite: bool = False
 ) -> None:
-    """Write ``dict.txt``, the splits and their checksums to a folder: all files, or none if there is an error.
+    """Write ``dict.txt`` and the splits to a folder: all files, or none if there is an error.
 
     Args:
         splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
         destdir: folder, created if it does not exist.
         append_eos: whether to write ``</s>`` after each document.
-        overwrite: replace files that ``binarise`` has not written."""
+        overwrite: see ``fb_fairseq.files.own_folder``."""
     counts = np.zeros(len(SYMBOLS), dtype=np.int64)
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
-    with own_folder("--destdir", destdir, overwrite) as temporary:
+    with own_folder("--destdir", destdir, NAME, overwrite, fingerprint(splits, append_eos)) as temporary:
         for split, documents in splits.items():
             tokens = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
             print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens} tokens")
         dictionary.save(os.path.join(temporary, "dict.txt"))
+
+
+def fingerprint(splits: dict[str, Sequence[bytes]], append_eos: bool) -> str:
+    """A line that tells these data from others."""
+    sizes = {split: list(map(len, documents)) for split, documents in splits.items()}
+    value = zlib.crc32(repr((sizes, append_eos)).encode())
+    for documents in splits.values():
+        for document in documents:
+            value = zlib.crc32(document, value)
+    return f"{sum(map(sum, sizes.values()))} bytes, CRC-32 of the texts and their splits {value:08x}"
 
 
 def read_files(option: str, paths: list[str]) -> list[bytes]:
@@ -110,7 +121,7 @@ def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("preprocess-bytes", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument("--trainpref", nargs="+", metavar="FILE", help="documents of the training split")
     parser.add_argument("--validpref", nargs="+", metavar="FILE", default=[], help="documents of the validation split")
     parser.add_argument("--testpref", nargs="+", metavar="FILE", default=[], help="documents of the test split")

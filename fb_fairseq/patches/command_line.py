@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
+from tempfile import TemporaryDirectory
 from types import MethodType
 from typing import Any
 
@@ -27,7 +28,7 @@ from fb_fairseq.errors import (
     forget_output,
     names_an_option,
 )
-from fb_fairseq.files import atomic_folder, check_output_folder, lock_folder
+from fb_fairseq.files import check_output_folder, lock_folder
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -234,7 +235,8 @@ def patch_save_dir_lock() -> None:
 def _check(original, save_dir):
     check_output_folder("--save-dir", save_dir)
     try:
-        with atomic_folder(save_dir):
+        os.makedirs(save_dir, exist_ok=True)
+        with TemporaryDirectory(prefix=".incomplete-", dir=save_dir):
             pass
     except OSError as error:
         raise UserError(f"--save-dir {save_dir}: {error.strerror}; give a folder that can be written to") from None

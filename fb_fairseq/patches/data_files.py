@@ -6,7 +6,6 @@ import struct
 
 import numpy as np
 
-from fb_fairseq.checksums import check_files
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_regular
 from fb_fairseq.patches.wrapping import wrap_once
@@ -17,11 +16,10 @@ PREPARE = "prepare the data again (fairseq-preprocess, or python -m fb_fairseq p
 
 
 def patch_indexed_data() -> None:
-    """Check binarised data when they are loaded, also against the checksums that ``preprocess-bytes`` has written.
+    """Check binarised data when they are loaded.
 
     fairseq reports a truncated file as ``buffer is smaller than requested size`` in the middle of an epoch, and tokens
-    that the dictionary does not have as ``index out of range in self``. Items that overlap, and flipped bits, it takes
-    as they are."""
+    that the dictionary does not have as ``index out of range in self``. Items that overlap it takes as they are."""
     from fairseq.data import indexed_dataset
 
     wrap_once(indexed_dataset, "infer_dataset_impl", "indexed_data", _infer_from_files)
@@ -41,8 +39,6 @@ def _make_checked_dataset(original, path, impl, fix_lua_indexing=False, dictiona
         raise
     except Exception:  # of struct, numpy, …, in the older formats
         raise UserError(f"{path}.idx: is truncated or corrupt, or not of --dataset-impl {impl}; {PREPARE}") from None
-    if dataset is not None:
-        check_files(*filter(os.path.isfile, (f"{path}.idx", f"{path}.bin")))
     index = getattr(dataset, "_index", None)
     if dictionary is not None and hasattr(index, "dtype") and len(dataset):
         tokens = np.frombuffer(dataset._bin_buffer, dtype=index.dtype)
@@ -104,8 +100,6 @@ def _add_from_file(original, self, f):
         check_regular(f)
     try:
         original(self, f)
-        if isinstance(f, str):
-            check_files(f)
     except (OSError, UserError):
         raise
     except Exception as error:  # fairseq raises ValueError, RuntimeError and Exception

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fb_fairseq import byte_codec
-from fb_fairseq.checksums import check_weights
+from fb_fairseq.checksums import WEIGHTS, check_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import EOS, PAD, UNK, check_former, never_drawn
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
@@ -181,10 +181,17 @@ class LanguageModel(StackHolder):
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
-    """The parameters in a folder, of ``model.safetensors`` or the files of its index, in single precision."""
-    names = ["model.safetensors"]
-    if os.path.isfile(os.path.join(path, f"{names[0]}.index.json")):
-        names = sorted(set(read_json(path, f"{names[0]}.index.json")["weight_map"].values()))
+    """The parameters in a folder, in single precision: of ``model.safetensors`` or, if there is none, of the files of
+    its index. So does transformers."""
+    names, index = [WEIGHTS], f"{WEIGHTS}.index.json"
+    if not os.path.isfile(os.path.join(path, WEIGHTS)) and os.path.isfile(os.path.join(path, index)):
+        with reading(os.path.join(path, index)):
+            names = sorted(set(read_json(path, index)["weight_map"].values()))
+            outside = [name for name in names if os.path.basename(name) != name]
+        if outside:
+            raise UserError(
+                f"{os.path.join(path, index)}: names {outside[0]}, which is no file beside it; give an intact copy"
+            )
     missing = [name for name in names if not os.path.isfile(os.path.join(path, name))]
     if missing:
         raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")

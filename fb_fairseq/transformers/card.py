@@ -1,7 +1,6 @@
 """The model card of an exported model: the README.md that the Hugging Face Hub shows."""
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,41 +82,6 @@ class CardFacts:
     with_code: bool = False  # whether the code that it needs lies beside it
     labels: bool = False  # whether it gives each symbol a label, instead of predicting the next one
     notes: list[tuple[str, str]] = field(default_factory=list)  # further rows on its training: names and texts
-
-
-def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Updates and validation loss of a checkpoint's parameters, as far as it says, under ``CardFacts``' names."""
-    figures: dict[str, Any] = {}
-    history = checkpoint.get("optimizer_history") or [{}]
-    if history[-1].get("num_updates") is not None:
-        figures["updates"] = int(history[-1]["num_updates"])
-    cfg = checkpoint.get("cfg") or {}
-    metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
-    criterion = cfg.get("criterion") or {}
-    criterion = criterion if isinstance(criterion, Mapping) else vars(criterion)  # a Namespace
-    if metric == "loss" and criterion.get("label_smoothing"):
-        metric = "smoothed loss"
-    name = {"loss": "valid_bits", "nll_loss": "valid_bits", "bleu": "valid_bleu"}.get(metric)
-    value = (checkpoint.get("extra_state") or {}).get("val_loss")
-    if name and value is not None:
-        figures[name] = float(value)
-    return figures
-
-
-def figures_of_log(lines: Iterable[str], updates: int) -> dict[str, Any]:
-    """Figures of the validation after so many updates, from a log of ``--log-format json``; empty if it has none."""
-    keys = {"valid_loss": "valid_bits", "valid_nll_loss": "valid_bits", "valid_bpb": "valid_bpb"}  # (not smoothed)
-    keys["valid_bleu"] = "valid_bleu"
-    found: dict[str, Any] = {}
-    for line in lines:
-        try:
-            entry = json.loads(line[line.index("{") :])
-            figures = {name: float(entry[key]) for key, name in keys.items() if key in entry}
-            if "valid_bits" in figures and int(entry.get("valid_num_updates", -1)) == updates:
-                found = {**figures, "updates": updates}
-        except ValueError:
-            continue  # another line
-    return found
 
 
 def model_card(facts: CardFacts) -> str:

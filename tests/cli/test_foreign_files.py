@@ -1,7 +1,9 @@
 """No command replaces or removes a file of the user's, nor one that was changed since; it replaces its own files."""
 
+import contextlib
 import json
 import shutil
+import zlib
 
 import pytest
 import torch
@@ -9,10 +11,12 @@ import torch
 from fb_fairseq.commands import average_checkpoints, evaluate_labels, import_transformers, preprocess_bytes
 from fb_fairseq.commands.export import command as export
 from fb_fairseq.commands.plot import command as plot
+from fb_fairseq.files import write_json
 from fb_fairseq.papers.import_original import command as import_original
 from fb_fairseq.papers.state_tracking import command as state_tracking
 from fb_fairseq.papers.toy_tasks.common import command as synthetic_tasks
 from tests.cli.own_commands import one_line
+from tests.surroundings import next_tick
 
 
 def refused(capsys, command, option, path, *arguments):
@@ -28,6 +32,7 @@ def replaces_its_own(capsys, command, option, path, foreign, *arguments):
     arguments = [*map(str, arguments)]
     for _ in range(2):
         command(arguments)
+    next_tick()
     path.write_bytes(foreign)
     refused(capsys, command, option, path, *arguments)
     command([*arguments, "--overwrite"])
@@ -35,16 +40,80 @@ def replaces_its_own(capsys, command, option, path, foreign, *arguments):
 
 
 def test_data(tmp_path, capsys):
-    (tmp_path / "text").write_bytes(bytes(range(200)) * 5)
-    for command, option, arguments, name in (
-        (preprocess_bytes.main, "--destdir", ["--text", tmp_path / "text"], "dict.txt"),
-        (synthetic_tasks.main, "--out", ["copy", "--train", 3, "--valid", 3, "--test", 3], "train.input"),
+    """The same data may be written again; what they are made from, and all other files, stay."""
+    for name in ("text", "other"):
+        (tmp_path / name).write_bytes(bytes(range(len(name), 200)) * 5)
+    text, sizes = ["--text", tmp_path / "text"], ["--train", 3, "--valid", 3, "--test", 3]
+    for command, option, arguments, name, others in (
+        (
+            preprocess_bytes.main,
+            "--destdir",
+            text,
+            "dict.txt",
+            (["--text", tmp_path / "other"], [*text, "--split", "8,1,1"], ["--trainpref", tmp_path / "text"]),
+        ),
+        (
+            synthetic_tasks.main,
+            "--out",
+            ["copy", *sizes],
+            "train.input",
+            (["copy", *sizes, "--seed", 2], ["reverse", *sizes], ["copy", *sizes[:-1], 4]),
+        ),
     ):
         out = tmp_path / f"out{option}"
         out.mkdir()
         (out / "mine").write_text("mine")
+        line = one_line(capsys, command, *arguments, option, out)
+        assert line.endswith(
+            f"{option} {out}: has files that this command has not written; give a new or empty folder, or --overwrite"
+        )
+        (out / "mine").unlink()
         replaces_its_own(capsys, command, option, out / name, b"mine", *arguments, option, out)
-        assert (out / "mine").read_text() == "mine"
+        (out / "bin").mkdir()
+        (out / "bin/mine").write_text("mine")  # as of fairseq-preprocess --destdir walk/bin
+        command([*map(str, arguments), option, str(out)])
+        before = (out / name).read_bytes()
+        for other in others:
+            line = one_line(capsys, command, *other, option, out)
+            assert f"{option} {out}: has what this command has made from other data or options; give a new" in line
+        assert (out / name).read_bytes() == before and (out / "bin/mine").read_text() == "mine"
+
+
+def test_folders_of_other_commands(language_models, tmp_path, capsys):
+    """A command's own mark does not stand for another's: an export replaced data, and data an export."""
+    pytest.importorskip("transformers")
+    checkpoint = language_models["feedback_transformer_lm"]
+    (tmp_path / "text").write_bytes(bytes(range(200)) * 5)
+    writers = {
+        "data": (preprocess_bytes.main, ["--text", tmp_path / "text", "--destdir"]),
+        "toy": (synthetic_tasks.main, ["copy", "--train", 3, "--valid", 3, "--test", 3, "--out"]),
+        "model": (export.main, [checkpoint, "--to"]),
+    }
+    for folder, (write, arguments) in writers.items():
+        write([*map(str, arguments), str(tmp_path / folder)])
+        before = {path: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+        for other, (command, others) in writers.items():
+            if other != folder:
+                line = one_line(capsys, command, *others, tmp_path / folder)
+                assert f" {tmp_path / folder}: has files that this command has not written; give a new or empty" in line
+        assert before == {path: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_a_downloaded_list_of_files(language_models, tmp_path, overwrite):
+    """No file of a folder names what is removed or replaced: not ../, and not what lies there with the right CRC-32."""
+    pytest.importorskip("transformers")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    names = ["../thesis.txt", str(tmp_path / "photos.txt"), "notes.txt"]
+    for name in names:
+        (folder / name).write_text("three years of work")
+    crc = f"{zlib.crc32(b'three years of work'):08x}"
+    (folder / "checksums.json").write_text(json.dumps(dict.fromkeys(names, crc)))
+    with contextlib.suppress(SystemExit):
+        export.main([str(language_models["feedback_transformer_lm"]), "--to", str(folder), *overwrite])
+    assert (folder / "config.json").exists() == bool(overwrite)
+    assert all((folder / name).read_text() == "three years of work" for name in names)
 
 
 def test_export_and_import(language_models, tmp_path, capsys):
@@ -57,20 +126,23 @@ def test_export_and_import(language_models, tmp_path, capsys):
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine")
         line = one_line(capsys, export.main, *command)
-        assert f"--to {folder}: has files that this command has not written; give an empty folder, or --overw" in line
+        assert f"--to {folder}: has files that this command has not written; give a new or empty folder, or --o" in line
         assert file.read_text() == "mine" and len(list(folder.iterdir())) == 1
         shutil.rmtree(file.parent)
         folder.mkdir(exist_ok=True)
-    export.main([*command, "--with-code"])
-    assert list(folder.glob("*.py"))
+    for _ in range(2):
+        export.main(command)
+    next_tick()
+    for name in ("README.md", "model-00001-of-00002.safetensors"):  # an edited card; weights that may win
+        (folder / name).write_text("mine")
+        refused(capsys, export.main, "--to", folder / name, *command)
+        export.main([*command, "--overwrite"])
+    assert (folder / "README.md").read_text() != "mine" and (folder / name).read_text() == "mine"
+    (folder / name).unlink()
     (folder / "target").mkdir()
-    (folder / "target/data").write_text("mine")
-    export.main(command)
-    assert not list(folder.glob("*.py")), "those of the earlier export"
-    (folder / "README.md").write_text("mine")
-    refused(capsys, export.main, "--to", folder / "README.md", *command)
-    export.main([*command, "--overwrite"])
-    assert (folder / "README.md").read_text() != "mine" and (folder / "target/data").read_text() == "mine"
+    line = one_line(capsys, export.main, *command, "--overwrite")
+    assert f"--to {folder / 'target'}: this model has no second tokenizer; remove it, or give another folder" in line
+    (folder / "target").rmdir()
 
     out = tmp_path / "imported/model.pt"
     out.parent.mkdir()
@@ -95,27 +167,69 @@ def test_figures_and_results(tmp_path, capsys):
         arguments = ["--curves", log, "--out", tmp_path / name]
         replaces_its_own(capsys, plot.main, "--out", tmp_path / name, b"mine", *arguments)
     out = tmp_path / "result.json"
-    out.write_text('{"mine": 1}')
-    refused(capsys, evaluate_labels.main, "--out", out, "nothing", "--path", "nothing.pt", "--out", out)
-    refused(capsys, state_tracking.main, "--out", out, "speed", "--out", out)
-    out.write_text(json.dumps(evaluate_labels.Accuracy(1.0, 1.0, 1, 1)._asdict()))
+    for mine in ('{"mine": 1}', '{"accuracy": 0.9}', '{"hardware": "a laptop"}'):
+        out.write_text(mine)
+        refused(capsys, evaluate_labels.main, "--out", out, "nothing", "--path", "nothing.pt", "--out", out)
+        refused(capsys, state_tracking.main, "--out", out, "speed", "--out", out)
+    write_json(str(out), "evaluate-labels", {"accuracy": 1.0})
     assert "nothing" in one_line(capsys, evaluate_labels.main, "nothing", "--path", "nothing.pt", "--out", out)
+    refused(capsys, state_tracking.main, "--out", out, "speed", "--out", out)
+
+
+def test_pictures(tmp_path, capsys):
+    """One of the same format is not a command's own: of a camera, a scanner, another program, or another command."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("gymnasium")
+    from matplotlib.figure import Figure
+
+    from fb_fairseq.papers.rl import command as rl
+
+    log = tmp_path / "log"
+    log.write_text('{"num_updates": "1", "loss": "3"}\n{"num_updates": "2", "loss": "2"}\n')
+    for name in ("a.png", "a.pdf", "a.svg"):
+        path = tmp_path / name
+        Figure().savefig(path)
+        refused(capsys, plot.main, "--out", path, "--curves", log, "--out", path)
+        plot.main(["--curves", str(log), "--out", str(path), "--overwrite"])
+        refused(capsys, rl.main, "--out", path, "plot", "a=nothing", "--out", path)
+    from PIL import Image
+
+    for name in ("b.png", "b.gif"):
+        Image.new("RGB", (9, 9)).save(tmp_path / name)
+        refused(capsys, rl.main, "--record", tmp_path / name, "evaluate", "--path", "x.pt", "--record", tmp_path / name)
 
 
 def test_runs(tmp_path, capsys):
-    """A folder of a run is new, or has the lock of one."""
-    (tmp_path / "result.json").write_text("mine")
-    line = one_line(capsys, state_tracking.main, "train", "--updates", 1, "--out", tmp_path)
-    assert line.endswith(f"--out {tmp_path}: has files that this command has not written; give an empty folder")
+    """A folder of a run is new, or has the mark of the same command: the lock is of several."""
     pytest.importorskip("gymnasium")
     from fb_fairseq.papers.rl import command as rl
 
-    (tmp_path / "log.jsonl").write_text("mine")
-    line = one_line(capsys, rl.main, "train", "--small", "--frames", 64, "--out", tmp_path)
-    assert line.endswith(f"--out {tmp_path}: has files that this command has not written; give an empty folder")
-    assert (tmp_path / "log.jsonl").read_text() == "mine"
+    small = {
+        "state-tracking": (state_tracking.main, "train --updates 1 --width 16 --longest 4 --test-sequences 9 --out"),
+        "rl": (rl.main, "train --small --cpu --frames 64 --out"),
+    }
+    for name, (train, words) in small.items():
+        (tmp_path / "result.json").write_text("mine")
+        (tmp_path / ".lock").write_text("process 1 on a machine")
+        line = one_line(capsys, train, *words.split(), tmp_path)
+        assert line.endswith(f"--out {tmp_path}: has files that this command has not written; give an empty folder")
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [".lock", "result.json"]
+        run = tmp_path / name
+        train([*words.split(), str(run)])
+        (run / "mine").write_text("mine")
+        train([*words.split(), str(run)])
+        for mark in run.glob(".fb_fairseq-*"):  # an earlier version has left none
+            mark.unlink()
+        train([*words.split(), str(run)])
+        assert (run / "mine").read_text() == "mine"
+    for name, (train, words) in small.items():
+        for other in small.keys() - {name}:
+            before = sorted((tmp_path / other).iterdir())
+            line = one_line(capsys, train, *words.split(), tmp_path / other)
+            assert "checkpoint.pt: not a checkpoint of " in line and sorted((tmp_path / other).iterdir()) == before
+            (tmp_path / other / "checkpoint.pt").unlink()
+            line = one_line(capsys, train, *words.split(), tmp_path / other)
+            assert "has files that this command has not written" in line
     result = tmp_path / "result.json"
+    result.write_text('{"reward": 1}')
     refused(capsys, rl.main, "--out", result, "evaluate", "--path", "nothing.pt", "--out", result)
-    picture = tmp_path / "a.png"
-    picture.write_text("mine")
-    refused(capsys, rl.main, "--record", picture, "evaluate", "--path", "nothing.pt", "--record", picture)

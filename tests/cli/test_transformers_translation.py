@@ -12,7 +12,6 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
-from fb_fairseq.checksums import own_folder  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.export.models import Checkpoint  # noqa: E402
 from fb_fairseq.commands.export.models import build_translation as build_exported  # noqa: E402
@@ -158,8 +157,6 @@ def test_shared_dictionary(tmp_path, parallel_data):
     """One tokenizer serves both languages."""
     joined = preprocess(tmp_path / "joined", joined_dictionary=True)
     train(joined, tmp_path, max_update=2, share_all_embeddings=True, disable_validation=True, decoder_embed_dim=32)
-    with own_folder("--to", str(tmp_path / "model")) as earlier:  # as an earlier export has left it
-        shutil.copytree(parallel_data, f"{earlier}/target")
     export([str(tmp_path / "checkpoint_last.pt"), "--to", str(tmp_path / "model"), "--dict", str(joined)])
     assert not (tmp_path / "model/target").exists()
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
@@ -218,6 +215,8 @@ CONFIG = "config.json"
         (CONFIG, dict(memory_composition="sum"), "config.json: --memory-composition sum: unknown"),
         (CONFIG, dict(target_lang=""), "source_lang 'de' and target_lang '': give both languages names there"),
         (CONFIG, dict(target_lang="de"), "give both languages names there, such as 'de' and 'en'"),
+        (CONFIG, dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
+        (CONFIG, dict(target_lang="e\0n"), "give both languages names there"),
     ],
 )
 def test_damaged_models_are_not_imported(trained, tmp_path, capsys, file, change, message):

@@ -85,6 +85,11 @@ def test_decoding_speed_of_one_layer(monkeypatch, capsys, tmp_path):
     for paper in ("4.2", "3.7"):
         assert f"| {paper} | {shared:.2f}; {per_layer:.2f} | feedback, 1 layer, shared," in text
     assert "not comparable" in text and "torch" not in text and "Measured on" in text
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/results.json").write_text("mine")
+    with pytest.raises(SystemExit):
+        decoding_speed(monkeypatch, "--out", tmp_path / "mine")
+    assert "mine: has files that this command has not written" in capsys.readouterr().err
 
 
 def test_training_speed(monkeypatch, capsys):

@@ -26,17 +26,17 @@ def test_documents(tmp_path):
     assert byte_codec.decode(dictionary[i] for i in ids) == first + second
     assert dictionary.get_count(dictionary.index("s")) == 41
     assert byte_codec.decode(dictionary[i] for i in tokens(out, "valid")[1]) == second
-    names = {"checksums.json", "dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"}
+    names = {".fb_fairseq-preprocess-bytes", "dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"}
     assert {path.name for path in out.iterdir()} == names
 
 
 def test_one_text_is_cut_in_three(tmp_path):
     text = bytes(range(250)) * 4
     (tmp_path / "text").write_bytes(text)
-    preprocess_bytes.main(["--text", str(tmp_path / "text"), "--split", "8,1,1", "--destdir", str(tmp_path)])
+    preprocess_bytes.main(["--text", str(tmp_path / "text"), "--split", "8,1,1", "--destdir", str(tmp_path / "out")])
     parts = []
     for split, size in (("train", 800), ("valid", 100), ("test", 100)):
-        dictionary, ids = tokens(tmp_path, split)
+        dictionary, ids = tokens(tmp_path / "out", split)
         assert len(ids) == size
         parts.append(byte_codec.decode(dictionary[i] for i in ids))
     assert b"".join(parts) == text

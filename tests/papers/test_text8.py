@@ -23,7 +23,9 @@ def test_the_text_that_a_reader_sees(tmp_path):
     assert clean(tmp_path / "dump", tmp_path / "out").status == 0
     text = (tmp_path / "out").read_text()
     assert text == (" anarchism is since one eight four zero a word or more a caption shown caf three rd ideas end")
-    assert clean(tmp_path / "dump", tmp_path / "out", "--bytes", "20").status == 0
+    again = clean(tmp_path / "dump", tmp_path / "out")
+    assert again.status == 2 and "out: this command has not written it" in again.errors.splitlines()[-1]
+    assert clean(tmp_path / "dump", tmp_path / "out", "--bytes", "20", "--overwrite").status == 0
     assert (tmp_path / "out").read_text() == text[:20]
 
 

@@ -1,13 +1,12 @@
 """The model card: what is known stands in it, what is not known is left out."""
 
-import json
 from dataclasses import replace
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from fb_fairseq.transformers.card import CardFacts, figures_of_checkpoint, figures_of_log, model_card
+from fb_fairseq.transformers.card import CardFacts, model_card
 
 FEEDBACK, ALL_ATTENTION, ADAPTIVE_SPAN = "2002.09402", "1907.01470", "Adaptive Attention Span"
 SIZES = dict(layers=4, width=512, feed_forward=2048, heads=8, span=512, parameters=44_123_456)
@@ -104,37 +103,3 @@ def test_results_for_the_hub(change, metrics):
     assert known["language"] == ["de", "en"]
     found = [m["type"] for model in known.get("model-index", []) for r in model["results"] for m in r["metrics"]]
     assert found == (metrics or []) and ("model-index" in known) == bool(metrics)
-
-
-def test_figures_of_a_checkpoint():
-    extra = {"val_loss": 2.25, "best": 2.0}
-    checkpoint = {"optimizer_history": [{"num_updates": 10}, {"num_updates": 600}], "extra_state": extra}
-    checkpoint["cfg"] = {"checkpoint": {"best_checkpoint_metric": "loss"}}
-    assert figures_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
-    checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
-    assert figures_of_checkpoint(checkpoint) == {"updates": 600}
-    for empty in ({}, {"optimizer_history": [], "extra_state": None, "cfg": None}, {"extra_state": {"val_loss": None}}):
-        assert figures_of_checkpoint(empty) == {}
-
-
-def test_figures_of_a_log():
-    entries = [(100, "3.5", "3.6"), (200, "2.5", "2.6"), (300, "2.75", "2.8")]
-    lines = ["2024-01-01 | INFO | fairseq_cli.train | {not json", 'x | {"loss": "1.0", "num_updates": "5"}', ""]
-    for updates, loss, bpb in entries:
-        entry = {"epoch": 1, "valid_loss": loss, "valid_bpb": bpb, "valid_num_updates": str(updates)}
-        lines.append(f"2024-01-01 12:00:00 | INFO | valid | {json.dumps(entry)}\n")
-    assert figures_of_log(lines, 300) == {"valid_bits": 2.75, "valid_bpb": 2.8, "updates": 300}, "not the best ones"
-    assert figures_of_log(lines, 250) == figures_of_log(lines[:3], 300) == {}
-
-
-def test_figures_of_a_translation_model():
-    """Of a log: the loss without smoothing. Of a checkpoint: what its training looked for."""
-    lines = [
-        "valid | " + json.dumps({"valid_loss": loss, "valid_nll_loss": nll, "valid_bleu": bleu, "valid_num_updates": n})
-        for loss, nll, bleu, n in (("6.0", "4.0", "20.5", "100"), ("5.9", "3.9", "19.0", "200"))
-    ]
-    assert figures_of_log(lines, 100) == {"valid_bits": 4.0, "valid_bleu": 20.5, "updates": 100}
-    checkpoint = {"extra_state": {"val_loss": 20.5}, "cfg": {"checkpoint": {"best_checkpoint_metric": "bleu"}}}
-    assert figures_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
-    smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}
-    assert figures_of_checkpoint({"extra_state": {"val_loss": 6.0}, "cfg": smoothed}) == {}

@@ -16,16 +16,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fb_fairseq import pretrained
-from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
+from fb_fairseq.checksums import add_to_weights, weights_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.commands.average_checkpoints import NAME as AVERAGE
 from fb_fairseq.commands.export.models import Languages
 from fb_fairseq.commands.imported import quiet_transformers
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder, check_own_folder, open_text
-from fb_fairseq.tensor_files import WRITER, using
+from fb_fairseq.facts import facts_of_checkpoint, facts_of_log, known_facts
+from fb_fairseq.files import WRITER, check_own_folder, open_text, own_folder
+from fb_fairseq.tensor_files import using
 
+NAME = "export"
 DTYPES = ("bfloat16", "float16", "float32")
 
 
@@ -46,9 +48,10 @@ def export(
     Args:
         path: the checkpoint, or the name of a model that comes with the package.
         dictionaries, codes, languages: see ``fb_fairseq.commands.export.models.Checkpoint``.
-        known: what the card says besides, as arguments of ``CardFacts``.
+        known: what the options say for the card, as arguments of ``CardFacts``; facts that the checkpoint has, too,
+            are replaced, and notes of the same name.
         with_code: add the code that the model needs.
-        overwrite: replace files that no export has written, or that were changed since.
+        overwrite: see ``fb_fairseq.files.own_folder``.
         log: log of the training, for the card's figures.
         dtype: type of the numbers in the file of weights, as torch names it; None: the model's.
 
@@ -59,12 +62,11 @@ def export(
     # isort: split
     from fb_fairseq.commands.export.models import build_language_model, build_translation, read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
-    from fb_fairseq.transformers.card import figures_of_checkpoint
 
-    check_folder(folder, overwrite)
+    check_own_folder("--to", folder, NAME, overwrite)
     shipped = pretrained.find(path)
     if shipped != path and not any((dictionaries, codes, *languages, with_code, log, dtype, *known.values())):
-        with own_folder("--to", folder, overwrite, clean=True) as temporary:
+        with own_folder("--to", folder, NAME, overwrite) as temporary:
             shutil.copytree(shipped, temporary, dirs_exist_ok=True)
             return sorted(os.listdir(temporary))
     path = checkpoint_of(path)
@@ -75,32 +77,41 @@ def export(
         raise UserError(f"{path}: {checkpoint.architecture} cannot be exported; give one of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))
     with using(path, builds_model=True):
-        figures = read_log(log, path, checkpoint.saved) if log else figures_of_checkpoint(checkpoint.saved)
-        card = {"name": name, "with_code": with_code, **figures, **known}
+        facts = facts_of_checkpoint(checkpoint.saved)
+        if log:
+            facts.update(read_log(log, path, checkpoint.saved))
+        notes = {**dict(facts.get("notes", ())), **dict(known["notes"])}
+        facts.update({fact: value for fact, value in known.items() if value})
+        card = {**facts, "name": name, "with_code": with_code, "notes": list(notes.items())}
         model, tokenizers, facts = builders[checkpoint.architecture](checkpoint, card)
-    return write(folder, model, tokenizers, facts, overwrite, dtype)
-
-
-def check_folder(folder: str, overwrite: bool) -> None:
-    """Check that the folder of ``--to`` can be written."""
-    if overwrite:
-        check_output_folder("--to", folder)
-    else:
-        check_own_folder("--to", folder, FILE, more=", or --overwrite")
+    return write(NAME, folder, model, tokenizers, facts, overwrite, dtype)
 
 
 def write(
-    folder: str, model, tokenizers: dict[str, Any], facts, overwrite: bool = False, dtype: str | None = None
+    command: str,
+    folder: str,
+    model,
+    tokenizers: dict[str, Any],
+    facts,
+    overwrite: bool = False,
+    dtype: str | None = None,
 ) -> list[str]:
-    """Write a model of transformers, with its tokenizers by subfolder and a card of these facts; see ``export``."""
+    """Write a model of transformers, with its tokenizers by subfolder and a card of these facts; see ``export``.
+
+    ``command``: the one that writes it."""
     from fb_fairseq.commands.export.code import add_code
-    from fb_fairseq.transformers.card import model_card
+    from fb_fairseq.transformers.card import TARGET_FOLDER, model_card
     from fb_fairseq.transformers.tokenizers import save_tokenizer
 
-    with own_folder("--to", folder, overwrite, clean=True) as temporary:
+    stale = os.path.join(folder, TARGET_FOLDER)
+    if TARGET_FOLDER not in tokenizers and os.path.isdir(stale):  # which would be read
+        raise UserError(f"--to {stale}: this model has no second tokenizer; remove it, or give another folder")
+    if dtype is not None and is_rounded(model, getattr(torch, dtype)):
+        facts.notes.append(("numbers", f"rounded to {dtype} after the figures above were measured"))
+    with own_folder("--to", folder, command, overwrite) as temporary:
         if facts.with_code:
             add_code(model, temporary)
-        save_model(model, temporary, dtype)
+        save_model(model, temporary, facts, dtype)
         for subfolder, tokenizer in tokenizers.items():
             save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
@@ -108,16 +119,21 @@ def write(
         return sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
 
 
-def save_model(model, folder: str, dtype: str | None = None) -> None:
-    """Save configuration and weights, with their checksum; others may read them as any new file. Numbers that are kept
-    in another type become those of ``model`` again when they are loaded."""
+def is_rounded(model, dtype: torch.dtype) -> bool:
+    """Whether a model's numbers change in this type."""
+    return not all(p.equal(p.to(dtype).to(p.dtype)) for p in model.parameters())
+
+
+def save_model(model, folder: str, facts, dtype: str | None = None) -> None:
+    """Save configuration and weights, with their facts and checksum; others may read them as any new file. Numbers that
+    are kept in another type become those of ``model`` again when they are loaded."""
     with quiet_transformers():
         model.save_pretrained(folder)
     for path in weights_in(folder):
         if dtype is not None:
             tensors = {name: x.to(getattr(torch, dtype)) for name, x in load_file(path).items()}
             save_file(tensors, path, {"format": "pt"})
-        add_to_weights(path)
+        add_to_weights(path, known_facts(vars(facts)))
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only
@@ -125,14 +141,14 @@ def save_model(model, folder: str, dtype: str | None = None) -> None:
 
 def read_log(log: str, path: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """The figures that a training's log has of a checkpoint, under ``CardFacts``' names."""
-    from fb_fairseq.transformers.card import figures_of_checkpoint, figures_of_log
-
     if checkpoint.get(WRITER) == AVERAGE:
         raise UserError(f"--log {log}: {path} is an average, which no log of a training has figures of; leave it out")
-    own = figures_of_checkpoint(checkpoint)
-    updates = own.get("updates", 0)
+    own = facts_of_checkpoint(checkpoint)
+    if "updates" not in own:
+        raise UserError(f"--log {log}: {path} does not say its updates, by which the log has its figures; leave it out")
+    updates = own["updates"]
     with open_text(log) as file:
-        figures = figures_of_log(file, updates)
+        figures = facts_of_log(file, updates)
     if not figures:
         raise UserError(f"--log {log}: has no validation after update {updates}; give its --log-format json log")
     compared = {"valid_bits", "valid_bleu"} & own.keys() & figures.keys()
@@ -143,7 +159,7 @@ def read_log(log: str, path: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("export", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of a language model or a translation model")
     parser.add_argument("--to", required=True, metavar="DIR", help="folder to write")
     parser.add_argument(

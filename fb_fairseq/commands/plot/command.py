@@ -34,6 +34,7 @@ from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.errors import UserError, flag
 
+NAME = "plot"
 PANELS = (
     "curves",
     "layer_weights",
@@ -186,7 +187,7 @@ def named_path(argument: str) -> tuple[str, str]:
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("plot", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
 
     def add_paths(group, option: str, metavar: str, text: str) -> None:
         group.add_argument(option, nargs="+", type=named_path, default=[], metavar=metavar, help=text)
@@ -308,9 +309,9 @@ def main(argv=None) -> None:
     check(parser, args)
     with parser.one_line_errors(), no_log():
         name_all(args)
-        check_figure("--out", args.out, args.overwrite)
+        check_figure("--out", args.out, NAME, args.overwrite)
         drawn = make_panels(args)
-        draw_figure(args.out, drawn, args.title)
+        draw_figure(args.out, drawn, args.title, NAME)
     for line in itertools.chain.from_iterable(panel.values for panel in drawn):
         print(line)
     print(f"Wrote {args.out}")

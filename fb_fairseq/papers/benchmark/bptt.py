@@ -15,6 +15,7 @@ from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import Case, add_number, add_repeats
 from fb_fairseq.papers.benchmark.train import TrainingStep, training_step, warm_up
 
+NAME = "benchmark-bptt"  # as the writer of files
 CASES = {
     "Feedback, shared": Case("feedback", {"memory_projections": "shared"}),
     "Feedback, per-layer": Case("feedback", {"memory_projections": "per-layer"}),
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> dict:
         if args.tokens % block:
             raise UserError(f"--tokens {args.tokens}: is not a multiple of --blocks {block}; give one that is")
     if args.out:
-        check_figure("--out", args.out, args.overwrite)
+        check_figure("--out", args.out, NAME, args.overwrite)
     milliseconds: Times = {name: [] for name in CASES}
     # On a CPU all take turns. On a GPU only one block length's models, whose captured graphs keep memory.
     for blocks in [[block] for block in args.blocks] if args.device.startswith("cuda") else [args.blocks]:
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> dict:
     table(["ms per batch", *CASES], rows)
     if args.out:
         draw = partial(draw_times, blocks=args.blocks, milliseconds=milliseconds, tokens=args.tokens)
-        draw_figure(args.out, [Panel(draw)])
+        draw_figure(args.out, [Panel(draw)], command=NAME)
     return {"milliseconds": milliseconds}
 
 

@@ -42,7 +42,7 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, ove
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
     from fb_fairseq.papers.import_original.embeddings import embedding_tables, import_embeddings, match_dictionary
 
-    check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
+    check_output_file("--out", out, NAME, overwrite)
     source = read(path)
     with using(path, builds_model=True):
         imported = import_layers(source, ramp)

@@ -19,7 +19,7 @@ from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import flag
-from fb_fairseq.files import atomic_write, check_output_file
+from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.papers.rl.options import AGENTS, LONGEST, SIZES, AgentOptions, TrainingOptions, check_range
 from fb_fairseq.papers.rl.presets import FULL, preset_options
 
@@ -164,7 +164,7 @@ def run_evaluate(args) -> None:
     if args.record:
         rl.check_recording_path(args.record, args.overwrite)
     if args.out:
-        check_output_file("--out", args.out, b'{"reward": ', overwrite=args.overwrite)
+        check_output_file("--out", args.out, rl.NAME, args.overwrite)
     agent, options = rl.load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
@@ -175,14 +175,12 @@ def run_evaluate(args) -> None:
         f"{options.environment}: reward {result['reward']:.3f} per episode, "
         f"success in {result['success']:.1f}% of {result['episodes']} episodes"
     )
-    line = json.dumps(result)
     if args.out:
-        with atomic_write(args.out) as temporary, open(temporary, "w") as file:
-            file.write(line + "\n")
+        write_json(args.out, rl.NAME, result)
     if args.record:
         rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
         print(f"Wrote {args.record}")
-    print(line)
+    print(json.dumps(result))
 
 
 def run_plot(args) -> None:
@@ -190,9 +188,9 @@ def run_plot(args) -> None:
     from fb_fairseq.drawing import check_figure, draw_figure
     from fb_fairseq.papers.rl.log import curves_figure, read_curves
 
-    check_figure("--out", args.out, args.overwrite)
+    check_figure("--out", args.out, "rl-plot", args.overwrite)
     curves = curves_figure(read_curves(args.runs, args.metric), args.metric)
-    draw_figure(args.out, curves, args.title)
+    draw_figure(args.out, curves, args.title, "rl-plot")
     print(f"Wrote {args.out}")
 
 

@@ -3,15 +3,16 @@
 import numpy as np
 import torch
 
-from fb_fairseq.drawing import PICTURES
+from fb_fairseq.drawing import png_text
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_output_file
+from fb_fairseq.files import WRITER, atomic_write, check_output_file
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS
 from fb_fairseq.papers.rl.options import TrainingOptions
 from fb_fairseq.papers.rl.trainer import Play, load_checkpoint
 from fb_fairseq.tensor_files import using
 
+NAME = "rl-evaluate"  # as the writer of files
 # Layout of a .png recording.
 MAX_IMAGES = 40
 MAX_WIDTH = 1600  # pixels
@@ -69,7 +70,7 @@ def check_recording_path(path: str, overwrite: bool) -> None:
     """Check the file name of a recording."""
     if not path.endswith((".gif", ".png")):
         raise UserError(f"--record {path}: give a file name that ends in .gif or .png")
-    check_output_file("--record", path, *PICTURES, overwrite=overwrite)
+    check_output_file("--record", path, NAME, overwrite)
 
 
 def write_recording(images: list[np.ndarray], path: str) -> None:
@@ -78,12 +79,12 @@ def write_recording(images: list[np.ndarray], path: str) -> None:
 
     if path.endswith(".png"):
         with atomic_write(path) as temporary:
-            Image.fromarray(_contact_sheet(images)).save(temporary, "PNG")
+            Image.fromarray(_contact_sheet(images)).save(temporary, "PNG", pnginfo=png_text(NAME))
         return
     pages = [Image.fromarray(image) for image in images]
-    duration = 1000 // RENDER_FPS  # milliseconds
+    options = dict(duration=1000 // RENDER_FPS, loop=0, comment=f"{WRITER}: {NAME}".encode())  # (milliseconds)
     with atomic_write(path) as temporary:
-        pages[0].save(temporary, "GIF", save_all=True, append_images=pages[1:], duration=duration, loop=0)
+        pages[0].save(temporary, "GIF", save_all=True, append_images=pages[1:], **options)
 
 
 def _contact_sheet(images: list[np.ndarray]) -> np.ndarray:

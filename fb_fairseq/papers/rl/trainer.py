@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import LOCK, check_own_folder, lock_folder
+from fb_fairseq.files import start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
@@ -225,11 +225,11 @@ def train(
 
     Raises ``Interrupted`` after the block in which a signal comes, when it is saved."""
     trainer = Trainer(options, agent, device)
-    check_own_folder("--out", out, LOCK)
-    lock_folder("--out", out)
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
-    if os.path.exists(checkpoint):
-        state, template = load_checkpoint(checkpoint), trainer.state_dict()
+    state = load_checkpoint(checkpoint) if os.path.exists(checkpoint) else None
+    start_run("--out", out, "rl", known=state is not None)
+    if state is not None:
+        template = trainer.state_dict()
         with using(checkpoint):
             theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, template))
             check_same_options(checkpoint, theirs, ours)

@@ -197,7 +197,7 @@ def preprocess(shell: Shell, folder: str, splits: Sequence[str], target: str, op
 def preprocess_bytes(shell: Shell, text: str, target: str, log: str | None = None) -> None:
     """Binarise the bytes of a file: 90 % for training, 5 % each for validation and testing."""
     command = ("python", "-m", "fb_fairseq", "preprocess-bytes", "--text", text, "--split", "90,5,5")
-    shell.run(*command, "--destdir", target, what="preprocessing", log=log)
+    shell.run(*command, "--destdir", target, "--overwrite", what="preprocessing", log=log)  # beside other files
 
 
 def apply_bpe(shell: Shell, folder: str, pair: Sequence[str], merges: int) -> None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_own_folder
+from fb_fairseq.files import atomic_write, check_marked_folder
 from fb_fairseq.papers.runner.processes import RUNNING
 
 WIDTH = 120  # of printed lines, where possible
@@ -104,7 +104,7 @@ class Shell:
         """Create the output folder of a recipe. It is removed at the end if nothing was written. It is a recipe's own,
         because recipes replace and remove files in it: a hidden file marks it."""
         was_there, mark = os.path.isdir(out), os.path.join(out, MARK)
-        check_own_folder("--out", out, MARK)
+        check_marked_folder("--out", out, mark)
         os.makedirs(out, exist_ok=True)
         with open(mark, "a"):
             pass

@@ -15,7 +15,7 @@ import torch
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_write, check_output_file, check_output_folder
+from fb_fairseq.files import atomic_write, check_output_file, check_output_folder, check_own_folder, write_json
 from fb_fairseq.hardware import training_hardware
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good, measure
@@ -25,6 +25,7 @@ from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named
 from fb_fairseq.tensor_files import load_file
 
 RESULT_FILE = "result.json"
+SPEED, EXPORT = "state-tracking-speed", "state-tracking-export"  # as writers of files
 NEVER = -1e4  # logit of a label that is none
 
 
@@ -102,6 +103,7 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
     tested = evaluate(model, sequences, options)
     result = {
         **asdict(options),
+        "updates": trainer.update,
         "title": ARCHITECTURES[options.model].title,
         "span": options.shape(1).span,
         "parameters": parameters(model.body),
@@ -112,6 +114,9 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
         "seconds": round(trainer.seconds),
         "hardware": training_hardware(),
     }
+    if minutes is not None and trainer.update < options.updates:
+        result["ended"] = f"by --minutes {minutes:g}, before update {options.updates:,}"
+        print(f"ended {result['ended']}: the figures are those of update {trainer.update:,}")
     with atomic_write(os.path.join(out, RESULT_FILE)) as temporary, open(temporary, "w") as file:
         json.dump(result, file)
     size = trainer.problem.size
@@ -124,12 +129,12 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
 def export(run: str, folder: str, overwrite: bool) -> list[str]:
     """Write a model as ``python -m fb_fairseq export`` does. Inputs and labels have one dictionary, the group's
     elements; special symbols, such as the ``</s>`` before a text, are read as the neutral one. Returns the files."""
-    from fb_fairseq.commands.export.command import check_folder, write
+    from fb_fairseq.commands.export.command import write
     from fb_fairseq.commands.export.models import card_facts
     from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForTokenClassification
     from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer
 
-    check_folder(folder, overwrite)
+    check_own_folder("--to", folder, EXPORT, overwrite)
     path = os.path.join(run, CHECKPOINT_FILE)
     options = Options(**load_file(path)["options"])
     if (options.task, options.model) != ("word_problem", "feedback"):
@@ -153,6 +158,11 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     output.bias.data[:new], output.bias.data[new:] = NEVER, tagger.classifier.bias.data
     with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
         result = json.load(file)
+    if result["updates"] != trainer.update:
+        raise UserError(
+            f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; run "
+            "the same training again, until it ends"
+        )
     values = ((field.name, getattr(options, field.name), field.default) for field in fields(options))
     words = [f"{flag(name)} {value}" for name, value, default in values if value != default]
     tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"
@@ -162,9 +172,11 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
         ("seed, hardware, time", f"{options.seed}; {result['hardware']}; {result['seconds']} s"),
         (f"test, {options.test_sequences:,} sequences of {len(result['sizes'])}", tested),
     ]
-    more = dict(updates=options.updates, license="mit", labels=True, notes=notes)
+    if "ended" in result:
+        notes.append(("ended", result["ended"]))
+    more = dict(updates=trainer.update, labels=True, notes=notes)
     facts = card_facts(model, name=os.path.basename(os.path.abspath(folder)), reads="words", **more)
-    return write(folder, model, {"": build_tokenizer(symbols)}, facts, overwrite, "bfloat16")
+    return write(EXPORT, folder, model, {"": build_tokenizer(symbols)}, facts, overwrite, "bfloat16")
 
 
 def speed(args: argparse.Namespace, options: Options, device: torch.device) -> None:
@@ -178,8 +190,7 @@ def speed(args: argparse.Namespace, options: Options, device: torch.device) -> N
         found = ", ".join(f"{key} {value:,}" for key, value in results[name].items())
         print(f"{ARCHITECTURES[name].title}: {found} steps/s", flush=True)
     if args.out:
-        with atomic_write(args.out) as temporary, open(temporary, "w") as file:
-            json.dump({"hardware": training_hardware(), "steps_per_second": results}, file)
+        write_json(args.out, SPEED, {"hardware": training_hardware(), "steps_per_second": results})
 
 
 def main(argv=None) -> None:
@@ -196,7 +207,7 @@ def main(argv=None) -> None:
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         if args.command == "speed":
             if args.out:
-                check_output_file("--out", args.out, b'{"hardware": ', overwrite=args.overwrite)
+                check_output_file("--out", args.out, SPEED, args.overwrite)
             if args.seconds <= 0:
                 raise UserError(f"--seconds {args.seconds}: give a number above 0")
             speed(args, options, device)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import LOCK, check_own_folder, lock_folder
+from fb_fairseq.files import start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
@@ -115,11 +115,11 @@ class Trainer:
         """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
 
         Raises ``Interrupted`` after the update in which a signal comes, when it is saved."""
-        check_own_folder("--out", out, LOCK)
-        lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
-        if os.path.exists(path):
+        is_resumed = os.path.exists(path)
+        if is_resumed:
             self.resume(path)
+        start_run("--out", out, "state-tracking", known=is_resumed)
         saved = said = last = time.monotonic()
         end = float("inf") if minutes is None else last + 60 * minutes
         done = self.update >= self.options.updates

@@ -106,7 +106,7 @@ def check(args: argparse.Namespace) -> None:
     if not args.memory > 0:
         raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
     if args.out:
-        check_output_file("--out", args.out, overwrite=True)  # a line is added
+        check_output_file("--out", args.out, "", overwrite=True)  # a line is added
     if importlib.util.find_spec("fairseq") is None and set(args.tasks) & set(NEED_FAIRSEQ):
         raise UserError("--tasks: lm and translation need fairseq, which is not installed; give --tasks rl")
 

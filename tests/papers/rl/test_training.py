@@ -129,7 +129,7 @@ def test_learns(agent, tmp_path, capsys):
     arguments = ["--path", str(out / "checkpoint.pt"), "--episodes", "50", "--record", str(tmp_path / "episode.gif")]
     main(["evaluate", *arguments, "--out", str(tmp_path / "result.json"), "--cpu"])
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert {"written_by": "rl-evaluate", **result} == json.loads((tmp_path / "result.json").read_text())
     assert result["success"] > 90 and result["episodes"] == 50
     assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
 

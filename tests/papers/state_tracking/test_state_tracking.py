@@ -16,6 +16,7 @@ from fb_fairseq.papers.state_tracking.command import main
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 from fb_fairseq.papers.state_tracking.trainer import Options, Trainer, last_accuracy
+from fb_fairseq.tensor_files import save_file
 
 CPU = torch.device("cpu")
 TINY = Options(group="S3", longest=4, updates=4, tokens=16, lr=0.01)
@@ -206,6 +207,35 @@ def test_a_time_limit(tmp_path, capsys):
         main(["train", "--out", out, *options_of(TINY), "--device", "cpu", "--minutes", minutes])
         updates.append(re.findall(r"^update (\d+) of 4", capsys.readouterr().out, re.MULTILINE)[-1])
     assert updates == ["1", "2", "4"]
+
+
+def test_results_and_cards_say_what_was_done(tmp_path, capsys):
+    """Not what was asked for, and nothing of another moment of the training."""
+    pytest.importorskip("transformers")
+    run, model = tmp_path / "run", tmp_path / "model"
+    train = ["train", "--out", str(run), *options_of(TINY), "--device", "cpu"]
+    export = ["export", str(run), "--to", str(model)]
+    main([*train, "--minutes", "0.0001"])
+    result = json.loads((run / "result.json").read_text())
+    assert result["updates"] == 1 and result["ended"] == "by --minutes 0.0001, before update 4"
+    assert "ended by --minutes 0.0001, before update 4: the figures are those of update 1" in capsys.readouterr().out
+    main(export)
+    card = (model / "README.md").read_text()
+    assert "| updates | 1 |" in card and "| ended | by --minutes 0.0001, before update 4 |" in card
+    assert "| numbers | rounded to bfloat16 after the figures above were measured |" in card and "license" not in card
+    trainer = Trainer(TINY, CPU)
+    trainer.resume(str(run / "checkpoint.pt"))
+    trainer.train_update()
+    save_file(trainer.state_dict(), str(run / "checkpoint.pt"))  # as after a kill
+    with pytest.raises(SystemExit):
+        main(export)
+    assert f"{run}: checkpoint.pt is of update 2, result.json of 1; run the same training" in capsys.readouterr().err
+    main(train)
+    result = json.loads((run / "result.json").read_text())
+    assert result["updates"] == 4 and "ended" not in result
+    main(export)
+    card = (model / "README.md").read_text()
+    assert "| updates | 4 |" in card and "ended" not in card
 
 
 def test_command(tmp_path, capsys):

@@ -204,8 +204,8 @@ SMALL = ["--train", "30", "--valid", "5", "--test", "6"]
 
 
 def written(folder):
-    """The files of a task's data, without that of their checksums."""
-    return sorted(path for path in folder.iterdir() if path.name != "checksums.json")
+    """The files of a task's data, without the mark."""
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
 
 
 def digest(folder):

@@ -7,13 +7,13 @@ keep the text that a reader of the page sees, including link texts and captions,
 markup; digits are spelled out. text8 is the first 100,000,000 bytes of the result for enwik9; enwik8 is too short.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from fb_fairseq.files import atomic_write
+from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.files import atomic_write, check_output_file
 
 Rule = tuple["re.Pattern[bytes]", bytes]
 
@@ -87,12 +87,15 @@ def clean(file: BinaryIO) -> Iterator[bytes]:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("dump", help="Wikipedia dump in XML, such as enwik9")
     parser.add_argument("out", help="text file to write")
     text = "maximum size of OUT in bytes (default: %(default)s, the size of text8)"
     parser.add_argument("--bytes", type=int, default=100_000_000, help=text)
+    add_overwrite(parser)
     args = parser.parse_args()
+    with parser.one_line_errors():
+        check_output_file("OUT", args.out, "clean-wikipedia", args.overwrite)  # (plain text names no writer)
     try:
         dump = open(args.dump, "rb")
     except OSError as error:

@@ -20,4 +20,5 @@ def options(folder: pathlib.Path) -> list[str]:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("give one folder: standard_library DESTDIR")
-    preprocess_bytes.main([*options(pathlib.Path(sysconfig.get_paths()["stdlib"])), "--destdir", sys.argv[1]])
+    modules = options(pathlib.Path(sysconfig.get_paths()["stdlib"]))
+    preprocess_bytes.main([*modules, "--destdir", sys.argv[1], "--overwrite"])  # beside other files

@@ -8,23 +8,24 @@ The same seed gives the same data on every machine. No sequence occurs in more t
 has too few different ones).
 """
 
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
-from fb_fairseq.checksums import own_folder
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import check_output_folder
+from fb_fairseq.files import own_folder
 from fb_fairseq.papers.toy_tasks import load, names
 from fb_fairseq.papers.toy_tasks.common import SPLITS, LabelledSequence, Option, SeededRandom, Task
 
+NAME = "synthetic-tasks"
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
 
 
 def build_parser() -> CommandParser:
     """The command line: one subcommand per task, with its options."""
-    parser = CommandParser("synthetic-tasks", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     commands = parser.add_subparsers(dest="task", required=True)
     for task_name in names():
         task = load(task_name).TASK
@@ -116,6 +117,6 @@ def main(argv=None) -> None:
     options = vars(parser.parse_args(argv))
     with parser.one_line_errors():
         check_options(load(options["task"]).TASK, options)
-        check_output_folder("--out", options["out"])
-        with own_folder("--out", options["out"], options["overwrite"]) as folder:
+        out, overwrite = options.pop("out"), options.pop("overwrite")
+        with own_folder("--out", out, NAME, overwrite, json.dumps(options)) as folder:
             write_splits(options, folder)

@@ -1,0 +1,72 @@
+"""Facts of how a model was made, for its card. They travel with its parameters, in the header of ``model.safetensors``
+(``checksums.py``) or as an entry of a checkpoint, and end where other parameters take their place. A fact that is not
+known is left out."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fb_fairseq.files import WRITER
+
+FACTS = "facts"  # an entry of a checkpoint that a command has written
+TEXTS = ("data", "license", "language")
+# Names and types, as in ``fb_fairseq.transformers.card.CardFacts``, which says what they mean; and ``notes``.
+TYPES = {**dict.fromkeys(TEXTS, str), "updates": int, "valid_bits": float, "valid_bpb": float, "valid_bleu": float}
+LIMITS = {int: 10**15, float: 1000}
+
+
+def known_facts(found: Any) -> dict[str, Any]:
+    """The facts among other entries, as far as they are of the right kind: they may come from anywhere."""
+    found = found if isinstance(found, Mapping) else {}
+    known = {name: found[name] for name, kind in TYPES.items() if isinstance(found.get(name), kind)}
+    known = {name: x for name, x in known.items() if isinstance(x, str) or 0 <= x < LIMITS[TYPES[name]]}
+    notes = found.get("notes")
+    pairs = [tuple(note) for note in notes if isinstance(note, (list, tuple))] if isinstance(notes, list) else []
+    notes = [pair for pair in pairs if len(pair) == 2 and all(isinstance(text, str) for text in pair)]
+    return {**known, "notes": notes} if notes else known
+
+
+def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a checkpoint's parameters. Only a training knows its updates and validation loss: where a command
+    has written the checkpoint, it fills in what fairseq reads there."""
+    if WRITER in checkpoint:
+        return known_facts(checkpoint.get(FACTS))
+    history = checkpoint.get("optimizer_history") or [{}]
+    facts = {"updates": history[-1].get("num_updates")}
+    cfg = checkpoint.get("cfg") or {}
+    metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
+    criterion = cfg.get("criterion") or {}
+    criterion = criterion if isinstance(criterion, Mapping) else vars(criterion)  # a Namespace
+    if metric == "loss" and criterion.get("label_smoothing"):
+        metric = "smoothed loss"
+    name = {"loss": "valid_bits", "nll_loss": "valid_bits", "bleu": "valid_bleu"}.get(metric)
+    value = (checkpoint.get("extra_state") or {}).get("val_loss")
+    if name and value is not None:
+        facts[name] = float(value)
+    return known_facts(facts)
+
+
+def facts_of_average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The facts of the average of models: the updates of the last one, and the texts that are the same for all. No
+    figure is.
+
+    ``parts``: the facts of each model."""
+    last = parts[-1]
+    texts = {name: last[name] for name in TEXTS if name in last and all(part.get(name) == last[name] for part in parts)}
+    return known_facts({**texts, "updates": last.get("updates")})
+
+
+def facts_of_log(lines: Iterable[str], updates: int) -> dict[str, Any]:
+    """Figures of the validation after so many updates, from a log of ``--log-format json``; empty if it has none."""
+    keys = {"valid_loss": "valid_bits", "valid_nll_loss": "valid_bits", "valid_bpb": "valid_bpb"}  # (not smoothed)
+    keys["valid_bleu"] = "valid_bleu"
+    found: dict[str, Any] = {}
+    for line in lines:
+        try:
+            entry = json.loads(line[line.index("{") :])
+            figures = {name: float(entry[key]) for key, name in keys.items() if key in entry}
+            if "valid_bits" in figures and int(entry.get("valid_num_updates", -1)) == updates:
+                found = {**figures, "updates": updates}
+        except ValueError:
+            continue  # another line
+    return found

@@ -1,0 +1,76 @@
+"""Facts of how a model was made: of trainings, of what was made from them, and of files that may have anything."""
+
+import json
+
+import pytest
+
+from fb_fairseq.facts import FACTS, facts_of_average, facts_of_checkpoint, facts_of_log, known_facts
+from fb_fairseq.files import WRITER
+
+KNOWN = {
+    "data": "a text",
+    "license": "mit",
+    "language": "en",
+    "updates": 600,
+    "valid_bits": 2.25,
+    "notes": [("a", "b")],
+}
+
+
+@pytest.mark.parametrize("found", [None, [], "text", {"notes": "text"}, {"notes": [1, "ab", ["a", 2], ["a"]]}])
+def test_what_is_no_fact(found):
+    assert known_facts(found) == {}
+
+
+def test_facts_of_the_right_kind():
+    assert known_facts({**KNOWN, "name": "x"}) == known_facts(json.loads(json.dumps(KNOWN))) == KNOWN
+    wrong = dict(
+        data=1, license=None, language=["en"], updates="1", valid_bits=float("nan"), valid_bpb="1", valid_bleu=1e9
+    )
+    assert known_facts(wrong) == {} == known_facts({"updates": 10**400})
+
+
+def test_facts_of_a_training():
+    extra = {"val_loss": 2.25, "best": 2.0}
+    checkpoint = {"optimizer_history": [{"num_updates": 10}, {"num_updates": 600}], "extra_state": extra}
+    checkpoint["cfg"] = {"checkpoint": {"best_checkpoint_metric": "loss"}}
+    assert facts_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
+    checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
+    assert facts_of_checkpoint(checkpoint) == {"updates": 600}
+    for empty in ({}, {"optimizer_history": [], "extra_state": None, "cfg": None}, {"extra_state": {"val_loss": None}}):
+        assert facts_of_checkpoint(empty) == {}
+
+
+def test_what_a_command_fills_in_is_no_fact():
+    filled = {WRITER: "a command", "optimizer_history": [{"num_updates": 5}], "extra_state": {"val_loss": 1.0}}
+    assert facts_of_checkpoint(filled) == {}
+    assert facts_of_checkpoint({**filled, FACTS: KNOWN}) == KNOWN
+
+
+def test_facts_of_an_average():
+    other = {**KNOWN, "license": "gpl", "updates": 700}
+    assert facts_of_average([KNOWN, other]) == {"data": "a text", "language": "en", "updates": 700}
+    assert facts_of_average([KNOWN, {}]) == facts_of_average([{}, {}]) == {}
+
+
+def test_facts_of_a_log():
+    entries = [(100, "3.5", "3.6"), (200, "2.5", "2.6"), (300, "2.75", "2.8")]
+    lines = ["2024-01-01 | INFO | fairseq_cli.train | {not json", 'x | {"loss": "1.0", "num_updates": "5"}', ""]
+    for updates, loss, bpb in entries:
+        entry = {"epoch": 1, "valid_loss": loss, "valid_bpb": bpb, "valid_num_updates": str(updates)}
+        lines.append(f"2024-01-01 12:00:00 | INFO | valid | {json.dumps(entry)}\n")
+    assert facts_of_log(lines, 300) == {"valid_bits": 2.75, "valid_bpb": 2.8, "updates": 300}, "not the best ones"
+    assert facts_of_log(lines, 250) == facts_of_log(lines[:3], 300) == {}
+
+
+def test_facts_of_a_translation_model():
+    """Of a log: the loss without smoothing. Of a checkpoint: what its training looked for."""
+    lines = [
+        "valid | " + json.dumps({"valid_loss": loss, "valid_nll_loss": nll, "valid_bleu": bleu, "valid_num_updates": n})
+        for loss, nll, bleu, n in (("6.0", "4.0", "20.5", "100"), ("5.9", "3.9", "19.0", "200"))
+    ]
+    assert facts_of_log(lines, 100) == {"valid_bits": 4.0, "valid_bleu": 20.5, "updates": 100}
+    checkpoint = {"extra_state": {"val_loss": 20.5}, "cfg": {"checkpoint": {"best_checkpoint_metric": "bleu"}}}
+    assert facts_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
+    smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}
+    assert facts_of_checkpoint({"extra_state": {"val_loss": 6.0}, "cfg": smoothed}) == {}
