@@ -88,22 +88,34 @@ def choices(lprobs: Tensor, never: list[int], temperature: float, topk: int) -> 
 
 
 def sample(
-    read: Callable[[int], Tensor], prompt: Sequence[int], length: int, temperature: float, topk: int, ends: bool
+    read: Callable[[int], Tensor],
+    prompt: Sequence[int],
+    length: int,
+    temperature: float,
+    topk: int,
+    ends: bool,
+    seed: int | None = None,
 ) -> Iterator[int]:
-    """Generate tokens one by one, ``length`` of them.
+    """Generate tokens one by one, ``length`` of them. PyTorch's own random numbers stay as they are.
 
     Args:
         read: a function that reads a token and gives the log-probabilities [V] of the next one.
         prompt: the tokens to continue.
         temperature: the logits are divided by it; 0, or too small to divide by: always the likeliest token.
         topk: the number of tokens to choose from; 0: all.
-        ends: end at ``</s>``, which with models of bytes is a document's end."""
+        ends: end at ``</s>``, which with models of bytes is a document's end.
+        seed: for the same tokens again; None: new ones each time."""
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
     unread = [EOS, *prompt]
     for _ in range(length):
         for token in unread:
             lprobs = read(token)
         probabilities, tokens = choices(lprobs, NEVER_DRAWN, temperature, topk)
-        token = int(tokens[torch.multinomial(probabilities, 1)[0]])
+        token = int(tokens[torch.multinomial(probabilities.cpu(), 1, generator=generator)[0]])
         if token == EOS and ends:
             return
         yield token
@@ -165,14 +177,11 @@ class LanguageModel(StackHolder):
         """A text and its continuation by up to ``length`` tokens; see ``sample``.
 
         Args:
-            prompt: the beginning of the text.
-            seed: for the same text again; None: a new one each time."""
+            prompt: the beginning of the text."""
         if self.labels or min(length, temperature, topk) < 0:
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
-        if seed is not None:
-            torch.manual_seed(seed)
         tokens = self.encode(prompt)
-        new = sample(reader(self, length), tokens, length, temperature, topk, of_bytes(self.symbols))
+        new = sample(reader(self, length), tokens, length, temperature, topk, of_bytes(self.symbols), seed)
         return self.decode([*tokens, *new])
 
 
@@ -260,7 +269,8 @@ def load_folder(path: str) -> LanguageModel:
         what = f"config.json: {kind} is not a model of this package" if is_other else "is a translation model"
         raise UserError(f"{path}: {what}; give a language model")
     found = {name.removeprefix(PREFIX): x for name, x in read_weights(path).items()}
-    with reading(path):
+    # Its first parameters are random ones, but the process's random numbers are the user's.
+    with reading(path), torch.random.fork_rng(devices=[]):
         model = LanguageModel(config, _symbols(read_json(path, "tokenizer.json")))
     if model.symbols is not None and len(model.symbols) != config["vocab_size"]:
         raise UserError(
