@@ -180,10 +180,10 @@ def main(argv=None) -> None:
         if args.out:
             check_output_file("--out", args.out, b'{"accuracy": ', overwrite=args.overwrite)
         result = load_and_evaluate(args)
-    print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
-    print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")
     line = json.dumps(result._asdict())
     if args.out:
         with parser.one_line_errors(), atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
+    print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
+    print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")
     print(line)

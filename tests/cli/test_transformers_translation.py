@@ -129,7 +129,7 @@ def test_translations(parallel_data, trained, beam):
 
 @pytest.mark.parametrize("beam", [1, 5])
 def test_no_translation_is_empty(parallel_data, trained, tmp_path, beam):
-    """As with fairseq-generate, whose --min-len is 1; here of a model to which ``</s>`` seems the likeliest anywhere."""
+    """As with fairseq-generate, whose --min-len is 1; here of a model that would end anywhere."""
     saved, checkpoint, folder = torch.load(trained[0], weights_only=False), tmp_path / "ends.pt", tmp_path / "ends"
     weights = saved["model"]
     last = max(name for name in weights if re.fullmatch(r"decoder\.layers\.\d+\.final_layer_norm\.bias", name))

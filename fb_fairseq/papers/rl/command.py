@@ -171,16 +171,17 @@ def run_evaluate(args) -> None:
     given = {name: value for name in SIZES if (value := getattr(args, name)) is not None}
     options = replace(options, sizes={**sizes, **given})
     result = rl.evaluate(agent, options, args.episodes, args.seed, args.greedy)
-    print(
-        f"{options.environment}: reward {result['reward']:.3f} per episode, "
-        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
-    )
     line = json.dumps(result)
     if args.out:
         with atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
     if args.record:
         rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
+    print(
+        f"{options.environment}: reward {result['reward']:.3f} per episode, "
+        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
+    )
+    if args.record:
         print(f"Wrote {args.record}")
     print(line)
 
