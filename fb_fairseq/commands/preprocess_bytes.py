@@ -17,7 +17,7 @@ from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
 from fb_fairseq.checksums import own_folder
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder
+from fb_fairseq.files import check_output_folder, check_unpacked
 
 SPLITS = ("train", "valid", "test")
 
@@ -72,11 +72,13 @@ def binarise(
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
+    tokens = {}
     with own_folder("--destdir", destdir, overwrite) as temporary:
         for split, documents in splits.items():
-            tokens = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
-            print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens} tokens")
+            tokens[split] = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
         dictionary.save(os.path.join(temporary, "dict.txt"))
+    for split, documents in splits.items():
+        print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens[split]} tokens")
 
 
 def read_files(option: str, paths: list[str]) -> list[bytes]:
@@ -88,6 +90,7 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
                 contents.append(file.read())
         except OSError as error:
             raise UserError(f"{option} {path}: {error.strerror}; give a readable file") from error
+        check_unpacked(f"{option} {path}", contents[-1])
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
     return contents
