@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import io
 import math
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -38,6 +39,12 @@ def option(
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Add ``--overwrite``."""
     parser.add_argument("--overwrite", action="store_true", help="also replace files that this command has not written")
+
+
+def replace_in_output() -> None:
+    """Print "?" for characters that the terminal does not have. (Python does the like in stderr by itself.)"""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

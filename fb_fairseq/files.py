@@ -26,6 +26,14 @@ except ImportError:  # Windows
 # Not to follow symbolic links, nor to wait at pipes. Windows has no such flags.
 CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
+# How compressed files begin, and what unpacks them.
+COMPRESSED = {
+    rb"\x1f\x8b\x08": "gunzip",
+    rb"PK\x03\x04": "unzip",
+    rb"BZh[1-9]1AY&SY": "bunzip2",
+    rb"\xfd7zXZ\x00": "unxz",
+    rb"\x28\xb5\x2f\xfd": "unzstd",
+}
 LOCK, LOCK_TEXT = ".lock", "process "  # a lock file's name, and how it begins
 MARK = ".fb_fairseq-{}"  # the name of the file by which a command marks a folder
 WRITER = "written_by"  # in a file that a command writes, near its beginning or end, before the command's name
@@ -46,6 +54,13 @@ def check_regular(path: str, or_pipe: bool = False) -> None:
         raise UserError(f"{path}: is a device or a pipe; give a file")
 
 
+def check_unpacked(path: str, beginning: bytes) -> None:
+    """Check that a text with this beginning is not compressed."""
+    for pattern, program in COMPRESSED.items():
+        if re.match(pattern, beginning):
+            raise UserError(f"{path}: is compressed; unpack it with {program}, and give the text")
+
+
 @contextmanager
 def open_text(path: str) -> Iterator[IO[str]]:
     """Open a UTF-8 text file for reading."""
@@ -54,6 +69,7 @@ def open_text(path: str) -> Iterator[IO[str]]:
         with open(path, encoding="utf-8") as file:
             yield file
     except UnicodeDecodeError as error:
+        check_unpacked(path, error.object)
         raise UserError(f"{path}: is not UTF-8 text ({error.reason}); convert it, or give another file") from None
 
 

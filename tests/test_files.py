@@ -1,13 +1,20 @@
 """Files and folders appear whole or not at all, replace only what the same command has written, and are of one run."""
 
+import bz2
+import gzip
+import lzma
 import os
+import re
+import secrets
 import shutil
 import stat
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
+from fb_fairseq.commands.preprocess_bytes import read_files
 from fb_fairseq.errors import UserError, explain
 from fb_fairseq.files import atomic_write, check_output_file, lock_folder, open_text, own_folder, start_run, write_json
 from fb_fairseq.tensor_files import load_file
@@ -271,3 +278,20 @@ def test_text_of_another_encoding(tmp_path):
     path.write_bytes("größer".encode("latin-1"))
     with pytest.raises(UserError, match="text: is not UTF-8 text"), open_text(str(path)) as file:
         file.read()
+
+
+@pytest.mark.parametrize("module,program", [(gzip, "gunzip"), (bz2, "bunzip2"), (lzma, "unxz"), (zipfile, "unzip")])
+def test_compressed_text(tmp_path, module, program):
+    """Is refused with its remedy, also where bytes of any kind are read."""
+    path = str(tmp_path / "text")
+    if module is zipfile:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("text", secrets.token_bytes(999))
+    else:
+        with module.open(path, "wb") as file:
+            file.write(secrets.token_bytes(999))
+    message = f"{path}: is compressed; unpack it with {program}, and give the text"
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"), open_text(path) as file:
+        file.read()
+    with pytest.raises(UserError, match=f"^--text {re.escape(message)}"):
+        read_files("--text", [path])

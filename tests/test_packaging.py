@@ -1,5 +1,6 @@
 """What distributions hold and require, and what PyPI would show of them."""
 
+import ast
 import email
 import os
 import pathlib
@@ -131,6 +132,17 @@ def test_python_3_9_is_refused_at_once():
     """Before pip downloads torch."""
     with pytest.raises(SystemExit, match="fb_fairseq does not run on Python 3.9; use Python 3.10 or 3.12"):
         packaging((3, 9))
+
+
+@pytest.mark.parametrize("command", [["-m", "fb_fairseq", "train"], ["-c", "import fb_fairseq.modules"]])
+def test_python_3_9_is_refused_without_pip(command, tmp_path):
+    """In the same sentence, by a file that old versions can read."""
+    ast.parse((REPOSITORY / "fb_fairseq/__init__.py").read_text(encoding="utf-8"), feature_version=(3, 6))
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.version_info = (3, 9, 1)")
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    pipes = dict(capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run([sys.executable, *command], **pipes)
+    assert done.returncode and done.stderr == "fb_fairseq does not run on Python 3.9; use Python 3.10 or 3.12\n"
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ def test_the_same_everywhere(name, tmp_path, monkeypatch):
     close(loaded.model(tokens_TB.t())[0].transpose(0, 1), expected_TBV)
 
 
+@pytest.mark.parametrize("seed", [1, None])
+def test_the_random_numbers_of_the_process_stay(seed):
+    """Loading and generating leave them alone: training with samples in between has the dropout that it has without."""
+    before = torch.get_rng_state()
+    model = pretrained.load("python")
+    texts = [model.generate("def ", length=20, topk=0, seed=seed) for _ in range(2)]
+    assert (texts[0] == texts[1]) == (seed is not None)
+    assert torch.get_rng_state().equal(before)
+
+
 @torch.no_grad()
 def test_bits_of_held_out_modules():
     """Those that the card names, in the library of this Python."""

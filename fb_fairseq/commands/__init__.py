@@ -25,6 +25,7 @@ import sys
 
 import fb_fairseq
 from fb_fairseq import pretrained
+from fb_fairseq.command_line import replace_in_output
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
 
 # fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
@@ -90,7 +91,9 @@ def main(argv: list[str] | None = None) -> int | None:
     Raises:
         SystemExit: from the command itself, on ``--help`` and on bad input.
         Exception: from one of fairseq's commands; ``sys.excepthook`` tells it in one line."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        argv = sys.argv[1:]
+        replace_in_output()
     name = argv[0].replace("_", "-") if argv else ""
     if name in FAIRSEQ_COMMANDS or name in map("fairseq-{}".format, FAIRSEQ_COMMANDS):
         return run_fairseq(FAIRSEQ_COMMANDS.get(name, name[len("fairseq-") :]), argv[1:])

@@ -200,9 +200,9 @@ def main(argv=None) -> None:
         if args.out:
             check_output_file("--out", args.out, NAME, args.overwrite)
         result = load_and_evaluate(args)
-    print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
-    print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")
     if args.out:
         with parser.one_line_errors():
             write_json(args.out, NAME, result._asdict())
+    print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
+    print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")
     print(json.dumps(result._asdict()))

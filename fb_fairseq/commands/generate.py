@@ -110,21 +110,15 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors(), no_log():
         check(args)
-        import torch
-
         from fb_fairseq.pretrained.model import decoder, encode, sample
 
         read, symbols = load(args.path, args.data, args.cpu, args.length)
-        if args.seed is not None:
-            torch.manual_seed(args.seed)
-        else:
-            torch.seed()
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
         prompt, text = encode(args.prompt, symbols), decoder(symbols)
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))
-        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, symbols):
+        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, symbols, args.seed):
             write(text(token))
         write("\n")

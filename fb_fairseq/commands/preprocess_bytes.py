@@ -17,7 +17,7 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder, own_folder
+from fb_fairseq.files import check_output_folder, check_unpacked, own_folder
 
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
@@ -73,11 +73,13 @@ def binarise(
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
+    tokens = {}
     with own_folder("--destdir", destdir, NAME, overwrite, fingerprint(splits, append_eos)) as temporary:
         for split, documents in splits.items():
-            tokens = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
-            print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens} tokens")
+            tokens[split] = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
         dictionary.save(os.path.join(temporary, "dict.txt"))
+    for split, documents in splits.items():
+        print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens[split]} tokens")
 
 
 def fingerprint(splits: dict[str, Sequence[bytes]], append_eos: bool) -> str:
@@ -99,6 +101,7 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
                 contents.append(file.read())
         except OSError as error:
             raise UserError(f"{option} {path}: {error.strerror}; give a readable file") from error
+        check_unpacked(f"{option} {path}", contents[-1])
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
     return contents

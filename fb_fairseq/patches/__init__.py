@@ -36,6 +36,7 @@ COMFORT = (
     fairseq_fixed.patch_root_logger,  # imports them
     command_line.patch_error_lines,
     command_line.patch_empty_splits,
+    command_line.patch_best_metric,
     runtime.patch_config_copies,  # before fairseq's models are imported, which copy most
     command_line.patch_hydra_values,
     data_files.patch_indexed_data,
@@ -54,6 +55,7 @@ COMFORT = (
 # fetches files that a checkpoint names.
 NEEDED = (
     command_line.patch_command_line,
+    models.patch_model_overrides,
     models.patch_criterion_check,
     safe_loading.patch_safe_globals,
     safe_loading.patch_foreign_numpy,

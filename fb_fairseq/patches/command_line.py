@@ -30,6 +30,7 @@ from fb_fairseq.errors import (
 )
 from fb_fairseq.files import check_output_folder, lock_folder
 from fb_fairseq.literals import parse_literal
+from fb_fairseq.patches.stopping import TRAINING_MODULES
 from fb_fairseq.patches.wrapping import wrap_once
 
 # The lowest and the highest value. With others, fairseq trains without a word: away from the minimum, or on noise.
@@ -42,13 +43,29 @@ LIMITS = {
     ),
     "adam_betas": (0, 0.999999),
     "update_freq": (1, math.inf),
+    "beam": (1, math.inf),
 }
 OFF = {"warmup_init_lr": -1}  # a default that turns the option off
 TOO_LARGE = 2**63  # for PyTorch's whole numbers
 BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 INVALID_CHOICE = re.compile(r"(argument \S+: invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
-# Patterns in ``KindOfError: its message``, and the line to print instead; {1} is the pattern's first group.
+# Patterns in ``KindOfError: its message``, or in a message of the parser, and the line to print instead; {1} is the
+# pattern's first group.
 REMEDIES = {
+    r"unrecognized arguments: (.*--(tokens-per-sample|valid-streams)\b.*)": (
+        "unrecognized arguments: {1}; give --task streaming_lm, which has such options"
+    ),
+    r"nterpolation key 'task\.": (
+        "--task: not one for this --arch (without the option it is translation); give --task streaming_lm"
+    ),
+    r"nterpolation key '(\w*)": "${{{1}}}: fairseq replaces this in a value; give a value without it",
+    "optimizer is required": "--optimizer is missing; give one, such as --optimizer adam",
+    r"out of range\s+full_key: lr\b": "--lr: is empty; give a number",
+    r"out of range\s+full_key: update_freq\b": "--update-freq: is empty; give a number",
+    r"Dataset not loaded: (\w+)": (
+        "--valid-subset: {1} is not among what --combine-valid-subsets reads: valid, valid1, …; leave one of them out"
+    ),
+    "Seed must be between": "--seed: must be between 0 and 4294967295",
     "not compiled with CUDA|Cannot re-initialize CUDA|CUDA driver init|No CUDA GPUs|no NVIDIA driver": (
         "PyTorch finds no GPU that it can use; add --cpu, and leave out --profile"
     ),
@@ -125,7 +142,8 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
 
 
 def _error(parser, message: str) -> None:
-    """Print the message; of a choice that does not exist, the nearest ones instead of all."""
+    """Print the message, or its remedy; of a choice that does not exist, the nearest ones instead of all."""
+    message = remedy_of(message) or message
     found = INVALID_CHOICE.search(message)
     if found and found[3].count(",") > 20:
         close = get_close_matches(found[2], re.findall(r"[\w.-]+", found[3]), 3)
@@ -252,11 +270,44 @@ def _load_and_lock(original, cfg, trainer, **kwargs):
 def remedy(error: BaseException) -> str | None:
     """The line for an error, or for the error whose handling has raised it. (After NaN gradients, fairseq repeats the
     update to find their origin, and may fail in that.)"""
+    line = remedy_of(f"{type(error).__name__}: {error}")
+    return line or (None if error.__context__ is None else remedy(error.__context__))
+
+
+def remedy_of(message: str) -> str | None:
+    """The line for a message, of ``REMEDIES``."""
     for pattern, line in REMEDIES.items():
-        found = re.search(pattern, f"{type(error).__name__}: {error}")
+        found = re.search(pattern, message)
         if found:
             return line.format(found[0], *found.groups())
-    return None if error.__context__ is None else remedy(error.__context__)
+    return None
+
+
+def patch_best_metric() -> None:
+    """Save a checkpoint before the end of a training that lacks its --best-checkpoint-metric.
+
+    Only the first validation shows what a criterion and a task measure, and fairseq fails then, before it saves."""
+    for name in TRAINING_MODULES:
+        module = sys.modules.get(name)
+        if hasattr(module, "validate") and hasattr(module, "validate_and_save"):
+            wrap_once(module, "validate", "best_metric", _validate)
+
+
+def _validate(original, cfg, trainer, task, epoch_itr, subsets):
+    from fairseq import checkpoint_utils
+
+    try:
+        return original(cfg, trainer, task, epoch_itr, subsets)
+    except KeyError as error:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if error.args != (metric,):
+            raise
+        if not cfg.checkpoint.no_save:
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: validation does not measure it; give a measure that its log has (a "
+            "checkpoint is saved, unless with --no-save)"
+        ) from None
 
 
 def patch_empty_splits() -> None:

@@ -93,21 +93,29 @@ def sample(
     temperature: float,
     topk: int,
     symbols: Sequence[str],
+    seed: int | None = None,
 ) -> Iterator[int]:
     """Generate tokens one by one, ``length`` of them. With models of bytes, ``</s>`` is a document's end, and ends it.
+    PyTorch's own random numbers stay as they are.
 
     Args:
         read: a function that reads a token and gives the log-probabilities [V] of the next one.
         prompt: the tokens to continue.
         temperature: the logits are divided by it; 0, or too small to divide by: always the likeliest token.
         topk: the number of tokens to choose from; 0: all.
-        symbols: those of the model's dictionary."""
+        symbols: those of the model's dictionary.
+        seed: for the same tokens again; None: new ones each time."""
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
     unread, never, ends = [EOS, *prompt], never_drawn(symbols), of_bytes(symbols)
     for _ in range(length):
         for token in unread:
             lprobs = read(token)
         probabilities, tokens = choices(lprobs, never, temperature, topk)
-        token = int(tokens[torch.multinomial(probabilities, 1)[0]])
+        token = int(tokens[torch.multinomial(probabilities.cpu(), 1, generator=generator)[0]])
         if token == EOS and ends:
             return
         yield token
@@ -169,14 +177,11 @@ class LanguageModel(StackHolder):
         """A text and its continuation by up to ``length`` tokens; see ``sample``.
 
         Args:
-            prompt: the beginning of the text.
-            seed: for the same text again; None: a new one each time."""
+            prompt: the beginning of the text."""
         if self.labels or min(length, temperature, topk) < 0:
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
-        if seed is not None:
-            torch.manual_seed(seed)
         tokens = self.encode(prompt)
-        new = sample(reader(self, length), tokens, length, temperature, topk, self.symbols)
+        new = sample(reader(self, length), tokens, length, temperature, topk, self.symbols, seed)
         return self.decode([*tokens, *new])
 
 
@@ -272,7 +277,8 @@ def load_folder(path: str) -> LanguageModel:
         raise UserError(f"{path}: {what}; give a language model")
     check_former(os.path.join(path, "config.json"), config)
     found = {name.removeprefix(PREFIX): x for name, x in read_weights(path).items()}
-    with reading(path):
+    # Its first parameters are random ones, but the process's random numbers are the user's.
+    with reading(path), torch.random.fork_rng(devices=[]):
         model = LanguageModel(config, _symbols(read_json(path, "tokenizer.json")))
     if model.symbols is not None and len(model.symbols) != config["vocab_size"]:
         raise UserError(

@@ -159,7 +159,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
                 "python -m fb_fairseq evaluate-labels"
             )
         check_batch_options(self.args)
-        if dataset.split != self.args.train_subset:
+        if "grouped_shuffling" not in kwargs:  # which Trainer.get_train_iterator alone gives
             return self._evaluation_iterator(dataset, **kwargs)
         check_training_options(self.args)
         layout = self._training_layout(dataset.corpus, kwargs.get("num_shards", 1), kwargs.get("epoch", 1))

@@ -15,6 +15,7 @@ fairseq is not needed.
     cache.py                 their memory, as ``past_key_values``
     inputs.py                what a call says about its tokens: padding, packed texts, and whether it fits the memory
     streams.py               training on streams with ``Trainer``
+    trainer.py               what ``Trainer`` does with losses
     tokenizers.py            tokenizers of fairseq's dictionaries
     card.py                  the model card of an export
     broken_torchaudio.py     a torchaudio that cannot be imported

@@ -48,21 +48,27 @@ class OutputLayer(StackHolder):
         return self.adaptive_softmax.get_log_prob(features, None)
 
     def loss(
-        self, features_BTD: Tensor, targets_BT: Tensor, number: int | Tensor | None, penalty: Tensor | None
+        self,
+        features_BTD: Tensor,
+        targets_BT: Tensor,
+        number: float | Tensor | None,
+        penalty: Tensor | None,
+        smoothing: float = 0.0,
     ) -> Tensor:
         """Mean loss in nats per token.
 
         Args:
             targets_BT: ``IGNORED`` where none counts.
             number: number of targets to divide by; None: of those that count.
-            penalty: to be added for each target."""
+            penalty: to be added for each target.
+            smoothing: the share of the mean over all tokens of the vocabulary."""
         counted_BT = targets_BT != IGNORED
         targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
-        if self.adaptive_softmax is not None:
+        if self.adaptive_softmax is not None and not smoothing:
             total = adaptive_losses(self.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
         else:
             logits = self.logits(features_BTD).flatten(0, 1).float()
-            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none")
+            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none", label_smoothing=smoothing)
             total = (losses * counted_BT.flatten()).sum()
         if penalty is not None:
             total = total + counted_BT.sum() * penalty

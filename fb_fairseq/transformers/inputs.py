@@ -4,9 +4,6 @@ transformers' own models ignore arguments that they do not know. That is dangero
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
 arguments are errors, and whatever says where the tokens stand is compared with the memory."""
 
-import functools
-import sys
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -180,36 +177,3 @@ def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool)
     if shifted_here:
         kept_BT = kept_BT & F.pad(kept_BT[:, 1:], (0, 1))
     return targets_BT.masked_fill(~kept_BT, IGNORED)
-
-
-def count_predicted_labels(kind: type) -> None:
-    """Let ``Trainer``, if it is imported, take the labels of an update that a kind of model predicts, and count these.
-
-    It counts the first label behind padding, too, which nothing predicts, and its own losses would use it: these would
-    depend on how the texts of an update are spread over batches.
-
-    ``kind``: class of the models whose padding neither predicts nor is predicted."""
-    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
-    if trainer is None or hasattr(trainer._get_num_items_in_batch, "__wrapped__"):
-        return
-    original = trainer._get_num_items_in_batch
-
-    @functools.wraps(original)
-    def count(self, batch_samples, device):
-        if not any(isinstance(module, kind) and not module.config.labels for module in self.model.modules()):
-            return original(self, batch_samples, device)
-        return original(self, [_predicted(batch) for batch in batch_samples], device)
-
-    trainer._get_num_items_in_batch = count
-
-
-def _predicted(batch: MutableMapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Take labels of padding, and those behind it, out of a batch; what is to be counted of it."""
-    labels, mask = batch.get("labels"), batch.get("attention_mask")
-    if labels is None or batch.get("shift_labels") is not None or labels.dim() != 2:
-        return batch
-    if mask is not None and mask.shape == labels.shape:
-        kept_BT = mask.bool() & F.pad(mask[:, :-1].bool(), (1, 0), value=True)
-        batch["labels"] = labels = labels.masked_fill(~kept_BT, IGNORED)
-    # (Releases before 5.20 count the first label of each row, which is not predicted either.)
-    return {"labels": F.pad(labels[:, 1:], (1, 0), value=IGNORED)}

@@ -9,7 +9,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
@@ -29,9 +28,9 @@ from fb_fairseq.transformers.inputs import (
     LanguageModelOutput,
     check_arguments,
     check_labels,
-    count_predicted_labels,
     without_padding,
 )
+from fb_fairseq.transformers.trainer import adapt_trainer
 
 Model = TypeVar("Model", bound="MemoryModel")
 
@@ -112,6 +111,7 @@ class LanguageModel(MemoryModel):
     base_model_prefix = "decoder"
     _no_split_modules = ["Decoder"]
     gives_labels = False  # whether it predicts the label of each token
+    counts_targets = True  # see adapt_trainer
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__(config)
@@ -125,7 +125,7 @@ class LanguageModel(MemoryModel):
     @property
     def accepts_loss_kwargs(self) -> bool:
         """Whether ``forward`` takes ``num_items_in_batch``. A ``Trainer`` asks when it is made, before it counts."""
-        count_predicted_labels(LanguageModel)
+        adapt_trainer()
         return True
 
     def get_input_embeddings(self) -> nn.Module:
@@ -192,7 +192,7 @@ class LanguageModel(MemoryModel):
                 their memory cannot be used then.
             logits_to_keep: compute the logits of the last positions only; 0: of all.
             num_items_in_batch: number of targets of all batches that make an update, by which the loss is divided; see
-                ``count_predicted_labels``. None: the loss is divided by the number of targets of this batch.
+                ``adapt_trainer``. None: the loss is divided by the number of targets of this batch.
             position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Needed where
                 several texts are packed into a row: each begins at position 0, and sees nothing of the others.
                 Elsewhere ``past_key_values`` knows it: given by ``generate``, and compared.
@@ -206,14 +206,15 @@ class LanguageModel(MemoryModel):
             inputs_embeds: vectors in the place of the tokens' [B, T, D], before they are scaled; ``input_ids`` do not
                 matter then.
             others: ``shift_labels``, labels that are shifted already, [B, T]: the token after each position, where
-                ``labels`` would not have that of the last one. (By name, ``Trainer`` would take it for a label that
+                ``labels`` would not have that of the last one; ``label_smoothing``, 0 to 1: the share of the loss that
+                is the mean over all tokens of the vocabulary. (By name, ``Trainer`` would take them for labels that
                 every batch must have.)
 
         Returns:
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
             there are none, because they are large."""
-        shift_labels = others.pop("shift_labels", None)
+        shift_labels, smoothing = others.pop("shift_labels", None), others.pop("label_smoothing", 0.0)
         check_arguments(others)
         check_loaded(self.decoder)
         given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache_position, cache
@@ -229,7 +230,7 @@ class LanguageModel(MemoryModel):
         if targets_BT is not None:
             counted_BT = without_padding(targets_BT, attention_mask, shifted_here)
             penalty = self.decoder.stack.report().penalty if self.training else None
-            loss = self.decoder.loss(features_BTD, counted_BT, num_items_in_batch, penalty)
+            loss = self.decoder.loss(features_BTD, counted_BT, num_items_in_batch, penalty, smoothing)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
@@ -260,6 +261,7 @@ class FeedbackTransformerForTokenClassification(FeedbackTransformerForCausalLM):
     """A Feedback Transformer that predicts a label of each token, which has the name of a token."""
 
     gives_labels = True
+    counts_targets = False  # its labels are not shifted, as Trainer expects
 
 
 class RelativeTransformerForCausalLM(LanguageModel):
@@ -290,5 +292,3 @@ MODELS = {
     )
 }
 assert set(MODELS) == set(CONFIGS)
-# ``Trainer`` shifts labels, where it smooths them, for classes of these names only.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.update({name: model.__name__ for name, model in MODELS.items()})

@@ -94,6 +94,7 @@ class StreamKey:
     text: int  # number of the text
     start: int  # tokens of each stream before the block
     streams: int  # number of streams
+    targets: float | None = None  # number of targets of a block of the text, on average; None: not known
 
     def open(self, rows: int, training: bool) -> StateHandle:
         """The memory before the block."""
@@ -147,6 +148,7 @@ class StreamBlocks(IterableDataset):
                 "labels": torch.stack([self._tokens[first + 1 : last + 1] for first, last in places]),
                 "start": block.offset,
                 "text": self.number,
+                "targets": self.layout.tokens / len(self),
             }
 
 
@@ -170,15 +172,18 @@ class StreamCollator:
         if "start" not in blocks[0]:
             raise UserError("remove_unused_columns=True: would remove the position of blocks; give False")
         if len(blocks) != 1:
-            raise UserError(f"per_device_train_batch_size={len(blocks)}: a block holds all streams; give 1")
+            raise UserError(
+                f"{len(blocks)} blocks in a batch, and each holds all streams; give per_device_train_batch_size=1 and "
+                "per_device_eval_batch_size=1"
+            )
         (block,) = blocks
         start, (streams, steps) = block["start"], block["input_ids"].shape
         return {
             "input_ids": block["input_ids"],
             "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory
-            "labels": block["input_ids"],  # (label smoothing and metrics shift them)
+            "labels": block["input_ids"],  # (metrics shift them)
             "shift_labels": block["labels"],
-            "past_key_values": StreamKey(self.key, block.get("text", 0), start, streams),
+            "past_key_values": StreamKey(self.key, block.get("text", 0), start, streams, block.get("targets")),
         }
 
 

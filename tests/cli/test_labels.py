@@ -3,6 +3,7 @@ evaluated by ``evaluate-labels``."""
 
 import json
 import shutil
+from unittest import mock
 
 import pytest
 
@@ -71,6 +72,15 @@ def test_accuracy(walks, trained, capsys, tmp_path):
     assert other == found
     assert json.loads((tmp_path / "accuracy.json").read_text()) == {"written_by": "evaluate-labels", **found}
     assert found["sequence_accuracy"] <= found["accuracy"]
+
+
+def test_the_file_is_written_first(walks, trained, tmp_path, monkeypatch):
+    """So a terminal that cannot show the result does not cost it."""
+    monkeypatch.setattr("builtins.print", mock.Mock(side_effect=UnicodeEncodeError("ascii", "é", 0, 1, "not ASCII")))
+    with pytest.raises(UnicodeEncodeError):
+        arguments = [walks, "--path", trained[0] / "checkpoint_best.pt", "--cpu", "--out", tmp_path / "x.json"]
+        evaluate_labels.main(list(map(str, arguments)))
+    assert json.loads((tmp_path / "x.json").read_text())["labels"] > 0
 
 
 def test_context(walks, tmp_path, capsys):

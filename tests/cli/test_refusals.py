@@ -36,13 +36,31 @@ USUAL = {
     "validate without a task": ("$bytes", ["--user-dir", PLUGIN, "--path", "$model"]),
     "generate translations": ("$pairs", ["--user-dir", PLUGIN, "--path", "$translator", "--cpu"]),
 }
+WITHOUT_OPTIMIZER = [*options({"max_update": 2, "batch_size": 4, "lr": 0.1, "cpu": True}), "--user-dir", PLUGIN]
+USUAL["train without a task"] = ("$bytes", [*WITHOUT_OPTIMIZER, "--save-dir", "$new"])
+USUAL["train without an optimizer"] = ("$bytes", [*USUAL["train without a task"][1], *STREAMS])
+LM = "--arch feedback_transformer_lm"
 SPANS, VARIANT, SIZE = (
     "--adaptive-span --adaptive-span-loss 0.1",
     "--persistent-memory-variant",
     "--persistent-memory-size",
 )
+EVALUATIONS = ("eval-lm", "validate", "generate", "interactive")
+OVERRIDES = "--model-overrides \"{'atention_span': 4}\""
 ANOTHER_SIZE = "dict.txt: .*260 symbols.*262.*--srcdict"
 FAIRSEQ = [
+    ("train without a task", f"{LM} --optimizer adam", "--task: not one for this --arch .*give --task streaming_lm"),
+    ("train without a task", f"{LM} --tokens-per-sample 9", ": --tokens-per-sample 9; give --task streaming_lm"),
+    ("train without a task", f"{LM} --task translation --optimizer adam", "--task: not one for this --arch"),
+    (
+        "train without an optimizer",
+        f"{LM} --tokens-per-sample 9 --valid-subset valid,valid1",
+        "--optimizer is missing; give one, such as",
+    ),
+    ("train", "--lr ''", "--lr: is empty; give a number"),
+    ("train", "--update-freq ''", "--update-freq: is empty; give a number"),
+    ("train", "--seed=-1", "--seed: must be between 0 and"),
+    ("train", "--save-dir '$new/$${x}'", r"\$\{x\}: fairseq replaces this in a value"),
     ("train", "--update-freq 0", "--update-freq .0.: must be 1 or more"),
     ("train", "--update-freq 1,2.5", "--update-freq: 1,2.5: must be whole numbers"),
     ("train", "--lr=-1", "--lr .-1.0.: must be 0 or more"),
@@ -112,6 +130,7 @@ FAIRSEQ = [
     ("eval-lm", "--path $text", "text: not a checkpoint, or one with objects that are not data"),
     ("eval-lm", "--model-overrides \"{'attention_span': 9}\"", "do not fit.*--model-overrides.*positions.key"),
     ("eval-lm", "--model-overrides \"{'attention_span'\"", "is code, or not a valid value.*--model-overrides"),
+    *((name, OVERRIDES, "--model-overrides: .*'atention_span'; did you mean attention_span") for name in EVALUATIONS),
     ("eval-lm", "--batch-size 3 --valid-streams 4", "--batch-size 3, --valid-streams 4: both"),
     ("eval-lm", "--sample-break-mode eos", "--sample-break-mode eos"),
     ("eval-lm", "--max-tokens 400", "--max-tokens has no meaning on streams"),
@@ -128,6 +147,8 @@ FAIRSEQ = [
     ("validate", "$padding --valid-subset all", "all of the split is <pad>"),
     ("validate without a task", "", "--task is missing; give one"),
     ("generate", "", "--sample-break-mode eos"),
+    ("generate", "--sample-break-mode eos --beam 0", "--beam 0: must be 1 or more"),
+    ("generate translations", "--model-overrides \"{'encoder_layer': 2}\"", "option 'encoder_layer'; did you mean enc"),
     ("generate", "--sample-break-mode eos --beam 2 --nbest 3", "--nbest 3: more than --beam 2"),
     ("generate translations", "--gen-subset nowhere", "the split nowhere is missing; .*--gen-subset"),
     ("generate translations", "--scoring wer", "pip install editdistance"),
@@ -205,6 +226,7 @@ OWN = [
         "give 1 or more, and one folder",
     ),
     ("evaluate-labels $bytes --path $model", "--labels"),
+    (f"evaluate-labels $bytes --path $model {OVERRIDES}", "'atention_span'; did you mean attention_span"),
     ("evaluate-labels $pairs --path $translator", "--path .*: is not a language model of this package"),
     ("evaluate-labels $folder --path $translator", "--path .*Could not infer language pair"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
@@ -318,6 +340,18 @@ def test_fairseqs_commands(commands, files, command, line, message):
     arguments = words(f"{data} {shlex.join(map(str, usual))} {line}", files)
     refused(commands.run(f"fairseq-{command.split()[0]}", *arguments), message)
     assert listing(files) == before and files["text"].read_text() == "some text\n"
+
+
+def test_a_measure_that_validation_lacks(commands, byte_data, tmp_path):
+    """Is known after the first validation only: what was trained until then is saved, and another measure resumes."""
+    arguments = [*training_arguments(byte_data, tmp_path, max_update=4), "--user-dir", PLUGIN]
+    metric = "--best-checkpoint-metric"
+    refused(
+        commands.run("fairseq-train", *arguments, metric, "nosuch"), f"{metric} nosuch: validation does not measure"
+    )
+    assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+    resumed = commands.run("fairseq-train", *arguments, metric, "accuracy", "--max-update", 6)
+    assert resumed.status == 0 and (tmp_path / "checkpoint_best.pt").exists()
 
 
 @pytest.mark.parametrize("line,message", OWN, ids=lambda value: value[:40])

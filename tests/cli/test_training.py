@@ -64,6 +64,24 @@ def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path, arch):
     assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
 
 
+def test_validation_on_the_training_split(byte_data, tmp_path):
+    """Is validation: of --valid-streams, without BPTT warm-up; one loss in all three commands. Training ignores it."""
+    warm_up = dict(tokens_per_sample=8, bptt_warmup_tokens=2, bptt_warmup_iterations=4, max_update=20)
+    log = train(byte_data, tmp_path, valid_subset="valid,train", validate_interval_updates=9, **warm_up)
+    train(byte_data, tmp_path / "alone", disable_validation=True, **warm_up)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    assert_same_parameters(tmp_path / "alone/checkpoint_last.pt", checkpoint)
+    bits, tokens = loss_by_hand(checkpoint, byte_data, "train", 3)
+    logged = [entry for entry in json_logs(log, "train") if "train_lr" not in entry][-1]
+    assert float(logged["train_total_tokens"]) == tokens == 3001
+    assert float(logged["train_total_bits"]) == pytest.approx(bits, rel=1e-6)
+    again = options(dict(task="streaming_lm", path=checkpoint, valid_subset="train", valid_streams=3, cpu=True))
+    validated = json_logs(run("validate", byte_data, *again, "--log-format", "json"), "train")[-1]
+    assert float(validated["train_total_bits"]) == pytest.approx(bits, rel=1e-6)
+    evaluated = eval_lm(byte_data, checkpoint, gen_subset="train", valid_streams=3)
+    assert float(re.search("Loss \\(base 2\\): ([0-9.]+)", evaluated)[1]) == pytest.approx(bits / tokens, abs=6e-5)
+
+
 def test_epoch_counts_every_target_once(byte_data, tmp_path):
     """3001 tokens in 8 streams fit no block of 7."""
     log = train(byte_data, tmp_path, max_epoch=1, update_freq=2, disable_validation=True, no_save=True)

@@ -126,6 +126,25 @@ def test_translations(parallel_data, trained, beam):
     assert not different, [(texts[number], expected[number]) for number in different]
 
 
+@pytest.mark.parametrize("beam", [1, 5])
+def test_no_translation_is_empty(parallel_data, trained, tmp_path, beam):
+    """As with fairseq-generate, whose --min-len is 1; here of a model that would end anywhere."""
+    saved, checkpoint, folder = torch.load(trained[0], weights_only=False), tmp_path / "ends.pt", tmp_path / "ends"
+    weights = saved["model"]
+    last = max(name for name in weights if re.fullmatch(r"decoder\.layers\.\d+\.final_layer_norm\.bias", name))
+    norm = weights.get("decoder.layer_norm.bias", weights[last])
+    norm += 1
+    weights["decoder.output_projection.weight"][EOS] += 1
+    torch.save(saved, checkpoint)
+    expected = hypotheses(generate(parallel_data, checkpoint, beam=beam))
+    assert all(expected.values()) and max(len(text.split()) for text in expected.values()) <= 2
+    export([str(checkpoint), "--to", str(folder)])
+    batch = AutoTokenizer.from_pretrained(folder)([pair[0] for pair in pairs(30, 2)], return_tensors="pt", padding=True)
+    output = AutoModelForSeq2SeqLM.from_pretrained(folder).generate(**batch, num_beams=beam)
+    texts = AutoTokenizer.from_pretrained(folder, subfolder="target").batch_decode(output, skip_special_tokens=True)
+    assert texts == [expected[number] for number in range(len(texts))]
+
+
 def test_files(trained):
     _, folder = trained
     config = json.loads((folder / "config.json").read_text())

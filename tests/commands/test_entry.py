@@ -176,6 +176,22 @@ def test_output_that_cannot_be_written(arguments):
         assert done.returncode == 2 and done.stderr == message
 
 
+@pytest.mark.not_fast
+@pytest.mark.parametrize(
+    "variables,written",
+    [
+        ({"PYTHONIOENCODING": "ascii"}, b"# ?"),
+        ({"PYTHONIOENCODING": "latin-1"}, b"# \xe9"),
+        ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, b"# ?"),
+        ({"PYTHONIOENCODING": "utf-8"}, "# é".encode()),
+    ],
+)
+def test_characters_that_the_terminal_does_not_have(variables, written):
+    command = [sys.executable, "-m", "fb_fairseq", "generate", "--prompt", r"# \xc3\xa9", "--length", "1", "--cpu"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, env={**os.environ, **variables}, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith(written), done.stderr
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400"])
 def test_numbers_that_nothing_can_be_done_with(value, capsys):
     parser = CommandParser("x")

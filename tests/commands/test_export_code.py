@@ -18,15 +18,16 @@ class Refuse:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Refuse())
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, Trainer
 for name, kind in {"lm": AutoModelForCausalLM, "translator": AutoModelForSeq2SeqLM}.items():
     model, inputs = kind.from_pretrained(name, trust_remote_code=True), torch.load(name + "/inputs.pt")
     with torch.no_grad():
         torch.save(model(**inputs).logits, name + "/found.pt")
     model.generate(**inputs, max_new_tokens=3)
+    if name == "lm":
+        smoothed = model(**inputs, labels=inputs["input_ids"], label_smoothing=0.1).loss
+        print(model.accepts_loss_kwargs and hasattr(Trainer.compute_loss, "__wrapped__") and bool(smoothed > 0))
     model.save_pretrained(name + "-again")
-print("FeedbackTransformerForCausalLM" in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())  # for label smoothing
 """
 
 

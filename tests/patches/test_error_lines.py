@@ -22,6 +22,7 @@ from fb_fairseq.patches.command_line import check_values, one_line, report
         (AssertionError("world size is 9 but have 1 available devices"), "--distributed-world-size 9: .* 1 GPUs"),
         (FloatingPointError("gradients are Nan/Inf"), "NaN or infinite; try a lower --lr"),
         (FileNotFoundError("Dataset not found: nowhere (data-bin)"), "data-bin: the split nowhere is missing"),
+        (KeyError("Dataset not loaded: test"), "--valid-subset: test is not among what --combine-valid-subsets reads"),
         (Exception("Could not infer language pair, please provide it explicitly"), "give that of fairseq-preprocess"),
     ],
 )

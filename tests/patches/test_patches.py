@@ -87,6 +87,32 @@ def test_older_torch_loads_weights_only_by_default():
     assert asked[-1]["map_location"] == "cpu"
 
 
+def test_overrides_of_options_that_a_checkpoint_lacks():
+    """Saved before the model had the option: it is set. Names of no option are refused."""
+    from fairseq import checkpoint_utils
+    from omegaconf import OmegaConf
+
+    import fb_fairseq.models  # noqa: F401
+    import fb_fairseq.tasks  # noqa: F401
+
+    model = {"_name": "feedback_transformer_lm", "decoder_layers": 3}
+    saved = {"model": model, "task": {"_name": "streaming_lm", "data": "a"}, "bpe": None, "common": {"seed": 1}}
+    cfg = OmegaConf.create(saved)
+    OmegaConf.set_struct(cfg, True)
+    overrides = {"data": "b", "valid_streams": 1, "memory_storage": "vectors", "bpe_codes": "a file", "seed": 2}
+    checkpoint_utils.overwrite_args_by_name(cfg, overrides)
+    assert cfg.model == {**model, "memory_storage": "vectors"} and cfg.task.data == "b" and cfg.task.valid_streams == 1
+    for name, message in (
+        ("memory_storag", "'memory_storag'; did you mean memory_storage"),
+        ("x", "'x'; leave it out"),
+    ):
+        for given in ({name: 1}, {"path": "of fairseq-validate", "model_overrides": repr({name: 1}), name: 1}):
+            with pytest.raises(UserError, match=f"--model-overrides: .*{message}"):
+                checkpoint_utils.overwrite_args_by_name(cfg, given)
+    other = OmegaConf.create({**saved, "model": {"_name": "transformer_lm"}})
+    checkpoint_utils.overwrite_args_by_name(other, {"x": 1})  # fairseq's own models are its own affair
+
+
 def test_copies_of_configurations():
     """A part's copy is equal, changes apart from it, and resolves what it refers to, alone or within the whole."""
     from omegaconf import OmegaConf

@@ -30,24 +30,23 @@ def arguments(folder, steps, **more):
     return TrainingArguments(str(folder), **{**options, **more})
 
 
-def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, **more):
+def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, kind="feedback", **more):
     collator = collator or StreamCollator()
     options = {"remove_unused_columns": False, "save_steps": 4, "per_device_eval_batch_size": 1, **more}
     data = dict(train_dataset=StreamBlocks(TEXT, STREAMS, STEPS), eval_dataset=evaluate, data_collator=collator)
     callbacks = [StreamMemoryCallback(collator, resume_from)]
-    trainer = Trainer(model=build("feedback"), args=arguments(folder, steps, **options), **data, callbacks=callbacks)
+    trainer = Trainer(model=build(kind), args=arguments(folder, steps, **options), **data, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def read(model, blocks):
-    """Mean loss of blocks whose memory is carried by hand."""
-    cache, total = ft.StreamCache(), 0.0
+def read(model, blocks, smoothing=0.0):
+    """Mean loss of all targets of blocks whose memory is carried by hand."""
+    cache = ft.StreamCache()
     with torch.no_grad():
-        for block in blocks:
-            output = model(block["input_ids"], shift_labels=block["labels"], past_key_values=cache)
-            total += output.loss.item() * block["labels"].numel()
-    return total / sum(block["labels"].numel() for block in blocks)
+        logits = [model(block["input_ids"], past_key_values=cache).logits.flatten(0, 1) for block in blocks]
+    targets = torch.cat([block["labels"].flatten() for block in blocks])
+    return torch.nn.functional.cross_entropy(torch.cat(logits), targets, label_smoothing=smoothing).item()
 
 
 def test_blocks_of_streams():
@@ -123,14 +122,13 @@ def test_evaluation_between_updates(tmp_path):
     options = dict(save_strategy="no", eval_strategy="steps", eval_steps=2)
     trained, losses = train(tmp_path, 9, evaluate={"a": other, "b": StreamBlocks(TEXT, STREAMS, STEPS)}, **options)
     assert losses == alone
-    collator = StreamCollator()
-    args = arguments(tmp_path, 1, remove_unused_columns=False, per_device_eval_batch_size=1)
-    trainer = Trainer(model=trained, args=args, data_collator=collator, eval_dataset=other)
-    # Trainer weighs each block by its streams, not by its tokens: the last one, which is shorter, is left out.
-    whole = list(other)[:-1]
-    other.layout.turns = other.layout.turns[:-1]
-    found = trainer.evaluate()["eval_loss"]
-    assert found == pytest.approx(read(trained.eval(), whole), abs=1e-5)
+    data = dict(data_collator=StreamCollator(), eval_dataset=other)
+    options = dict(remove_unused_columns=False, per_device_eval_batch_size=1, eval_accumulation_steps=2)
+    for smoothing in (0.0, 0.1):
+        made = Trainer(model=trained, args=arguments(tmp_path, 1, label_smoothing_factor=smoothing, **options), **data)
+        expected = read(trained.eval(), other, smoothing)
+        assert made.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
+        assert made.predict(other).metrics["test_loss"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_where_a_resumed_run_finds_its_memory(tmp_path):
@@ -163,18 +161,37 @@ def test_lost_memory(tmp_path):
         model(**second)
 
 
-def test_label_smoothing_of_streams(tmp_path):
-    """The model learns the next token: the loss is that of the plain computation for the first block."""
-    _, losses = train(tmp_path, 1, save_strategy="no", label_smoothing_factor=0.1)
-    block = next(iter(StreamBlocks(TEXT, STREAMS, STEPS)))
-    logits, labels = build("feedback")(block["input_ids"]).logits[:, :-1], block["labels"][:, :-1]
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
-    assert losses[0] == pytest.approx(expected.item() * (STEPS - 1) / STEPS, abs=2e-3)
+@pytest.mark.parametrize("blocks", [1, 2])  # of an update; 7 and 8 are the epoch's last ones, the last is shorter
+@pytest.mark.parametrize("kind", ["feedback", "adaptive", "feedback-per-layer-spans"])
+def test_label_smoothing_of_streams(kind, blocks, tmp_path):
+    """All targets count, as many times as blocks are long, and so does the adaptive spans' penalty."""
+    options = dict(
+        learning_rate=0.0, save_strategy="no", label_smoothing_factor=0.1, gradient_accumulation_steps=blocks
+    )
+    _, losses = train(tmp_path, -(-7 // blocks), kind=kind, **options)
+    model, cache, expected = build(kind), ft.StreamCache(), []
+    read_blocks = list(StreamBlocks(TEXT, STREAMS, STEPS))
+    for first in range(0, 7, blocks):
+        total = number = 0
+        for block in read_blocks[first : first + blocks]:
+            with torch.no_grad():
+                logits = model(block["input_ids"], past_key_values=cache).logits.flatten(0, 1)
+            targets = block["labels"].flatten()
+            total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1).item()
+            penalty = model.decoder.stack.report().penalty
+            total += 0 if penalty is None else penalty.item() * len(targets)
+            number += len(targets)
+        expected.append(total / number)
+    assert losses == pytest.approx(expected, abs=1e-4)
 
 
 def test_wrong_arguments(tmp_path):
-    with pytest.raises(UserError, match="per_device_train_batch_size=2: a block holds all streams; give 1"):
-        train(tmp_path, 2, per_device_train_batch_size=2)
+    for kind in ("train", "eval"):
+        options = {f"per_device_{kind}_batch_size": 2, "eval_strategy": "steps", "eval_steps": 1}
+        with pytest.raises(
+            UserError, match="2 blocks in a batch, .* give per_device_train_batch_size=1 and per_device_e"
+        ):
+            train(tmp_path, 2, evaluate=StreamBlocks(TEXT, STREAMS, STEPS), **options)
     with pytest.raises(UserError, match="remove_unused_columns=True: would remove the position of blocks; give False"):
         StreamCollator()([{"input_ids": TEXT, "labels": TEXT}])
 

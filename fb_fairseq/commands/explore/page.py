@@ -18,7 +18,7 @@ EXAMPLE_WORDS = "the first of the two was not the last , and it is known that th
 MANY = 40  # tokens that are generated with one click
 PAUSE = 0.06  # seconds between two of them, to watch
 EACH_HEAD, MEAN = "each head", "mean of heads"
-STYLE, STEPS_IN_TEXT = (Path(__file__).with_name(name).read_text() for name in ("page.css", "steps.js"))
+STYLE, STEPS_IN_TEXT = (Path(__file__).with_name(name).read_text("utf-8") for name in ("page.css", "steps.js"))
 SYSTEM_FONTS = (["system-ui", "-apple-system", "Segoe UI", "sans-serif"], ["ui-monospace", "Menlo", "monospace"])
 
 

@@ -192,7 +192,8 @@ def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
     load_parameters(checkpoint, model)
     longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
     never = [PAD, *padding_words(dictionaries[1].symbols)]
-    model.generation_config.update(num_beams=BEAMS, early_stopping=True, max_length=longest, suppress_tokens=never)
+    model.generation_config.update(num_beams=BEAMS, early_stopping=True, min_new_tokens=1, max_length=longest)
+    model.generation_config.update(suppress_tokens=never)
     tokenizers = {"": build_tokenizer(dictionaries[0].symbols, checkpoint.codes, after_text=True)}
     if dictionaries[0] != dictionaries[1]:
         tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, checkpoint.codes, after_text=True)

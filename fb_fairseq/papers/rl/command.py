@@ -171,14 +171,15 @@ def run_evaluate(args) -> None:
     given = {name: value for name in SIZES if (value := getattr(args, name)) is not None}
     options = replace(options, sizes={**sizes, **given})
     result = rl.evaluate(agent, options, args.episodes, args.seed, args.greedy)
-    print(
-        f"{options.environment}: reward {result['reward']:.3f} per episode, "
-        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
-    )
     if args.out:
         write_json(args.out, rl.NAME, result)
     if args.record:
         rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
+    print(
+        f"{options.environment}: reward {result['reward']:.3f} per episode, "
+        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
+    )
+    if args.record:
         print(f"Wrote {args.record}")
     print(json.dumps(result))
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, replace_in_output
 from fb_fairseq.errors import UserError
 
 WORD = re.compile(r"[A-Za-z0-9_-]+")
@@ -147,6 +147,7 @@ def run_main(main: Callable) -> None:
             parameter.name, type=parameter.annotation, nargs="+" if several else None, metavar=parameter.name.upper()
         )
     given = vars(parser.parse_args())
+    replace_in_output()
     with parser.one_line_errors():
         words = [given[each.name] if each.kind is each.VAR_POSITIONAL else [given[each.name]] for each in parameters]
         main(*(word for group in words for word in group))

@@ -128,14 +128,13 @@ def main(out: str) -> None:
     runs = read_results(out)
     settings = best_results(runs.values())
     lines = table(settings)
-    print("\n".join(lines))
     Path(out, "results.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     Path(out, "results.json").write_text(json.dumps(runs))
     draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, settings=settings))])
     curves = read_curves(out)
     if curves:
         draw_figure(os.path.join(out, "curves.png"), [Panel(partial(draw_training, curves=curves))])
-    print(f"{out}/results.json, results.md, accuracy.png")
+    print("\n".join([*lines, f"{out}/results.json, results.md, accuracy.png"]))
 
 
 if __name__ == "__main__":
