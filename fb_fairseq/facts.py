@@ -39,6 +39,8 @@ def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     criterion = criterion if isinstance(criterion, Mapping) else vars(criterion)  # a Namespace
     if metric == "loss" and criterion.get("label_smoothing"):
         metric = "smoothed loss"
+    if metric == "loss" and (cfg.get("optimization") or {}).get("sentence_avg"):
+        metric = "loss of a sentence"  # (lm_loss refuses the option)
     name = {"loss": "valid_bits", "nll_loss": "valid_bits", "bleu": "valid_bleu"}.get(metric)
     value = (checkpoint.get("extra_state") or {}).get("val_loss")
     if name and value is not None:

@@ -124,7 +124,8 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, ma
             os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
             os.replace(file, os.path.join(path, name))
         with atomic_write(os.path.join(path, MARK.format(command))) as mark, open(mark, "w", encoding="utf-8") as file:
-            file.write(f"{made_from or command}\n")
+            lines = [made_from or command, *(f"{name} {_state(os.path.join(path, name))}" for name in sorted(new))]
+            file.write("\n".join(lines) + "\n")
     except Exception as error:
         _name_full_disk(error, path)
         raise
@@ -280,12 +281,13 @@ def check_own_folder(
     if not os.path.isfile(mark):
         raise UserError(f"{option} {path}: has files that this command has not written; {remedy}")
     with open(mark, encoding="utf-8", errors="replace") as file:
-        if file.read().strip() != (made_from or command):
-            raise UserError(f"{option} {path}: has what this command has made from other data or options; {remedy}")
+        of, *written = file.read().splitlines() or [""]
+    if of != (made_from or command):
+        raise UserError(f"{option} {path}: has what this command has made from other data or options; {remedy}")
     for folder in folders:
         for name in _visible(os.path.join(path, folder)):
-            file = os.path.join(path, folder, name)
-            is_foreign = names and os.path.join(folder, name) not in names or _changed(file) > _changed(mark)
+            own, file = os.path.join(folder, name), os.path.join(path, folder, name)
+            is_foreign = names and own not in names or f"{own} {_state(file)}" not in written
             if is_foreign and not os.path.isdir(file):
                 raise UserError(f"{option} {file}: this command has not written it, or it was changed since; {remedy}")
 
@@ -295,7 +297,7 @@ def _visible(folder: str) -> list[str]:
     return [name for name in os.listdir(folder) if not name.startswith(".")] if os.path.isdir(folder) else []
 
 
-def _changed(path: str) -> int:
-    """When a file was written, or put into its folder: files that are moved keep the time of writing."""
+def _state(path: str) -> str:
+    """A file's size, and when it was written: copies that keep the time are as unchanged as the file was."""
     status = os.lstat(path)
-    return max(status.st_mtime_ns, status.st_ctime_ns)
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -37,6 +37,8 @@ def test_facts_of_a_training():
     assert facts_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
     checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
     assert facts_of_checkpoint(checkpoint) == {"updates": 600}
+    checkpoint["cfg"] = {"optimization": {"sentence_avg": True}}  # its loss is one of sentences
+    assert facts_of_checkpoint(checkpoint) == {"updates": 600}
     for empty in ({}, {"optimizer_history": [], "extra_state": None, "cfg": None}, {"extra_state": {"val_loss": None}}):
         assert facts_of_checkpoint(empty) == {}
 

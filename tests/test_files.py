@@ -120,6 +120,9 @@ def test_what_others_have_written_stays(tmp_path):
         assert content(tmp_path / "out") == {"a": "3", "inner/b": "4", **({} if before else {name: "mine"})}
         if before is None:
             file.unlink()
+    (tmp_path / "out/a").write_text("edited")
+    for copy in (shutil.copytree(tmp_path / "out", tmp_path / "copy"), tmp_path / "out"):
+        refused(copy, "/a: this command has not written it, or it was changed since", a="3", inner_b="4")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/checksums.json").write_text('{"../a": "00000000", "a": "00000000"}')
     write(tmp_path / "mine", overwrite=True, b="1")
