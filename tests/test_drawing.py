@@ -16,10 +16,9 @@ from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLo
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
-from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking, synthetic_tasks
+from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking, synthetic_tasks
 from fb_fairseq.papers.rl.log import draw_rewards
-from fb_fairseq.papers.runner.figures import against
-from fb_fairseq.papers.runner.results import grouped
+from fb_fairseq.papers.results.runs import grouped
 from tests.conftest import REPOSITORY
 
 style = pytest.importorskip("matplotlib.style")

@@ -10,8 +10,8 @@ from fb_fairseq.papers.state_tracking import architectures
 from fb_fairseq.papers.state_tracking.command import main
 from tests.cli.recipes import PNG, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
-from tests.papers.runner.printed import commands as found
-from tests.papers.runner.printed import printed
+from tests.papers.steps.printed import commands as found
+from tests.papers.steps.printed import printed
 
 PAGE = (REPOSITORY / "docs/state-tracking.md").read_text(encoding="utf-8")
 COMMANDS = [

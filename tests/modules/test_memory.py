@@ -57,7 +57,7 @@ class EmbeddingAndTop(Composition):
 
 def test_one_entry_adds_a_composition(monkeypatch):
     """Options check it, a model trains with it, and recipes know its name."""
-    from fb_fairseq.papers.runner.settings import composition as model_options
+    from fb_fairseq.papers.experiments.settings import composition as model_options
 
     monkeypatch.setitem(COMPOSITIONS, "ends", EmbeddingAndTop)
     options = random_options(1, memory_composition="ends", adaptive_span=False)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fb_fairseq.papers.compare import main
-from fb_fairseq.papers.runner.results import training_cost
+from fb_fairseq.papers.results.runs import training_cost
 from fb_fairseq.papers.values import load
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from fb_fairseq.papers.experiments.figures import persistent_memory
-from fb_fairseq.papers.runner.figures import against
-from fb_fairseq.papers.runner.results import grouped, read_runs, spread
+from fb_fairseq.papers.figures import against, persistent_memory
+from fb_fairseq.papers.results.runs import grouped, read_runs, spread
 from tests.papers.programs import run_module
 
 pytest.importorskip("matplotlib")

@@ -11,7 +11,7 @@ import pytest
 
 from fb_fairseq.papers.values import load
 from tests.conftest import REPOSITORY
-from tests.papers.runner.printed import commands, printed, trainings
+from tests.papers.steps.printed import commands, printed, trainings
 
 SCRIPT = REPOSITORY / "examples/benchmark/gpu.py"
 

@@ -7,7 +7,7 @@ import pytest
 from fb_fairseq.papers import toy_tasks
 from fb_fairseq.papers.toy_tasks.common.command import main
 from tests.conftest import REPOSITORY
-from tests.papers.runner.printed import commands, printed
+from tests.papers.steps.printed import commands, printed
 
 PAGE = (REPOSITORY / "docs/recipes.md").read_text(encoding="utf-8").split("## A toy task of your own")[1]
 
