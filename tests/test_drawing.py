@@ -17,8 +17,8 @@ from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking, synthetic_tasks
-from fb_fairseq.papers.rl.log import draw_rewards
 from fb_fairseq.papers.results.runs import grouped
+from fb_fairseq.papers.rl.log import draw_rewards
 from tests.conftest import REPOSITORY
 
 style = pytest.importorskip("matplotlib.style")

@@ -38,7 +38,7 @@ PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
 
 
 COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs it, and one line for the list
-    "quickstart": ("papers.steps.quickstart", "train on real text, evaluate, generate and draw, in minutes"),
+    "quickstart": ("papers.steps.start", "train on real text, evaluate, generate and draw, in minutes"),
     "preprocess-bytes": ("commands.preprocess_bytes", "binarise text as bytes"),
     "synthetic-tasks": ("papers.toy_tasks.common.command", "generate the data of toy tasks"),
     "state-tracking": ("papers.state_tracking.command", "track a state beside the recurrent models of today"),

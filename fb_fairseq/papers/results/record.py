@@ -111,6 +111,14 @@ def makers(path: str, steps: Mapping[str, Entry]) -> Iterator[str]:
             yield name
 
 
+def trainings(name: str, steps: Mapping[str, Entry]) -> Iterator[str]:
+    """A training, and those whose checkpoints it starts from, directly or not."""
+    yield name
+    for _, value in options_of(steps[name]["command"]):
+        for other in makers(value, steps) if value.endswith(".pt") else ():
+            yield from trainings(other, steps)
+
+
 def differences(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     """What differs between settings, each as a few words."""
     found = []

@@ -1,6 +1,6 @@
 """Write the result of a run, OUT/RUN.json: what it is, as given, its settings, and what its files say.
 
-python -m fb_fairseq.papers.results.write OUT/RUN --recipe='"copy"' --seed=1 … [--after=RUN …]
+python -m fb_fairseq.papers.results.write OUT/RUN --recipe='"copy"' --seed=1 …
 python -m fb_fairseq.papers.results.write OUT      # collect those of all runs, OUT/*.json, in OUT/results.json
 """
 
@@ -9,13 +9,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
-from fb_fairseq.papers.results.record import HERE, MARK, Entry, options_of, read_record
+from fb_fairseq.papers.results.record import HERE, MARK, options_of, read_record, trainings
 from fb_fairseq.papers.results.runs import read
 
 PATTERNS = {  # of measures in logs
@@ -52,28 +51,26 @@ def available_context(tokens: float, streams: int, span: float) -> float:
     return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
 
 
-def trained(folder: str, runs: Iterable[str]) -> list[Entry]:
-    """The trainings of runs in a folder, as they are recorded in it or in the one above it."""
+def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
+    """The result of the run OUT/RUN, whose training is recorded in OUT or the folder above it. The stages of a curriculum
+    count as its own."""
+    folder = os.path.dirname(path)
     out = folder if os.path.exists(os.path.join(folder, MARK)) else os.path.dirname(folder)
-    record = read_record(out)
-    starts = [f"{HERE}{folder[len(out) :]}/{run}/" for run in runs]
-    steps = record["steps"].items() if record else ()
-    return [entry for start in starts for name, entry in steps if name.startswith(start) and "settings" in entry]
-
-
-def result_of(path: str, identity: dict[str, Any], before: Sequence[str]) -> dict[str, Any]:
-    """The result of the run OUT/RUN. ``before``: the runs whose time counts, if they are not this one alone."""
-    out, run = os.path.split(path)
-    entries = trained(out, [run])
-    if not entries:
+    record, run = read_record(out), HERE + path[len(out) :]
+    steps = record["steps"] if record else {}
+    own = [name for name, entry in steps.items() if os.path.dirname(name) == run and "settings" in entry]
+    if not own:
         raise UserError(f"{path}: was not trained by a recipe")
-    entry, runs, result = entries[0], before or [run], dict(identity)
+    entry, result, chain = steps[own[0]], dict(identity), list(trainings(own[0], steps))
     result.update(settings=entry["settings"], hardware=entry["hardware"], commit=entry["commit"])
-    result["seconds"] = round(sum(entry["seconds"] for entry in trained(out, runs)))
+    result["training_days"] = sum(steps[name]["seconds"] for name in chain) / DAY
+    counted = chain if os.path.exists(f"{path}.accuracy") else own
+    result["seconds"] = round(sum(steps[name]["seconds"] for name in counted))
+    logs = [f"{out}{os.path.dirname(name)[len(HERE) :]}.log" for name in counted]
     for name in ("parameters", "num_updates"):
-        found = [int(values[-1]) for each in runs if (values := measures(name, f"{os.path.join(out, each)}.log"))]
+        found = [int(values[-1]) for log in logs if (values := measures(name, log))]
         if found:
-            result[name] = found[-1] if name == "parameters" else sum(found)
+            result[name] = found[0] if name == "parameters" else sum(found)
     for name, split in (("dev", "valid"), ("test", "test")):
         log = f"{path}.{split}.eval"
         if os.path.exists(log):
@@ -87,6 +84,7 @@ def result_of(path: str, identity: dict[str, Any], before: Sequence[str]) -> dic
     for name in ("accuracy", "scores", "measured"):  # in JSON
         if os.path.exists(f"{path}.{name}"):
             result.update(json.loads(read(f"{path}.{name}")))
+    result.pop("written_by", None)
     if "accuracy" in result:
         result["dev_accuracy"] = max((float(measured["valid_accuracy"]) for measured in validated), default=None)
     if "dev_score" in result:  # of a translation; the loss of the best checkpoint, which may be smoothed, is lowest
@@ -113,11 +111,13 @@ def main() -> None:
                     found[os.path.basename(path)[: -len(".json")]] = result
             path = os.path.join(args.path, "results.json")
         else:
-            pairs = list(options_of(given))
-            before = [value for name, value in pairs if name == "after"]
-            identity = {name: json.loads(value) for name, value in pairs if name != "after"}
-            found, path = result_of(args.path, identity, before), f"{args.path}.json"
-            shown = {name: value for name, value in found.items() if name not in {*identity, "settings", "commit"}}
+            identity = {name: json.loads(value) for name, value in options_of(given)}
+            found, path = result_of(args.path, identity), f"{args.path}.json"
+            shown = {
+                name: value
+                for name, value in found.items()
+                if name not in {*identity, "settings", "commit", "training_days"}
+            }
             print(", ".join(f"{name} {value}" for name, value in shown.items()))
         with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

@@ -6,7 +6,8 @@ the steps of a call; all three are data. ``engine.py`` runs steps, or leaves out
     training.py   what these share: a training with fairseq, and the last steps, which collect and compare results
     corpora.py    how the papers' corpora are prepared; data.py: from such steps; check.py: a command that checks files
     recipes.py    the names of all recipes
-    command.py, options.py   the command line; machine.py: GPUs of this machine, and the environment of commands
+    command.py, options.py   the command line; start.py: that of the quickstart
+    progress.py   what is said of steps; machine.py: GPUs of this machine, and the environment of commands
 """
 
 import os

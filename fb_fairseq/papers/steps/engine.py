@@ -1,6 +1,6 @@
 """Runs steps. A step is done if its files are there, and were written by this very command after all that it depends
-on. So the same call again goes on where it was stopped. What was begun and is not done is begun anew, but for trainings,
-which go on from their checkpoints. Steps that name none of each other's files may run at the same time."""
+on. So the same call again goes on where it was stopped. What was begun and is not done is begun anew; trainings go on
+from their checkpoints. Steps that name none of each other's files may run at the same time."""
 
 import glob
 import os
@@ -260,6 +260,7 @@ def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: 
     lock_folder("--out", out)
     engine = Engine(recipe, out, steps)
     engine.check(processes)
+    write_record(out, engine.record)  # first of all, as it marks the folder
     heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, engine.stop) for number in heeded}
     try:

@@ -87,7 +87,7 @@ def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option
                 *words(sequences),
                 *(["--curriculum", ",".join(map(str, curriculum))] if curriculum else []),
             ]
-            yield result(call, run, runs, **values, data=" ".join(described_data))
+            yield result(call, run, **values, data=" ".join(described_data))
             logs[run] = runs
     yield from summary(call)
     yield curves(call, logs, "accuracy")

@@ -1,7 +1,6 @@
 """The steps of the quickstart: train on the bytes of real text, evaluate, continue a text and draw, in a few minutes on
-a CPU. ``python -m fb_fairseq quickstart`` runs it."""
+a CPU."""
 
-import sys
 from collections.abc import Iterator
 
 from fb_fairseq.errors import UserError
@@ -58,10 +57,3 @@ RECIPE = Recipe(
     variant="minutes",
     extra="",
 )
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Run ``python -m fb_fairseq quickstart``."""
-    from fb_fairseq.papers.steps import command
-
-    command.main(["quickstart", *(sys.argv[1:] if argv is None else argv)], "quickstart")

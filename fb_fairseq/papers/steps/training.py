@@ -33,12 +33,11 @@ def fairseq_train(
     return Step(f"train {run}", command, [best(call, run), log], log=log, trains=True)
 
 
-def result(call: Call, run: str, trainings: Sequence[str] = (), **identity: Any) -> Step:
-    """Write OUT/RUN.json: what the run is, and what was measured. ``trainings``: the runs whose time it took, if they
-    are more than this one."""
+def result(call: Call, run: str, **identity: Any) -> Step:
+    """Write OUT/RUN.json: what the run is, and what was measured."""
     given = {"recipe": call.name, "small": call.small, **identity}
     known = [f"--{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
-    command = [*PYTHON, RESULTS, call.at(run), *known, *(f"--after={each}" for each in trainings)]
+    command = [*PYTHON, RESULTS, call.at(run), *known]
     return Step(f"results of {run}", command, [call.at(f"{run}.json")], shown=True)
 
 

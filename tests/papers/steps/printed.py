@@ -4,22 +4,35 @@ import contextlib
 import io
 import re
 import shlex
+from unittest import mock
 
+import pytest
 from fairseq import options
 
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.optim  # noqa: F401
 import fb_fairseq.tasks  # noqa: F401
-from fb_fairseq.papers.runner.command import find
+from fb_fairseq.papers.steps import command, machine
 from tests.conftest import REPOSITORY
 
 
-def printed(name: str, *arguments) -> str:
-    """What a recipe prints with ``--print``; raises what it raises."""
+def printed(name: str, *arguments, gpus: int = 0) -> str:
+    """What a recipe prints with ``--print`` on a machine with so many GPUs."""
     text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        find(name).main(["--print", *map(str, arguments)])
+    words = list(map(str, arguments))
+    split = words.index("--") if "--" in words else len(words)
+    with contextlib.redirect_stdout(text), mock.patch.object(machine, "gpus", lambda: gpus):
+        command.main([name, *words[:split], "--print", *words[split:]])
     return text.getvalue()
+
+
+def refuses(message: str, *arguments) -> None:
+    """Assert that a command line is refused with this line."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as stop:
+        printed(*arguments)
+    (line,) = errors.getvalue().splitlines()
+    assert stop.value.code == 2 and re.search(message, line), line
 
 
 def commands(text: str, *starts: str) -> list[list[str]]:

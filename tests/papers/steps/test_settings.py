@@ -8,18 +8,18 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.settings import equal_lstm, equal_parameters, number, resolved, words
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
 from tests.models.decoders import dictionary
 from tests.models.test_presets import check_model
-from tests.papers.steps.printed import commands, printed, trainings
+from tests.papers.steps.printed import commands, printed, refuses, trainings
 
 TABLES = load("hyperparameters")
 TABLE_9, TABLE_8 = (TABLES[name]["columns"] for name in ("v3 Table 9", "v3 Table 8"))
 ALL_ATTENTION = TABLES["all-attention §5.1"]["columns"]
+TRANSLATE = "python -m fb_fairseq.papers.results.translate"
 WIKITEXT, LARGE = "wikitext103", "feedback_transformer_lm_wikitext103_large"
 
 
@@ -115,16 +115,17 @@ def test_deep_encoder():
     assert args.encoder_layerdrop > 0 and args.encoder_embed_dim == 1024
     (small,) = trainings(printed("wmt14_en_de", "--small", "--models", "deep-encoder"))
     assert (small.encoder_layers, small.decoder_layers) == (12, 2) and small.encoder_embed_dim == 128
-    with pytest.raises(UserError, match="has 2 decoder layers; give --layers 2"):
-        printed("wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
+    refuses("has 2 decoder layers; give --layers 2", "wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
 
 
 def test_summaries_are_tuned_in_length():
-    """Length penalties first, then longest and shortest outputs."""
-    text = printed("cnn_dm", "--models", "feedback", "--layers", 1, "--steps", "tune")
-    tried = [command[command.index("--lenpen") + 1 :: 2][:3] for command in commands(text, "fairseq-generate ")]
-    assert [words[0] for words in tried] == ["0.5", "1.0", "1.5", "2.0"] + ["1.0"] * 4
-    assert len({tuple(words[1:]) for words in tried}) == 5
+    """The length penalty first, then the longest and shortest output; other options are the same."""
+    (words,) = commands(printed("cnn_dm", "--models", "feedback", "--layers", 1), f"{TRANSLATE} ")
+    tried = [word for option, word in zip(words, words[1:]) if option == "--lengths"]
+    assert words[words.index("--lenpens") + 1] == "0.5 1.0 1.5 2.0"
+    assert len(tried) == 5 and tried[0] == "--max-len-b 140 --min-len 20"
+    decoding = words[words.index("--") :]
+    assert "--no-repeat-ngram-size" in decoding and decoding[decoding.index("--max-len-a") + 1] == "0"
 
 
 # Post-norm and lower learning rate, span, first block of the BPTT warm-up (0: none): v3 Table 6.
@@ -179,16 +180,6 @@ def test_training_time():
     assert set(runs) == {*tables[f"{WIKITEXT}_training_time"], "transformer-post", "initialised"}
 
 
-def test_wikitext103_without_data():
-    """What is printed unpacks each split from the archive."""
-    text = printed(WIKITEXT, "--steps", "prepare")
-    files = [command[3] for command in commands(text, "unzip -p DATA.zip ")]
-    assert files == [f"wikitext-103/wiki.{split}.tokens" for split in ("train", "valid", "test")]
-    assert not commands(text, "cp ")
-    with pytest.raises(UserError, match="give wikitext-103-v1.zip"):
-        printed(WIKITEXT, "wikitext-2", "--steps", "prepare")
-
-
 def test_end_of_line():
     """v3 §7.6: trained and fine-tuned without end-of-line symbols, then fine-tuned with them."""
     text = printed(f"{WIKITEXT}_end_of_line")
@@ -212,18 +203,17 @@ def test_evaluation_takes_few_streams():
 @pytest.mark.parametrize("script,base", [("char_ptb", 6), (WIKITEXT, 4)])
 def test_depth_at_constant_parameters(script, base):
     """v3 Figure 9: head width and feed-forward width are inversely proportional to the depth."""
-    runs = trainings(printed(script, "--layers", f"1 2 {base}", "--steps", "train"))
+    runs = [run for run in trainings(printed(script, "--layers", f"1 2 {base}")) if not run.finetune_from_model]
     sizes = {(r.decoder_layers * r.decoder_head_dim, r.decoder_layers * r.decoder_ffn_embed_dim) for r in runs}
     assert [run.decoder_layers for run in runs] == [1, 2, base] and len(sizes) == 1
-    with pytest.raises(UserError, match="--layers 7: give .*divide"):
-        printed(script, "--layers", 7)
+    refuses("--layers 7: give .*divide", script, "--layers", 7)
 
 
 @pytest.mark.parametrize("corpus", ["char_ptb", "enwik8", "wikitext103"])
 def test_small_models_have_as_many_parameters(corpus):
     """Except for scalars and biases; with --layers also at each depth, where that is promised (v3 Figure 9)."""
     words = dictionary(10_000)
-    runs = trainings(printed(corpus, "--small", "--layers", "1 4", "--steps", "train"))
+    runs = [run for run in trainings(printed(corpus, "--small", "--layers", "1 4")) if not run.finetune_from_model]
     sizes = {}
     for run in runs:
         with quick_composition():
@@ -240,7 +230,7 @@ def test_small_models_have_as_many_parameters(corpus):
 
 def test_seeds():
     """Seed 1 has no seed in its name; the initialised model starts from the Transformer of its own seed."""
-    models = ["--models", "relative_transformer_lm initialised", "--seeds", "1 2", "--steps", "train finetune"]
+    models = ["--models", "relative_transformer_lm initialised", "--seeds", "1 2"]
     runs = trainings(printed(WIKITEXT, "--small", *models))
     names = [f"{model}-2{seed}" for seed in ("", "-seed2") for model in ("relative_transformer_lm", "initialised")]
     assert [run.save_dir.split("/")[-1] for run in runs[::2]] == names
