@@ -52,7 +52,7 @@ def available_context(tokens: float, streams: int, span: float) -> float:
 
 
 def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
-    """The result of the run OUT/RUN, whose training is recorded in OUT or the folder above it. The stages of a curriculum
+    """The result of the run OUT/RUN, whose training is recorded in OUT or the folder above. The stages of a curriculum
     count as its own."""
     folder = os.path.dirname(path)
     out = folder if os.path.exists(os.path.join(folder, MARK)) else os.path.dirname(folder)
@@ -90,7 +90,8 @@ def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
     if "dev_score" in result:  # of a translation; the loss of the best checkpoint, which may be smoothed, is lowest
         best = min(validated, key=lambda measured: float(measured["valid_loss"]))
         result["dev_nll"] = float(best.get("valid_nll_loss", best["valid_loss"]))
-        result["decoded_tokens_per_second"] = last("decoded_tokens_per_second", f"{path}.translations.log")
+        speeds = [measures("decoded_tokens_per_second", f"{path}.{log}") for log in ("translations.log", "test")]
+        result["decoded_tokens_per_second"] = max(speeds)[-1] if any(speeds) else None
     log = read(os.path.join(path, "log.jsonl")).splitlines()
     if log:  # of an agent; the papers' measure is the mean over the last 500 episodes of training (v3 §6.1)
         result["training_reward"] = json.loads(log[-1]).get("reward")
@@ -104,11 +105,9 @@ def main() -> None:
     args, given = parser.parse_known_args(sys.argv[1:])
     with parser.one_line_errors():
         if not given:
-            found = {}
-            for path in sorted(glob.glob(os.path.join(glob.escape(args.path), "*.json"))):
-                result = json.loads(read(path))
-                if "recipe" in result:
-                    found[os.path.basename(path)[: -len(".json")]] = result
+            paths = glob.glob(os.path.join(glob.escape(args.path), "*.json"))
+            results = {os.path.basename(path)[: -len(".json")]: json.loads(read(path)) for path in paths}
+            found = {name: result for name, result in sorted(results.items()) if "recipe" in result}
             path = os.path.join(args.path, "results.json")
         else:
             identity = {name: json.loads(value) for name, value in options_of(given)}

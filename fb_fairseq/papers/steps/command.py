@@ -104,9 +104,9 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
     parser = parser_of(command or f"recipe {name}", recipe)
     args, others = parser.parse_known_args(words[:split])
     with parser.one_line_errors():
-        for word in others:
-            if word.startswith("-") or not recipe.data or len(others) > 1:
-                raise UserError(f"{word}: unknown option, or more than the recipe takes; --help lists the options")
+        unknown = [word for word in others if word.startswith("-")] or others[bool(recipe.data) :]
+        if unknown:
+            raise UserError(f"{unknown[0]}: unknown option, or more than the recipe takes; --help lists the options")
         if words[split + 1 :] and not recipe.extra:
             raise UserError("--: this recipe takes no further options")
         data = others[0] if others else PLACEHOLDER if recipe.data and args.print else ""

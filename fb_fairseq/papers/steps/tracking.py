@@ -14,7 +14,17 @@ from fb_fairseq.papers.toy_tasks.common import Tracking
 COMMAND = (*PYTHON, "fb_fairseq", "state-tracking")
 MODELS = ("feedback", "transformer", "lstm")
 # All of ``state-tracking``, whose module imports torch.
-KNOWN = (*MODELS, "mamba", "mamba2", "rwkv", "xlstm", "slstm", "gated_deltanet", "gated_deltanet_negative")
+KNOWN = (
+    *MODELS,
+    "mamba",
+    "mamba2",
+    "rwkv",
+    "xlstm",
+    "slstm",
+    *(f"deltaproduct{n}" for n in range(1, 5)),
+    "gated_deltanet",
+    "gated_deltanet_negative",
+)
 CHANGES = ("updates", "longest", "test_sequences", "curriculum", "group")
 
 
