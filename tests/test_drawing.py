@@ -16,7 +16,7 @@ from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLo
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
-from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking, synthetic_tasks
+from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
 from tests.conftest import REPOSITORY
@@ -122,7 +122,6 @@ DRAWN = {
         "last labels right (%), as sequences grow",
         dict(curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
     ),
-    synthetic_tasks.draw_updates: ("updates", "accuracy (% of the labels)", dict(groups=[])),
     draw_rewards: (
         "frames of training (millions)",
         "reward per episode",

@@ -24,12 +24,13 @@ def made_up_run(folder, seed, accuracy, **setting):
     (folder / f"{name}.log").write_text("".join(json.dumps(entry) + "\n" for entry in log))
 
 
-def test_summary(tmp_path):
+def test_against(tmp_path):
+    """A line for each setting of the others, against the numbers of layers."""
     made_up_run(tmp_path / "b", 2, 94.0, attention_span=8)
     made_up_run(tmp_path / "a", 1, 90.0, attention_span=8)
     made_up_run(tmp_path / "c", 1, 70.0, attention_span=100)
     made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
-    done = run_module("figures.synthetic_tasks", tmp_path)
+    done = run_module("figures.against", tmp_path, "layers", "accuracy")
     assert done.status == 0, done.errors
     groups = grouped(read_runs(str(tmp_path)))
     names = ["Transformer, 2 layers, span 8", "Transformer, 2 layers, span 100", "Transformer, 4 layers, span 8"]
@@ -38,7 +39,7 @@ def test_summary(tmp_path):
     drawn = against.lines(groups, "layers", "accuracy")
     assert list(drawn) == ["Transformer, span 8", "Transformer, span 100"]
     assert [group.identity["layers"] for group in drawn["Transformer, span 8"]] == [2, 4]
-    assert (tmp_path / "summary.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_memory_composition(tmp_path):
@@ -105,7 +106,7 @@ def test_state_tracking(tmp_path):
 MORE = {"memory_composition": [3], "state_tracking": ["word_problem"]}
 
 
-@pytest.mark.parametrize("name", ["synthetic_tasks", "persistent_memory", *MORE])
+@pytest.mark.parametrize("name", ["persistent_memory", *MORE])
 def test_bad_input(tmp_path, name):
     more = MORE.get(name, [])
     for arguments, message in (([], "arguments are required: OUT"), ([tmp_path, *more], "; ")):

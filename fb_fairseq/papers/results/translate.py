@@ -1,81 +1,58 @@
 """Find the length penalty with the best score on the validation set, then the best lengths of outputs; translate the
 test set with them.
 
-    python -m fb_fairseq.papers.results.translate RUN --metric rouge --key rougeL --language en --lenpens "0.5 1.0" \\
-        [--lengths "--max-len-b 80" …] [--raw-ref FILE] -- OPTIONS OF FAIRSEQ-GENERATE
+    translate RUN LANGUAGE METRIC KEY "LENPEN …" "LENGTHS; …" REFERENCE OPTIONS-OF-FAIRSEQ-GENERATE…
 
-Writes the translations to RUN.valid and RUN.test, and the scores of the test set, with what was chosen, to RUN.scores.
+METRIC and KEY: of ``score``, and in its JSON. LENGTHS: options of fairseq-generate. REFERENCE: the test set before it
+was tokenised, or nothing. Writes the translations to RUN.valid and RUN.test, and the scores of the test set, with what
+was chosen, to RUN.scores.
 """
 
-import argparse
 import json
 import shlex
 import subprocess
 import sys
-
-from fb_fairseq.command_line import CommandParser
-from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
+from collections.abc import Sequence
+from typing import Any
 
 
-def build_parser() -> CommandParser:
-    """The command's options."""
-    parser = CommandParser(prog="translate", description=__doc__)
-    parser.add_argument("run", metavar="RUN", help="beginning of the names of files")
-    for name in ("metric", "key", "language", "lenpens"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--lengths", action="append", default=[], help="options to try, of the lengths of outputs")
-    parser.add_argument("--raw-ref", help="references before they were tokenised")
-    return parser
-
-
-def output(words: list[str], path: str | None = None) -> str:
-    """Run a command, and return its output, or write it to a file."""
+def translate(run: str, generate: Sequence[str], subset: str, chosen: Sequence[str], *score: str) -> dict[str, Any]:
+    """Translate a subset to RUN.SUBSET, and return its scores. ``score``: further options of ``score``."""
+    generated = f"{run}.{subset}"
+    words = ["fairseq-generate", *generate, "--gen-subset", subset, *chosen]
     print(shlex.join(words), flush=True)
-    done = subprocess.run(words, stdout=subprocess.PIPE)
-    if done.returncode:
-        raise UserError(f"{words[0]} failed with status {done.returncode}")
-    text = done.stdout.decode(errors="replace")
-    if path:
-        with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-    return text
+    with open(generated, "wb") as file:
+        status = subprocess.run(words, stdout=file).returncode
+    done = subprocess.run(["python", "-m", "fb_fairseq", "score", "--gen", generated, *score], stdout=subprocess.PIPE)
+    if status or done.returncode:
+        sys.exit(f"translating the {subset} set failed; see above")
+    return json.loads(done.stdout)
 
 
-def translate(args: argparse.Namespace, generate: list[str], subset: str, chosen: list[str], *more: str) -> dict:
-    """Translate a subset, and return its scores."""
-    generated = f"{args.run}.{subset}"
-    output(["fairseq-generate", *generate, "--gen-subset", subset, *chosen], generated)
-    score = ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", args.language]
-    return json.loads(output([*score, *more]))
-
-
-def main() -> None:
+def main(
+    run: str, language: str, metric: str, key: str, lenpens: str, lengths: str, reference: str, *generate: str
+) -> None:
     """Run the command."""
-    split = sys.argv.index("--")
-    parser = build_parser()
-    args, generate = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
-    first, *others = [shlex.split(lengths) for lengths in args.lengths or [""]]
-    with parser.one_line_errors():
-        tried = []  # scores, and what they were reached with
+    first, *others = (shlex.split(options) for options in lengths.split(";"))
+    tried = []  # scores, and what they were reached with
 
-        def attempt(chosen: list[str]) -> None:
-            value = translate(args, generate, "valid", chosen, "--metrics", args.metric)[args.key]
-            print(f"{args.key} {value} on the validation set with {' '.join(chosen)}", flush=True)
-            tried.append((value, chosen))
+    def attempt(chosen: Sequence[str]) -> None:
+        value = translate(run, generate, "valid", chosen, "--language", language, "--metrics", metric)[key]
+        print(f"{key} {value} on the validation set with {' '.join(chosen)}", flush=True)
+        tried.append((value, chosen))
 
-        for lenpen in args.lenpens.split():
-            attempt(["--lenpen", lenpen, *first])
-        best = max(tried, key=lambda pair: pair[0])[1]
-        for lengths in others:
-            attempt([*best[:2], *lengths])
-        value, best = max(tried, key=lambda pair: pair[0])
-        reference = ["--raw-ref", args.raw_ref] if args.raw_ref else []
-        scores = translate(args, generate, "test", best, *reference)
-        chosen = {name[2:].replace("-", "_"): float(text) for name, text in zip(best[::2], best[1::2])}
-        with atomic_write(f"{args.run}.scores") as temporary, open(temporary, "w", encoding="utf-8") as file:
-            json.dump({**scores, **chosen, "dev_score": value}, file)
+    for lenpen in lenpens.split():
+        attempt(["--lenpen", lenpen, *first])
+    best = max(tried, key=lambda pair: pair[0])[1]
+    for options in others:
+        attempt([*best[:2], *options])
+    value, best = max(tried, key=lambda pair: pair[0])
+    raw = ["--raw-ref", reference] if reference else []
+    scores = translate(run, generate, "test", best, "--language", language, *raw)
+    chosen = {name[2:].replace("-", "_"): float(text) for name, text in zip(best[::2], best[1::2])}
+    with open(f"{run}.scores", "w", encoding="utf-8") as file:
+        json.dump({**scores, **chosen, "dev_score": value}, file)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

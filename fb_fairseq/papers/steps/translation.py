@@ -85,14 +85,10 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
 def translated(setting: Translation, call: Call, run: str) -> Step:
     """Find the best options of generation on the validation set, and translate the test set with them."""
     scale, checkpoint = setting.small if call.small else setting.full, call.at(f"{run}.pt")
-    metric, key = setting.metric
-    raw = call.at("text", f"test.raw.{setting.pair[1]}")
-    command = [*PYTHON, "fb_fairseq.papers.results.translate", call.at(run), "--metric", metric, "--key", key]
-    command += ["--language", setting.language or setting.pair[1]]
-    command += ["--lenpens", " ".join(map(str, scale.lenpens))]
-    for lengths in scale.lengths:
-        command += ["--lengths", " ".join(words(lengths))] if lengths else []
-    command += ["--raw-ref", raw] if scale.raw else []
+    raw = call.at("text", f"test.raw.{setting.pair[1]}") if scale.raw else ""
+    tried = [" ".join(map(str, scale.lenpens)), "; ".join(" ".join(words(lengths)) for lengths in scale.lengths)]
+    command = [*PYTHON, "fb_fairseq.papers.results.translate", call.at(run), setting.language or setting.pair[1]]
+    command += [*setting.metric, *tried, raw]
     decoding = {
         "task": "translation",
         "source_lang": setting.pair[0],
@@ -104,6 +100,6 @@ def translated(setting: Translation, call: Call, run: str) -> Step:
         "num_workers": 0,
         **scale.decoding,
     }
-    command += ["--", call.at("data"), "--user-dir", "fb_fairseq", *words(decoding), *call.cpu]
+    command += [call.at("data"), "--user-dir", "fb_fairseq", *words(decoding), *call.cpu]
     scores, log = call.at(f"{run}.scores"), call.at(f"{run}.translations.log")
     return Step(f"translate with {run}", command, [scores, call.at(f"{run}.test")], log=log)

@@ -121,10 +121,10 @@ def test_deep_encoder():
 def test_summaries_are_tuned_in_length():
     """The length penalty first, then the longest and shortest output; other options are the same."""
     (words,) = commands(printed("cnn_dm", "--models", "feedback", "--layers", 1), f"{TRANSLATE} ")
-    tried = [word for option, word in zip(words, words[1:]) if option == "--lengths"]
-    assert words[words.index("--lenpens") + 1] == "0.5 1.0 1.5 2.0"
-    assert len(tried) == 5 and tried[0] == "--max-len-b 140 --min-len 20"
-    decoding = words[words.index("--") :]
+    run, *metric, lenpens, lengths, reference, data = words[3:11]
+    assert metric == ["en", "rouge", "rougeL"] and lenpens == "0.5 1.0 1.5 2.0" and reference == ""
+    assert len(lengths.split("; ")) == 5 and lengths.startswith("--max-len-b 140 --min-len 20; ")
+    decoding = words[11:]
     assert "--no-repeat-ngram-size" in decoding and decoding[decoding.index("--max-len-a") + 1] == "0"
 
 
