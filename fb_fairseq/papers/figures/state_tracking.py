@@ -1,10 +1,9 @@
 """Compare the runs of a state-tracking recipe: ``state_tracking OUT RECIPE``.
 
-Reads OUT/*/result.json and writes
+Prints a table: of each model the largest size up to which at least 90 % are right, the accuracy at some sizes, and the
+parameters. Reads OUT/*/result.json and writes
 
     OUT/results.json  all runs
-    OUT/results.md    a table: of each model the largest size up to which at least 90 % are right, the accuracy at some
-                      sizes, parameters
     OUT/accuracy.png  accuracy by position (recall: by number of pairs), one line per model
     OUT/curves.png    accuracy in training, on sequences that grow, one line per run
 
@@ -148,15 +147,12 @@ def main(out: str, recipe: str) -> None:
     """Compare the runs in the folder ``out``."""
     runs = read_results(out, recipe)
     settings = best_results(runs.values())
-    lines = table(settings)
-    print("\n".join(lines))
-    Path(out, "results.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    print("\n".join(table(settings)))
     Path(out, "results.json").write_text(json.dumps(runs))
     draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, settings=settings))])
     curves = read_curves(out)
     if curves:
         draw_figure(os.path.join(out, "curves.png"), [Panel(partial(draw_training, curves=curves))])
-    print(f"{out}/results.json, results.md, accuracy.png")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ PATTERNS = {  # of measures in logs
     "decoded_tokens_per_second": r"Translated [\d,]+ sentences .* sentences/s, ([\d.]+) tokens/s\)",
 }
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
+NOT_SHOWN = ("settings", "hardware", "commit", "training_days", "signature")
 DAY = 86400  # seconds
 
 
@@ -112,11 +113,7 @@ def main() -> None:
         else:
             identity = {name: json.loads(value) for name, value in options_of(given)}
             found, path = result_of(args.path, identity), f"{args.path}.json"
-            shown = {
-                name: value
-                for name, value in found.items()
-                if name not in {*identity, "settings", "commit", "training_days"}
-            }
+            shown = {name: value for name, value in found.items() if name not in {*identity, *NOT_SHOWN}}
             print(", ".join(f"{name} {value}" for name, value in shown.items()))
         with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

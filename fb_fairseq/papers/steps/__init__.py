@@ -35,7 +35,7 @@ class Step:
         source: file for its standard input; empty: none.
         trains: it goes on from what an unfinished call has left. Another command does not replace its files, but is
             refused.
-        shown: the output, or what is added to the log, is also shown."""
+        shown: the output, or the last line of the log, is also shown."""
 
     does: str
     words: Sequence[object]

@@ -144,12 +144,13 @@ class Engine:
                         self.note(place, running)
                     continue
                 error = self.finish(place)
-                progress.end(place, error)
+                told = self.steps[place].shown and not self.steps[place].output
+                progress.end(place, error or (last_line(running.log, running.start) if told else ""))
                 if error:
                     failed[place] = f"{self.steps[place].does} {error}"
                 else:
                     done.add(place)
-                    self.show(place, running)
+                    self.show(place)
             time.sleep(PAUSE)
         errors = [error for error in failed.values() if error]
         if errors and not self.stopped:
@@ -218,14 +219,12 @@ class Engine:
         self.note(place, running)
         return error and f"{error}; see {running.log}"
 
-    def show(self, place: int, running: Running | None = None) -> None:
-        """Show the output of a step that is to be shown: its file, or what it has added to the log."""
+    def show(self, place: int) -> None:
+        """Show the output of a step that is to be shown."""
         step = self.steps[place]
-        path = step.output or (running.log if running else "")
-        if step.shown and path:
-            with open(path, "rb") as file:
-                file.seek(running.start if running and not step.output else 0)
-                print(file.read().decode(errors="replace").strip(), flush=True)
+        if step.shown and step.output:
+            with open(step.output, encoding="utf-8", errors="replace") as file:
+                print(file.read().strip(), flush=True)
 
     def stop(self, number: int, frame: object) -> None:
         """Pass a signal on to all commands; the second time, kill them."""

@@ -4,14 +4,12 @@ a CPU."""
 from collections.abc import Iterator
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments.quickstart import PROMPT, SETTINGS, options_of
-from fb_fairseq.papers.experiments.settings import words
-from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
+from fb_fairseq.papers.experiments.quickstart import PROMPT, RUN, SETTINGS
+from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step, language_modeling
 from fb_fairseq.papers.steps.data import preprocess_bytes
 from fb_fairseq.papers.steps.options import known, whole_number
-from fb_fairseq.papers.steps.training import best, fairseq_train
+from fb_fairseq.papers.steps.training import best
 
-RUN = "checkpoints"
 OPTIONS = {
     **known("updates"),
     "text": (str, "text to train on (default: the source code of the Python standard library)"),
@@ -21,31 +19,22 @@ OPTIONS = {
 
 def steps(call: Call) -> Iterator[Step]:
     """The steps of a call."""
-    data, text, minutes = call.at("data"), call.options.get("text"), call.options.get("minutes", 2)
+    text, minutes, log = call.options.get("text"), call.options.get("minutes", 2), call.at("data.log")
     if minutes not in SETTINGS:
         raise UserError(f"--minutes {minutes}: give 2, 10 or 60")
-    setting = SETTINGS[minutes]
-    call = Call(call.name, call.out, options=call.options)  # on a CPU even if there is a GPU
+    call = Call(call.name, call.out, options=call.given("updates"))  # on a CPU even if there is a GPU
     if text:
         yield preprocess_bytes(call, text, [text])
     else:
-        command = [*PYTHON, "fb_fairseq.papers.experiments.corpora.standard_library", data]
-        yield Step("binarise the text", command, [call.at("data", "dict.txt")], log=call.at("data.log"))
-    updates = call.options.get("updates", setting["updates"])
-    yield fairseq_train(call, RUN, "data", options_of(setting), updates, -(-updates // 5), 1)
-    path, evaluation = best(call, RUN), call.at("eval.log")
-    options = {"task": "streaming_lm", "gen_subset": "test", "valid_streams": 32, "tokens_per_sample": 32, "path": path}
-    command = ["fairseq-eval-lm", data, "--user-dir", "fb_fairseq", *words(options), *call.cpu]
-    yield Step("evaluate on the test split", command, [evaluation], log=evaluation)
-    sample, figure, bits = call.at("sample.txt"), call.at("quickstart.png"), call.at("bits.txt")
-    command = [*PYTHON, "fb_fairseq", "generate", "--path", path, "--data", data, "--prompt", PROMPT]
-    yield Step(
-        "continue a text", [*command, "--length", 260, "--seed", 1, *call.cpu], [sample], output=sample, shown=True
-    )
-    command = [*PYTHON, "fb_fairseq.papers.results.bits", evaluation, call.at("data.log")]
+        command = [*PYTHON, "fb_fairseq.papers.experiments.corpora.standard_library", call.at("data")]
+        yield Step("binarise the text", command, [call.at("data", "dict.txt")], log=log)
+    for run in language_modeling.runs_of(SETTINGS[minutes], call):
+        yield from language_modeling.steps_of(run, call, PROMPT)
+    bits, figure = call.at("bits.txt"), call.at("quickstart.png")
+    command = [*PYTHON, "fb_fairseq.papers.results.bits", call.at(f"{RUN}.test.eval"), log]
     yield Step("bits per byte", command, [bits], output=bits, shown=True)
     command = [*PYTHON, "fb_fairseq", "plot", "--curves", call.at(f"{RUN}.log"), "--metric", "bpb"]
-    command += ["--title", "Feedback Transformer on bytes", "--layer-weights", path, "--out", figure]
+    command += ["--title", "Feedback Transformer on bytes", "--layer-weights", best(call, RUN), "--out", figure]
     yield Step("draw the figure", command, [figure])
 
 

@@ -71,4 +71,5 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
             command = [*COMMAND, "speed", "--models", model, *words(options), "--out", file]
             yield Step(f"measure the speed of {model}", command, [file])
     written = [call.at(name) for name in ("results.json", "results.md", "accuracy.png")]
-    yield Step("compare", [*PYTHON, f"{FIGURES}.state_tracking", call.out, task], written, shown=True)
+    command = [*PYTHON, f"{FIGURES}.state_tracking", call.out, task]
+    yield Step("compare", command, written, output=call.at("results.md"), shown=True)
