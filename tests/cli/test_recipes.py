@@ -154,7 +154,7 @@ def test_quickstart(recipe):
     bits = float(re.search(r"Test split: ([\d.]+) bits per byte \(1000 bytes\)", printed)[1])
     out = recipe.folder / "runs/quickstart"
     assert 0 < bits < 9 and (out / "quickstart.png").read_bytes().startswith(PNG)
-    assert (out / "sample.txt").read_text().startswith("def __init__(self")
+    assert (out / "checkpoints.sample").read_text().startswith("def __init__(self")
     assert "max_update 5 instead of 4" in recipe("quickstart", "--text", "my text", "--updates", 5, fails=True)
 
 

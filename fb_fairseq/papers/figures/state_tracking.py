@@ -69,7 +69,8 @@ def best_results(runs: Iterable[dict]) -> Settings:
     best = {}
     for key, rates in found.items():
         own, alike = dict(key), [dict(other) for other in found if titles[other] == titles[key]]
-        names = [name for name in sorted(own, key=order) if {other.get(name) for other in alike} != {own[name]}]
+        names = [name for name in dict.fromkeys([*WORDS, *sorted(own)]) if name in own]
+        names = [name for name in names if {other.get(name) for other in alike} != {own[name]}]
         words = [WORDS.get(name, f"{name} {{}}").format(own[name]) for name in names]
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
         seeds = {run["seed"]: run for run in reversed(rates[rate])}  # each counts once
@@ -77,11 +78,6 @@ def best_results(runs: Iterable[dict]) -> Settings:
             seeds[seed] for seed in sorted(seeds)
         ]
     return dict(sorted(best.items(), key=lambda item: -median(run["longest_good"] for run in item[1])))
-
-
-def order(name: str) -> tuple[bool, str]:
-    """Where a setting stands in a name: first those of ``WORDS``."""
-    return name not in WORDS, f"{list(WORDS).index(name) if name in WORDS else name}"
 
 
 def table(settings: Settings) -> list[str]:

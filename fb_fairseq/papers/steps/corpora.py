@@ -7,6 +7,7 @@ from typing import Any
 from fb_fairseq.papers.experiments import bytes_and_letters, char_ptb, translation, wikitext103
 from fb_fairseq.papers.steps import PYTHON, Call, Step
 from fb_fairseq.papers.steps.data import (
+    CORPORA,
     SPLITS,
     checked,
     csv_files,
@@ -16,8 +17,6 @@ from fb_fairseq.papers.steps.data import (
     subwords,
     unpacked,
 )
-
-CORPORA = "fb_fairseq.papers.experiments.corpora"
 
 
 def prepare_ptb(call: Call) -> Iterator[Step]:

@@ -9,6 +9,7 @@ from fb_fairseq.papers.experiments.settings import words
 from fb_fairseq.papers.steps import PYTHON, Call, Step
 
 SPLITS = ("train", "valid", "test")
+CORPORA = "fb_fairseq.papers.experiments.corpora"
 
 
 def first_file(call: Call, *names: str) -> str:
@@ -18,10 +19,11 @@ def first_file(call: Call, *names: str) -> str:
 
 
 def unpacked(source: str, target: str, member: str = "") -> Step:
-    """Copy a plain file, unpack a .gz, or extract a member from a .zip."""
+    """Copy a plain file, unpack a .gz, or extract a member, or the only file, from a .zip."""
     does = f"unpack {os.path.basename(target)}"
-    if source.endswith((".gz", ".zip")):
-        command = ["gzip", "-dc", source] if source.endswith(".gz") else ["unzip", "-p", source, member]
+    commands = {".gz": ["gzip", "-dc", source], ".zip": [*PYTHON, f"{CORPORA}.extract", source, member]}
+    command = commands.get(os.path.splitext(source)[1])
+    if command:
         return Step(does, command, [target], [source], output=target)
     return Step(does, ["cp", source, target], [target], [source])
 

@@ -74,6 +74,8 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
     scale = setting.small if call.small or not setting.full else setting.full
     if "layers" in call.options and scale.shape is None:
         raise UserError("--layers: only with --small" if setting.small else "--layers: this recipe has one depth")
+    if any(word == "--lr" or word.startswith("--lr=") for word in call.extra):
+        raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
     axes = (call.options.get("seeds", [1]), call.options.get("layers") or scale.layers or [None])
     for seed, layers, name in product(*axes, call.options.get("models", scale.models)):
         model = describe(name, scale)

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import traceback
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_names_that_are_kept_twice():
         ("char_ptb --seeds 0", "--seeds/--seed: 0: give a number, 1 or more"),
         ("char_ptb --lr 0", "--lr: 0: give a number above 0"),
         ("char_ptb --models", "--models/--agents: expected one argument"),
+        ("char_ptb -- --lr=1", "--lr: give it before the --; fine-tuning then has a tenth of it"),
         ("char_ptb --small --processes 3", "64 streams cannot be divided by 3: --processes"),
         ("char_ptb --small --processes 2 --jobs 2", "--jobs 2: each training uses all GPUs"),
         *(
@@ -190,10 +192,24 @@ def test_gpus_of_the_machine(monkeypatch):
 def test_extra_options_come_last():
     """So that they count."""
     (run, tuned) = trainings(
-        printed("char_ptb", "--small", "--layers", 1, *FEEDBACK, "--", "--dropout", "0.3", "--lr=7")
+        printed("char_ptb", "--small", "--layers", 1, *FEEDBACK, "--", "--dropout", "0.3", "--clip-norm=7")
     )
-    assert run.dropout == tuned.dropout == 0.3 and run.lr == [7.0]
+    assert run.dropout == tuned.dropout == 0.3 and run.clip_norm == 7
     assert "--length 9" in printed("maze", "--", "--length", "9")
+
+
+@pytest.mark.parametrize("names", [["text8"], ["a", "text8"]])
+def test_a_zip(tmp_path, names):
+    """A member, or the only file, whatever its name."""
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, f"this is {name}")
+    (step,) = [
+        step for step in recipes.find("text8").steps(Call("text8", "out", str(tmp_path / "x.zip"))) if step.reads
+    ]
+    words = [sys.executable if word == "python" else word for word in step.words]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.stdout == "this is text8" and step.output == "out/text/unpacked"
 
 
 def test_no_fine_tuning():
