@@ -56,7 +56,7 @@ def name_of(group: Group) -> str:
     words += [f"span {identity[name]}" for name in ("attention_span", "span") if identity.get(name)]
     words += [str(identity[name]) for name in ("projections", "data") if identity.get(name)]
     words += ["fine-tuned"] if identity.get("finetuned") else []
-    return ", ".join([*words, *(f"{name} {value}" for name, value in group.differs.items())])
+    return ", ".join([*words, *group.words()])
 
 
 def updates_of(group: Group) -> str:

@@ -78,7 +78,7 @@ def test_persistent_vectors(tmp_path):
     ]
     results = {}
     for number, (model, seed, bits, size) in enumerate(runs):
-        values = {"dev_bits_per_token": bits, "settings": {"persistent_memory_size": str(size)}}
+        values = {"dev_bits_per_token": bits, "settings": {"persistent_memory_size": str(size)}, "finetuned": bits < 5}
         results[str(number)] = {"recipe": "persistent_memory", "model": model, "seed": seed, **values}
     (tmp_path / "results.json").write_text(json.dumps(results))
     done = run_module("figures.persistent_memory", tmp_path)
@@ -86,6 +86,8 @@ def test_persistent_vectors(tmp_path):
     assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
     best = persistent_memory.best_of_runs(read_runs(str(tmp_path)))
     assert best == {"N0": [4, 3], "N8": [2], "attn-split": [3]}
+    other = {**results["4"], "settings": {"persistent_memory_size": "8", "lr": "1"}, "dev_bits_per_token": 1}
+    assert "N8, lr 1" in persistent_memory.best_of_runs([*results.values(), other]), "trained otherwise"
 
 
 def test_state_tracking(tmp_path):

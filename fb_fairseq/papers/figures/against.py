@@ -44,9 +44,7 @@ def labels(groups: Sequence[Group], field: str = "") -> list[str]:
         own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
         words = [model_name(model), *(["fine-tuned"] if group.identity.get("finetuned") else [])]
         words += [WORDS.get(name, "{}").format(value) for name, value in own]
-        found.append(
-            ", ".join([*words, *(f"{name} {value}" for name, value in group.differs.items() if name != field)])
-        )
+        found.append(", ".join([*words, *group.words(field)]))
     return found
 
 

@@ -32,7 +32,8 @@ def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
     found = {}
     for group in sorted(groups, key=lambda group: bool(group.identity.get("finetuned"))):
         if group.identity.get("layers", layers) == layers:  # those of the papers' setting have six, and do not say so
-            found[str(group.identity["model"]).replace("_char_ptb", "")] = group.values(metric)
+            name = str(group.identity["model"]).replace("_char_ptb", "")
+            found[", ".join([name, *group.words()])] = group.values(metric)
     return found
 
 

@@ -14,7 +14,7 @@ from statistics import mean
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
-from fb_fairseq.papers.results.runs import read_runs
+from fb_fairseq.papers.results.runs import grouped, read_runs
 
 BITS = "validation bits per byte"
 TRANSFORMER = "relative_transformer_lm"
@@ -24,9 +24,11 @@ VARIANTS = {**{name: name for name in ("attn-split", "head-split", "single-head"
 def best_of_runs(runs: Iterable[dict]) -> dict[str, list[float]]:
     """The lowest validation bits per byte of each seed, by model (``N512``, ``attn-split``, …)."""
     best: dict[str, dict[int, float]] = {}
-    for run in runs:
-        seeds, value = best.setdefault(run["model"], {}), run["dev_bits_per_token"]
-        seeds[run["seed"]] = min(value, seeds.get(run["seed"], value))
+    for group in grouped(runs):
+        seeds = best.setdefault(", ".join([str(group.identity["model"]), *group.words()]), {})
+        for run in group.runs:
+            value = run["dev_bits_per_token"]
+            seeds[run["seed"]] = min(value, seeds.get(run["seed"], value))
     return {model: list(seeds.values()) for model, seeds in best.items()}
 
 

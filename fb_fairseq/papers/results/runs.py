@@ -47,6 +47,10 @@ class Group(NamedTuple):
     runs: list[dict]  # the results of each seed
     differs: dict[str, object]  # the settings that set it apart from groups with the same values of ``NAMED``
 
+    def words(self, *left_out: str) -> list[str]:
+        """What sets it apart, each as a few words, but for these settings."""
+        return [f"{name} {value}" for name, value in self.differs.items() if name not in left_out]
+
     def values(self, metric: str) -> list[float]:
         """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""
         found = [run.get(metric) for run in self.runs]
