@@ -63,9 +63,10 @@ class Engine:
 
     def here(self, word: object) -> str:
         """A word with ``HERE`` in the place of the output folder."""
-        before, equals, path = str(word).rpartition("=")
-        if path == self.out or path.startswith(f"{self.out}/"):
-            return f"{before}{equals}{HERE}{path[len(self.out) :]}"
+        name, equals, value = str(word).partition("=")
+        for before, path in (("", str(word)), (f"{name}{equals}", value)):
+            if path == self.out or path.startswith(f"{self.out}/"):
+                return f"{before}{HERE}{path[len(self.out) :]}"
         return str(word)
 
     def entry(self, step: Step) -> Entry:
@@ -80,7 +81,7 @@ class Engine:
         earlier = {name: self.planned[name] for name in self.names[:place]}
         found = set()
         for word in self.planned[self.names[place]]["command"]:
-            path = word.rpartition("=")[2]
+            path = word if word.startswith(HERE) else word.partition("=")[2]
             if path == HERE:
                 return list(range(place))
             if path.startswith(f"{HERE}/"):

@@ -70,6 +70,12 @@ def test_dependencies(out):
     assert engine.Engine("own", "out", steps).after == [[], [], [1], [0], [0, 1, 2, 3]]
 
 
+def test_a_folder_with_an_equals_sign(out):
+    """It is found in words all the same."""
+    steps = [Step("a", [], ["x=y/a.log"]), Step("b", ["x=y/a.log"], ["x=y/b"]), Step("c", ["n=x=y/a.log"], ["x=y/c"])]
+    assert engine.Engine("own", "x=y", steps).after == [[], [0], [0]]
+
+
 def test_another_training_is_refused(out):
     """In one line that names the difference. Options on which no result depends may differ, and data that are made
     anew count as well. What was begun and has saved nothing is free."""
