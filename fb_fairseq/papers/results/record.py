@@ -19,6 +19,7 @@ IRRELEVANT = re.compile(
     r"seed|cpu|device|user_dir|ddp_backend|(distributed|log|step_loop)_.*|(num_)?workers|step_loop|stop_time_hours"
     r"|tensorboard_logdir|minutes|overwrite"
 )
+TRAIN = "fairseq-train"
 PER_PROCESS = ("batch_size", "max_tokens")
 
 
@@ -83,24 +84,27 @@ def options_of(command: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def settings_of(name: str, steps: Mapping[str, Entry]) -> dict[str, str]:
     """All that the result of a step depends on, but its seed. The last one counts of options that are given twice; a
-    batch is that of all processes. Settings of what a model starts from have the option before their names, as in
-    ``finetune_from_model lr``; those of data have none."""
+    batch is that of all processes, and words before fairseq-train, which launch it, do not count. Settings of what a
+    model starts from have the option before their names, as in ``finetune_from_model lr``; those of data have it if
+    there is another of their name."""
     entry = steps[name]
     found = {f"data {os.path.basename(path)}": content for path, content in entry["reads"].items()}
-    origins = {}
-    for option, value in options_of(entry["command"]):
+    origins, command = {}, entry["command"]
+    for option, value in options_of(command[command.index(TRAIN) if TRAIN in command else 0 :]):
         if value.startswith(f"{HERE}/"):
-            origins[value] = f"{option} " if value.endswith(".pt") else ""
+            origins[value] = option
         elif option and not IRRELEVANT.fullmatch(option):
             found[option] = value
     parts = found.pop("update_freq", "1")
     for option in PER_PROCESS:
         if parts.isdecimal() and found.get(option, "").isdecimal():
             found[option] = str(int(found[option]) * int(parts) * entry.get("processes", 1))
-    for path, before in origins.items():
+    for path, option in origins.items():
         others = list(makers(path, steps))
         for other in others if name not in others else ():
-            found = {**{f"{before}{key}": value for key, value in settings_of(other, steps).items()}, **found}
+            for key, value in settings_of(other, steps).items():
+                known = not path.endswith(".pt") and found.get(key, value) == value
+                found.setdefault(key if known else f"{option} {key}", value)
     return dict(sorted(found.items()))
 
 

@@ -39,9 +39,10 @@ def checked(call: Call, kind: str, path: str, wanted: object, reads: Sequence[st
 def preprocess(call: Call, name: str, text: str, splits: Sequence[str], options: Mapping[str, Any]) -> Step:
     """Binarise text in words, files in the folder ``text``, to OUT/NAME. ``splits``: the names, or their beginnings, of
     the training, validation and test file."""
-    command = ["fairseq-preprocess", "--destdir", call.at(name), "--workers", 1, *words(options)]
+    command: list[object] = ["fairseq-preprocess"]
     for split, file in zip(SPLITS, splits):
         command += [f"--{split}pref", os.path.join(text, file)]
+    command += ["--destdir", call.at(name), "--workers", 1, *words(options)]
     sides = [f".{options[side]}" for side in ("source_lang", "target_lang") if side in options]
     return Step(f"binarise {name}", command, [call.at(name, f"dict{side}.txt") for side in sides or [""]])
 

@@ -117,6 +117,19 @@ def test_settings(out):
         run(data, binary, first, tuned, processes=2)
 
 
+def test_settings_of_one_name(out):
+    """Those of another step with the same name have the option before it. Words that launch a training do not count."""
+    steps = [
+        step("a", "--size", "4"),
+        step("b", "--size", "8"),
+        step("c/dict", "--text", "out/a", "--dictionary", "out/b"),
+    ]
+    words = ["torchrun", "--nnodes", "2", "fairseq-train", "--data", "out/c", "--lr", "1", "--save-dir", "out/d"]
+    found = engine.Engine("own", "out", [*steps, Step("train d", words, ["out/d/a.pt"], trains=True)])
+    found.check(processes=1)
+    assert found.planned["OUT/d/a.pt"]["settings"] == {"lr": "1", "size": "4", "dictionary size": "8"}
+
+
 def test_a_folder_that_was_moved(out):
     """Its record names files relative to it."""
     run(training("a", "--lr", "1"), step("b", "out/a/model.pt"))
