@@ -28,7 +28,7 @@ from fb_fairseq.papers.results.record import (
     write_record,
 )
 from fb_fairseq.papers.steps import Step, machine
-from fb_fairseq.papers.steps.progress import Progress, last_line
+from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
 PAUSE = 0.05  # seconds between two looks at what runs
@@ -141,7 +141,8 @@ class Engine:
                         self.start(place, jobs)
             for place, running in list(self.running.items()):
                 if running.process.poll() is None:
-                    if progress.tell(place, running.log, running.start):
+                    progress.tell(place, running.log, running.start)
+                    if time.monotonic() - running.noted > EVERY:
                         self.note(place, running)
                     continue
                 error = self.finish(place)

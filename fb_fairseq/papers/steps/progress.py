@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 EVERY = 60  # seconds between two lines about a step that runs; on a terminal, one line is kept up to date
-WIDTH = 110  # of a line
+WIDTH = 90  # of what is said of a log
 TAIL = 4096  # bytes at the end of a log in which its last line is looked for
 ENTRY = re.compile(r'"loss": "([^"]*)".*"num_updates": "(\d+)"')  # fairseq's, in JSON
 
@@ -39,24 +39,20 @@ class Progress:
     def say(self, place: int, text: str, end: str = "\n") -> None:
         """Print a line about a step."""
         line = f"[{place + 1}/{len(self.steps)}] {self.steps[place]}{text}"
-        if self.terminal:
-            line = f"\r\033[K{line[:WIDTH] if end != chr(10) else line}"
-        print(line, end=end, flush=True)
+        print(f"\r\033[K{line}" if self.terminal else line, end=end, flush=True)
 
     def start(self, place: int) -> None:
         """A step begins."""
         self.started[place] = self.told[place] = time.monotonic()
         self.say(place, " …", end="" if self.terminal else "\n")
 
-    def tell(self, place: int, log: str, start: int) -> bool:
-        """A step is running; its lines in the log begin there. Returns whether something was said."""
+    def tell(self, place: int, log: str, start: int) -> None:
+        """A step is running; its lines in the log begin there."""
         now = time.monotonic()
-        due = now - self.told[place] >= (1 if self.terminal else EVERY)
-        if due:
+        if now - self.told[place] >= (1 if self.terminal else EVERY):
             self.told[place] = now
-            text = f", {duration(now - self.started[place])}: {last_line(log, start)}"
-            self.say(place, text if self.terminal else text[:WIDTH], end="" if self.terminal else "\n")
-        return due
+            text = f", {duration(now - self.started[place])}: {last_line(log, start)}"[:WIDTH]
+            self.say(place, text, end="" if self.terminal else "\n")
 
     def end(self, place: int, result: str = "") -> None:
         """A step has ended."""
