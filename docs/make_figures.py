@@ -16,9 +16,9 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from fb_fairseq.commands.plot import panels as plots
 from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
-from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking
-from fb_fairseq.papers.runner.figures import against
-from fb_fairseq.papers.runner.results import Group, grouped, read_runs
+from fb_fairseq.papers.figures import memory_composition, persistent_memory, state_tracking
+from fb_fairseq.papers.figures import against
+from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 RESULTS = REPOSITORY / "examples/results"

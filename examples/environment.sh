@@ -201,8 +201,9 @@ make_environment() {
 # recipe NAME ARGUMENTS…: run python -m fb_fairseq recipe in the environment, which is created if needed.
 recipe() {
     local python=${FB_FAIRSEQ_VENV:-$repository/.venv}/bin/python checked=no word
-    export FB_FAIRSEQ_ROOT=$repository FB_FAIRSEQ_CALLER=$PWD PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
     absolute python
+    export FB_FAIRSEQ_VENV=${python%/bin/python} FB_FAIRSEQ_CALLER=$PWD
+    export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
     # Any Python reads the command line and prints the commands: nothing is installed for that, nor before a mistake.
     if [ -x "$python" ]; then checked=yes; else python=python3; fi
     cd "$repository" # Python's modules are not those of the caller's folder

@@ -24,13 +24,10 @@ LONGEST = (
     "ops/feedback/test_triton.py",
     "cli/test_refusals.py",
     "cli/test_recipes.py",
-    "cli/test_quickstart.py",
     "cli/test_interruption.py",
     "cli/test_resume.py",
     "cli/test_translation.py",
     "cli/test_training.py",
-    "cli/test_synthetic_tasks.py",
-    "cli/test_translation_recipes.py",
     "test_install.py",
     "ops/test_fake_gpu.py",
     "cli/test_bptt_warmup.py",
@@ -57,9 +54,8 @@ ON_CI = {
     "ops/feedback/test_triton.py",
     *(
         f"cli/test_{name}.py"
-        for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra killed_recipes "
-        "labels multilingual own_recipe pages precision quickstart recipes reinforcement_learning state_tracking "
-        "synthetic_tasks translation_recipes words_in_evaluation".split()
+        for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra labels "
+        "multilingual pages precision recipes words_in_evaluation".split()
     ),
 }
 # The packages whose releases decide what a run of the tests shows.

@@ -16,7 +16,9 @@ from tests.conftest import REPOSITORY
 # A room is a folder or a file directly in fb_fairseq/, or one of SUBFOLDERS, and holds all modules that are in no other
 # room. It may import itself and the rooms listed here. Lowest first.
 PAPERS = "fb_fairseq.papers"
-OF_PAPERS = "benchmark compare experiments import_original rl runner state_tracking table5 toy_tasks values".split()
+OF_PAPERS = (
+    "benchmark compare experiments figures import_original results rl state_tracking steps table5 toy_tasks values"
+).split()
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
@@ -55,14 +57,15 @@ MAY_IMPORT = {
     "papers": set(),
     "papers.values": set(),
     "papers.toy_tasks": BASE,
-    "papers.runner": BASE | {"commands", "modules", "papers.toy_tasks"},  # commands: what reads checkpoints
+    "papers.experiments": BASE | {"commands"},  # commands: what binarises text
+    "papers.results": BASE,
+    "papers.figures": BASE | {"commands", "papers.results"},  # commands: what reads logs
+    "papers.steps": BASE | {"papers.experiments", "papers.results", "papers.toy_tasks"},
     "papers.rl": BASE | MATHEMATICS,
     "papers.state_tracking": BASE | MATHEMATICS | {"commands", "papers.toy_tasks", "pretrained", "transformers"},
     "papers.benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "papers.table5": BASE | MATHEMATICS | {"models", "papers.benchmark", "papers.rl"},
-    "papers.compare": BASE | {"papers.runner", "papers.values"},
-    "papers.experiments": BASE
-    | {"commands", "papers.rl", "papers.runner", "papers.state_tracking", "papers.toy_tasks"},
+    "papers.compare": BASE | {"papers.results", "papers.values"},
     "papers.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},
     "__init__": set(),
@@ -75,8 +78,10 @@ WITHOUT_FAIRSEQ = (
     "streams",
     "transformers",
     "papers.compare",
+    "papers.results",
     "papers.rl",
     "papers.state_tracking",
+    "papers.steps",
     "papers.toy_tasks",
 )
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}

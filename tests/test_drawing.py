@@ -16,10 +16,9 @@ from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLo
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
-from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking, synthetic_tasks
+from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
+from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
-from fb_fairseq.papers.runner.figures import against
-from fb_fairseq.papers.runner.results import grouped
 from tests.conftest import REPOSITORY
 
 style = pytest.importorskip("matplotlib.style")
@@ -123,7 +122,6 @@ DRAWN = {
         "last labels right (%), as sequences grow",
         dict(curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
     ),
-    synthetic_tasks.draw_updates: ("updates", "accuracy (% of the labels)", dict(groups=[])),
     draw_rewards: (
         "frames of training (millions)",
         "reward per episode",

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from fb_fairseq.hardware import hardware  # noqa: E402
+from fb_fairseq.papers.results.record import HERE, read_record  # noqa: E402
 
 RED, PLAIN = "\033[31m", "\033[0m"
 # Log lines about something that runs more slowly than it could, or not at all.
@@ -219,7 +220,7 @@ def experiment(args: argparse.Namespace) -> list[Measurement]:
         command = [sys.executable, "-m", "fb_fairseq", "recipe", *recipe.split(), "--models", model, "--seed", "1"]
         command += [*(small if args.cpu else full), "--out", str(args.out / args.train)]
         if args.train == "char-PTB":
-            command += [str(args.ptb), "--steps", "prepare train"]
+            command += [str(args.ptb), "--finetune-updates", "0", "--test-streams", "512"]  # a short evaluation
         minutes = done_before(args.out / args.train, model) + 0.8 * share * args.minutes  # the rest: start and tests
         limit = ["--stop-time-hours", f"{minutes / 60:.5f}"] if models != EXPERIMENTS["A5"][1] else []
         limit = limit or ["--minutes", f"{minutes:.3f}"]
@@ -230,7 +231,9 @@ def experiment(args: argparse.Namespace) -> list[Measurement]:
 
 def done_before(folder: Path, model: str) -> float:
     """The minutes that earlier calls have trained a model."""
-    seconds = [float(path.read_text()) for path in folder.glob(f"{model}*.seconds")]
+    record = read_record(str(folder))
+    steps = record["steps"].items() if record else ()
+    seconds = [step["seconds"] for name, step in steps if name.startswith(f"{HERE}/{model}") and "settings" in step]
     return max(seconds, default=0) / 60
 
 

@@ -39,7 +39,7 @@ PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
 
 
 COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs it, and one line for the list
-    "quickstart": ("papers.experiments.quickstart", "train on real text, evaluate, generate and draw, in minutes"),
+    "quickstart": ("papers.steps.start", "train on real text, evaluate, generate and draw, in minutes"),
     "preprocess-bytes": ("commands.preprocess_bytes", "binarise text as bytes"),
     "synthetic-tasks": ("papers.toy_tasks.common.command", "generate the data of toy tasks"),
     "state-tracking": ("papers.state_tracking.command", "track a state beside the recurrent models of today"),
@@ -54,7 +54,7 @@ COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs 
     "plot": ("commands.plot.command", "learning curves, what models have learned, and what they attend to"),
     "explore": ("commands.explore.command", "look into a model in the browser"),
     "benchmark": ("papers.benchmark.command", "speed and memory of training and decoding"),
-    "recipe": ("papers.runner.command", "run an experiment from its data to its figures"),
+    "recipe": ("papers.steps.command", "run an experiment from its data to its figures"),
     "env": ("commands.env", "versions, devices, threads, and which step loop runs here and why"),
     "rl": ("papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }

@@ -1,7 +1,9 @@
 """The papers' experiments, and others. Nothing outside this folder imports it; the list of commands names its modules.
 
-experiments/      ``recipe``, ``quickstart``: the settings of each experiment, with their sources
-runner/           prepares data, trains, evaluates and draws: the steps of experiments, processes and results
+experiments/      the settings of each experiment, with their sources
+steps/            ``recipe``, ``quickstart``: experiments as lists of commands, and what runs them
+results/          what was run in a folder, and the results of runs
+figures/          figures of results
 values/           the papers' figures and hyperparameters, as data
 toy_tasks/        ``synthetic-tasks``: the data of toy tasks
 rl/               ``rl``: reinforcement learning in a corridor, mazes and a water maze

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.papers.runner.results import HEADINGS, IDENTITY, Group, grouped, read_runs, spread
+from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, Group, grouped, read_runs, spread
 from fb_fairseq.papers.values import load
 
 DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
@@ -55,7 +55,8 @@ def name_of(group: Group) -> str:
         words.append(f"{identity['layers']} layer" + ("s" if identity["layers"] != 1 else ""))
     words += [f"span {identity[name]}" for name in ("attention_span", "span") if identity.get(name)]
     words += [str(identity[name]) for name in ("projections", "data") if identity.get(name)]
-    return ", ".join([*words, *(["fine-tuned"] if identity.get("finetuned") else [])])
+    words += ["fine-tuned"] if identity.get("finetuned") else []
+    return ", ".join([*words, *group.words()])
 
 
 def updates_of(group: Group) -> str:

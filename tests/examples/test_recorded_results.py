@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fb_fairseq.papers.compare import main
-from fb_fairseq.papers.experiments.figures.state_tracking import best_results, table
-from fb_fairseq.papers.runner.results import grouped, read_runs, spread
+from fb_fairseq.papers.figures.state_tracking import best_results, table
+from fb_fairseq.papers.results.runs import grouped, read_runs, spread
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "examples/results"

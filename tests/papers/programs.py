@@ -1,4 +1,4 @@
-"""Runs the modules of ``fb_fairseq/papers/experiments`` as programs, in this process."""
+"""Runs modules of ``fb_fairseq/papers`` as programs, in this process."""
 
 import contextlib
 import io
@@ -7,8 +7,6 @@ import sys
 import warnings
 from typing import NamedTuple
 from unittest import mock
-
-EXPERIMENTS = "fb_fairseq.papers.experiments"
 
 
 class Done(NamedTuple):
@@ -19,14 +17,14 @@ class Done(NamedTuple):
     errors: str
 
 
-def run_module(name: str, *arguments, folder: str = "figures") -> Done:
-    """Run ``python -m fb_fairseq.papers.experiments.FOLDER.NAME`` with these arguments."""
+def run_module(name: str, *arguments) -> Done:
+    """Run ``python -m fb_fairseq.papers.NAME`` with these arguments."""
     status, out, errors = 0, io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the module may have been imported before
         with mock.patch.object(sys, "argv", [name, *map(str, arguments)]):
             try:
-                runpy.run_module(f"{EXPERIMENTS}.{folder}.{name}", run_name="__main__")
+                runpy.run_module(f"fb_fairseq.papers.{name}", run_name="__main__")
             except SystemExit as stop:
                 status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
                 if isinstance(stop.code, str):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fb_fairseq.papers.compare import main
-from fb_fairseq.papers.runner.results import training_cost
+from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.values import load
 
 
@@ -64,14 +64,41 @@ def test_updates(tmp_path, capsys):
     assert cells(text, "b, fine-tuned")[-3:] == ["500", "1.00", "1"]
 
 
-def test_training_cost(tmp_path):
-    """Time, hardware and the last number of updates, as far as they are there."""
-    run = str(tmp_path / "a")
-    assert training_cost(run) == {}
-    (tmp_path / "a.log").write_text('{"num_updates": "25", "lr": "1"}\nx {"num_updates": "50"}\nend\n')
-    (tmp_path / "a.seconds").write_text("12\n")
-    (tmp_path / "a.hardware").write_text("Some GPU\n")
-    assert training_cost(run) == {"seconds": 12, "hardware": "Some GPU", "num_updates": 50}
+def test_settings_that_differ_are_different_rows(tmp_path, capsys):
+    """All of them but the seed, whether or not a row's name says them; what rows of one name differ in is added."""
+    run = {"settings": {"lr": "0.1", "clip_norm": "1", "longest": "4"}, "num_updates": 5}
+    runs = [ptb("a", seed, 1.0 + seed / 10, **run) for seed in (1, 2)]
+    runs += [ptb("a", 1, 2.0, **{**run, "settings": {**run["settings"], name: "2"}}) for name in run["settings"]]
+    runs += [ptb("a", 1, 3.0, **run, **more) for more in ({"test_streams": 8}, {"updates": 9}, {"lr": 0.5})]
+    write(tmp_path, *runs)
+    text = compared(capsys, tmp_path)
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| a,")]
+    own = "a, fine-tuned, clip_norm 1, longest 4, lr 0.1"
+    assert rows[0] == own and cells(text, f"{own} ")[2] == "1.150 ± 0.071" and len(set(rows)) == len(rows) == 7
+    assert rows[1:] == [
+        "a, fine-tuned, clip_norm 1, longest 4, lr 2",
+        "a, fine-tuned, clip_norm 2, longest 4, lr 0.1",
+        "a, fine-tuned, clip_norm 1, longest 2, lr 0.1",
+        f"{own}, test_streams 8",
+        f"{own}, updates 9",
+        "a, fine-tuned, clip_norm 1, longest 4, lr 0.5",
+    ]
+    write(tmp_path, *runs[:2])
+    assert cells(compared(capsys, tmp_path), "a, fine-tuned")[2] == "1.150 ± 0.071", "nothing to tell apart"
+
+
+def test_a_seed_counts_once(tmp_path, capsys):
+    """Of several folders, too: the first one that has it."""
+    write(tmp_path / "a", ptb("a", 1, 1.0, settings={"lr": "1"}))
+    write(tmp_path / "b", ptb("a", 1, 9.0, settings={"lr": "1"}), ptb("a", 2, 2.0, settings={"lr": "1"}))
+    assert cells(compared(capsys, tmp_path / "a", tmp_path / "b"), "a, fine-tuned")[2:] == [
+        "1.500 ± 0.707",
+        "1.00 ± 0.00",
+        "2",
+    ]
+    assert len(grouped([ptb("a", 1, 1.0), ptb("a", 1, 1.0, settings={})])) == 1, (
+        "results without settings stay as they are"
+    )
 
 
 def test_small_results_are_not_the_papers(tmp_path, capsys):
@@ -149,6 +176,7 @@ def test_folders_of_seeds_and_agents(tmp_path, capsys):
         ("{}", "its results do not name their recipe"),
         *((damaged, "") for damaged in ("", "[]", "3", "null", "[" * 5000, '{"all": 3}', '{"a": []}', '{"a": {}}')),
         ('{"a": {"recipe": [1], "model": "x"}}', ""),
+        ('{"a": {"recipe": "x", "model": "x", "settings": {"lr": [1]}}}', ""),
     ],
 )
 def test_bad_folders(tmp_path, capsys, content, message):

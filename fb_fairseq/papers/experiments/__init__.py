@@ -1,4 +1,10 @@
-"""The experiments, the papers' and others: their settings as data, and small ones of the same form for a CPU. Language
-modelling: char_ptb.py, bytes_and_letters.py (also All-attention Figure 2), wikitext103.py and memory_composition.py (v1
-Table 5), and quickstart.py, a first model in minutes. Then translation.py, reinforcement_learning.py and
-state_tracking.py. corpora/ prepares data, figures/ draws."""
+"""The settings of the experiments, the papers' and others, as data; small ones, for a CPU, have the same form.
+
+    settings.py   what settings are made of
+    char_ptb.py, bytes_and_letters.py (also All-attention Figure 2), wikitext103.py   language modelling
+    translation.py    translation and summarization
+    quickstart.py     a first model in minutes
+    corpora/          programs that prepare data
+
+Those of toy tasks are in ``papers/toy_tasks``, those of agents in ``papers/rl/presets.py``.
+"""

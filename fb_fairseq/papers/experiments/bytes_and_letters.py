@@ -2,16 +2,12 @@
 text8, All-attention §5.3 (Figure 2): the number of persistent vectors, and how attention combines them with the
 context."""
 
-import os
 import re
 from functools import partial
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner import settings
-from fb_fairseq.papers.runner.data import check_file, preprocess_bytes, require, unpack
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training
-from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.experiments import settings
+from fb_fairseq.papers.experiments.settings import LanguageModeling, Model, Options, Scale, Training
 
 FEEDBACK = Training(
     source="v3 Table 9 and §7.6, enwik8",
@@ -52,8 +48,7 @@ SMALL = Training(
     warmup=dict(lr_scheduler="fixed", warmup_updates=100),
 )
 VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")  # of attention on persistent vectors
-URL = "http://mattmahoney.net/dc/"
-TEXT8_MD5, ENWIK8_MD5, SIZE = "3bea1919949baf155f99411df5fada7e", "a1fa5ffddb56f4953e226637dabbb36a", 100_000_000
+TEXT8_MD5, ENWIK8_MD5 = "3bea1919949baf155f99411df5fada7e", "a1fa5ffddb56f4953e226637dabbb36a"
 
 
 def full_training(arch: str) -> Training:
@@ -69,45 +64,10 @@ def small_shape(arch: str, layers: int) -> Options:
     return {**settings.small_sizes(arch, layers, width=128), **settings.equal_parameters(arch, ffn=512)}
 
 
-def prepare_bytes(shell: Shell, source: str, folder: str, small: bool, *, file: str, corpus: str, md5: str) -> None:
-    """The bytes of a corpus or, with ``small``, of any text, which is unpacked to a file."""
-    require(shell, source, f"{corpus} or {corpus}.zip ({URL}{corpus}.zip), or --small TEXT")
-    text = os.path.join(folder, file)
-    unpack(shell, source, text, corpus)
-    if not small:
-        shell.do(check_file, text, md5, corpus, SIZE)
-    preprocess_bytes(shell, text, folder)
-
-
-def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
-    """Its letters. DATA is text8 itself, or a Wikipedia dump, which is cleaned by text8's rules."""
-    require(shell, source, f"text8 or text8.zip ({URL}text8.zip), or enwik9")
-    text, unpacked = os.path.join(folder, "text8"), os.path.join(folder, "unpacked")
-    unpack(shell, source, unpacked, "text8")
-    if is_dump(shell, shell.do(lambda: unpacked, otherwise=source)):
-        shell.run("python", "-m", "fb_fairseq.papers.experiments.corpora.clean_wikipedia", unpacked, text)
-        shell.run("rm", unpacked)
-    else:
-        shell.run("mv", unpacked, text)
-    if not small:
-        shell.do(check_file, text, TEXT8_MD5, "text8", SIZE)
-    preprocess_bytes(shell, text, folder)
-
-
-def is_dump(shell: Shell, path: str) -> bool:
-    """Whether a file is a Wikipedia dump in XML. The one that the word DATA stands for is taken for one."""
-    if not os.path.isfile(path):
-        shell.comment("(only if DATA is a Wikipedia dump; otherwise: mv, to the same file)")
-        return True
-    with open(path, "rb") as file:
-        return any(b"<text " in line for line in file)
-
-
 ENWIK8 = LanguageModeling(
     name="enwik8",
     summary="enwik8 as bytes (v3 Table 9; All-attention Table 1)",
     corpus="enwik8 or enwik8.zip; with --small any text",
-    prepare=partial(prepare_bytes, file="enwik8", corpus="enwik8", md5=ENWIK8_MD5),
     metric="bpb",
     prompt="In the beginning",
     full=Scale(
@@ -119,7 +79,6 @@ TEXT8 = LanguageModeling(
     name="text8",
     summary="text8 as letters (enwik8's setting of v3 Table 9; All-attention Table 2)",
     corpus="text8, text8.zip or enwik9; with --small any Wikipedia dump or text",
-    prepare=prepare_text8,
     metric="bpb",
     prompt="in the beginning",
     full=Scale(full_training, ["feedback_transformer_lm_text8"], settings.initialised("feedback_transformer_lm_text8")),
@@ -160,17 +119,11 @@ def post_norm_shape(arch: str, layers: int) -> Options:
     return {**small_shape(arch, layers), "decoder_normalize_before": False}
 
 
-def draw_persistent_memory(shell: Shell, out: str, runs: list[ModelRun]) -> None:
-    """Both panels of the figure."""
-    shell.comment("draw the figure of the paper")
-    shell.run("python", "-m", "fb_fairseq.papers.experiments.figures.persistent_memory", out)
-
-
 PERSISTENT_MEMORY = LanguageModeling(
     name="persistent_memory",
+    figure=("persistent_memory", "figure2.png"),
     summary="number and use of persistent vectors (All-attention Figure 2)",
     corpus="text8 or text8.zip; with --small any text",
-    prepare=partial(prepare_bytes, file="text", corpus="text8", md5=TEXT8_MD5),
     metric="bpb",
     prompt="in the beginning",
     full=Scale(
@@ -184,5 +137,4 @@ PERSISTENT_MEMORY = LanguageModeling(
         layers=[2],
         shape=post_norm_shape,
     ),
-    after=[draw_persistent_memory],
 )

@@ -1,11 +1,8 @@
 """Character-level Penn Treebank (v3 Table 9)."""
 
-import os
-
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, unpack
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.settings import (
+from fb_fairseq.papers.experiments.settings import (
+    LanguageModeling,
     Options,
     Scale,
     Training,
@@ -15,7 +12,6 @@ from fb_fairseq.papers.runner.settings import (
     initialised,
     small_sizes,
 )
-from fb_fairseq.papers.runner.shell import Shell
 
 ARCH = "feedback_transformer_lm_char_ptb"
 FULL = Training(
@@ -42,11 +38,10 @@ SMALL = Training(
     options=dict(clip_norm=1.0),
     warmup=dict(lr_scheduler="fixed", warmup_updates=100),
 )
-# The md5 and the size of each file, as published.
-FILES = {
-    "train": ("f26c4b92c5fdc7b3f8c7cdcb991d8420", 5_101_618),
-    "valid": ("aa0affc06ff7c36e977d7cd49e3839bf", 399_782),
-    "test": ("8b80168b89c18661a38ef683c0dc3721", 449_945),
+MD5 = {  # of the published files
+    "train": "f26c4b92c5fdc7b3f8c7cdcb991d8420",
+    "valid": "aa0affc06ff7c36e977d7cd49e3839bf",
+    "test": "8b80168b89c18661a38ef683c0dc3721",
 }
 
 
@@ -77,24 +72,10 @@ def small_shape(arch: str, layers: int) -> Options:
     )
 
 
-def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
-    """Every character is a token, and _ separates words; the end of a line is fairseq's </s>."""
-    for split, (md5, size) in FILES.items():
-        names = (f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
-        file = first_file(shell, source, *names, wanted="the folder of PTB's files", what="PTB")
-        text, characters = (os.path.join(folder, f"{split}.{kind}") for kind in ("words", "chars"))
-        unpack(shell, file, text)
-        if not small:
-            shell.do(check_file, text, md5, f"ptb.{split}.txt", size)
-        shell.run("python", "-m", "fb_fairseq.papers.experiments.corpora.characters", text, characters)
-    preprocess(shell, folder, ["train.chars", "valid.chars", "test.chars"], folder, dict(only_source=True))
-
-
 CHAR_PTB = LanguageModeling(
     name="char_ptb",
     summary="character-level Penn Treebank (v3 Table 9, Figure 9)",
     corpus="the folder of PTB's word-level files, ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz)",
-    prepare=prepare,
     metric="loss",
     prompt="t h e _ c o m p a n y _",
     full=Scale(FULL, [ARCH], initialised(ARCH), model=lambda name: composed(name, ARCH), shape=full_shape),

@@ -1,22 +1,8 @@
 """Translation: IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k.
 Summarization: CNN/DailyMail (v3 §6.3, Table 8)."""
 
-import glob
-import os
-from collections.abc import Callable, Sequence
-
-from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.data import (
-    apply_bpe,
-    check_lines,
-    check_text,
-    count_lines,
-    first_file,
-    preprocess,
-    unpack,
-)
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.translation import Scale, Translation
+from fb_fairseq.papers.experiments.settings import Translation
+from fb_fairseq.papers.experiments.settings import TranslationScale as Scale
 
 IWSLT14 = Scale(
     source='v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"',
@@ -81,35 +67,8 @@ MULTI30K = Scale(
         decoder_normalize_before=True,
     ),
     lenpens=[0.6, 1.0, 1.4],
+    raw=True,
 )
-
-
-def multi30k(shell: Shell, source: str, folder: str, pair: Sequence[str]) -> None:
-    """Tokenise Multi30k, split it into subwords and binarise it."""
-    for split, name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
-        for language in pair:
-            file = first_file(shell, source, f"{name}.{language}.gz", wanted="Multi30k's task 1, raw")
-            raw, tokens = (os.path.join(folder, f"{split}.{kind}.{language}") for kind in ("raw", "tok"))
-            unpack(shell, file, raw)
-            command = ("sacremoses", "-q", "-l", language, "tokenize")  # Moses' rules
-            log = os.path.join(os.path.dirname(folder), "tokenise.err")
-            shell.run(*command, what="tokenising", log=log, read=raw, write=tokens)
-    apply_bpe(shell, folder, pair, 4000)
-
-
-def prepare(pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **options) -> Callable:
-    """A function that checks the corpus, whose files are named ``splits`` and have so many lines, and binarises it."""
-
-    def prepare_corpus(shell: Shell, source: str, folder: str, small: bool) -> None:
-        if small:
-            multi30k(shell, source, folder, pair)
-            return
-        for split, number in zip(splits, lines):
-            for language in pair:
-                shell.do(check_lines, os.path.join(source, f"{split}.{language}"), number)
-        preprocess(shell, source, splits, folder, dict(**options, source_lang=pair[0], target_lang=pair[1]))
-
-    return prepare_corpus
 
 
 MULTI30K_CORPUS = "with --small the folder of Multi30k's task 1, raw (train.de.gz, …)"
@@ -118,7 +77,6 @@ IWSLT14_DE_EN = Translation(
     summary="IWSLT'14 German to English (v3 Table 8, Figure 7)",
     corpus=f"the folder iwslt14.tokenized.de-en that fairseq's prepare-iwslt14.sh writes; {MULTI30K_CORPUS}",
     pair=("de", "en"),
-    prepare=prepare(("de", "en"), ("train", "valid", "test"), (160_239, 7283, 6750)),
     metric=("tokenized_bleu", "tokenized_bleu"),
     full=IWSLT14,
     small=MULTI30K,
@@ -129,7 +87,6 @@ WMT14_EN_DE = Translation(
     summary="WMT'14 English to German with the big Transformer (v3 Table 2, Figure 4)",
     corpus=f"the unpacked wmt16_en_de.tar.gz (32K joint BPE); {MULTI30K_CORPUS}",
     pair=("en", "de"),
-    prepare=prepare(("en", "de"), WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True),
     metric=("compound_split_bleu", "compound_split_bleu"),
     full=WMT14,
     small=MULTI30K,
@@ -182,50 +139,12 @@ PAIRS = {"train": ("train", 287_113), "valid": ("validation", 13_368), "test": (
 HELD_OUT = 100  # pairs of a sample for testing, and for validation
 
 
-def read_csv(shell: Shell, files: list[str], folder: str, split: str, *options: object) -> None:
-    """Write the tokens of both sides to ``{split}.tok.{article,summary}``."""
-    article, summary = (os.path.join(folder, f"{split}.tok.{side}") for side in SIDES)
-    command = ("python", "-m", "fb_fairseq.papers.experiments.corpora.read_csv", *files, *options)
-    shell.run(*command, "--source", article, "--target", summary)
-
-
-def prepare_sample(shell: Shell, source: str, folder: str) -> None:
-    """Some CSV files: the first pairs are for testing and validation."""
-    pattern = os.path.join(glob.escape(source), "*.csv")
-    files = sorted(path for path in [*glob.glob(pattern), *glob.glob(f"{pattern}.gz")] if os.path.isfile(path))
-    for path in files:
-        shell.do(check_text, path)
-    if not files:
-        shell.comment("(all .csv and .csv.gz files of DATA instead of this one)")
-        files = shell.do(list, otherwise=[os.path.join(source, "articles.csv")])
-    if not files:
-        raise UserError(f"DATA {source}: no *.csv or *.csv.gz in this folder; give another")
-    read_csv(shell, files, folder, "test", "--take", HELD_OUT)
-    read_csv(shell, files, folder, "valid", "--skip", HELD_OUT, "--take", HELD_OUT)
-    read_csv(shell, files, folder, "train", "--skip", 2 * HELD_OUT)
-    if shell.do(count_lines, os.path.join(folder, "train.tok.article"), otherwise=HELD_OUT) < HELD_OUT:
-        raise UserError(f"DATA {source}: fewer than {3 * HELD_OUT} pairs; give more")
-
-
-def prepare_cnn_dm(shell: Shell, source: str, folder: str, small: bool) -> None:
-    """Tokenise both sides, split them into subwords and binarise them."""
-    if small:
-        prepare_sample(shell, source, folder)
-    else:
-        for split, (name, number) in PAIRS.items():
-            file = first_file(shell, source, f"{name}.csv", f"{name}.csv.gz", wanted="another")
-            read_csv(shell, [file], folder, split)
-            shell.do(check_lines, os.path.join(folder, f"{split}.tok.article"), number)
-    apply_bpe(shell, folder, SIDES, 2000 if small else 32_000)
-
-
 CNN_DM = Translation(
     name="cnn_dm",
     summary="summarization on CNN/DailyMail (v3 §6.3, Table 8, Figure 7)",
     corpus="a folder with train.csv, validation.csv and test.csv (or .csv.gz; columns article and highlights); with "
     "--small a folder with any such CSV files, at least 300 pairs in total",
     pair=SIDES,
-    prepare=prepare_cnn_dm,
     metric=("rouge", "rougeL"),
     full=CNN_DM_FULL,
     small=CNN_DM_SMALL,

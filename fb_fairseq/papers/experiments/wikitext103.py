@@ -1,15 +1,11 @@
 """WikiText-103 with adaptive input and softmax, and the papers' experiments on it (v3 Table 9 and §7.6)."""
 
-import os
 from dataclasses import replace
 from functools import partial
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner import settings
-from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, require, unpack
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training
-from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
+from fb_fairseq.papers.experiments import settings
+from fb_fairseq.papers.experiments.settings import LanguageModeling, Model, Options, Scale, Training
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
@@ -56,7 +52,6 @@ FEEDBACK = "feedback_transformer_lm_wikitext103_small"
 TWELVE_LAYERS = dict(decoder_layers=12, decoder_ffn_embed_dim=2048)
 CORPUS = "wikitext-103-v1.zip; with --small a folder with train.txt, valid.txt and test.txt (or .txt.gz, or \
 wiki.train.tokens, …), such as WikiText-2's"
-URL = "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip"
 MD5 = "9ddaacaf6af0710eda8c456decff7832"
 
 
@@ -106,27 +101,7 @@ def small_shape(arch: str, layers: int) -> Options:
     )
 
 
-def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
-    """Its words."""
-    if not small:
-        if os.path.basename(source) == PLACEHOLDER:
-            source += ".zip"
-        if not source.endswith(".zip"):
-            raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
-        require(shell, source, "wikitext-103-v1.zip")
-        shell.do(check_file, source, MD5, "wikitext-103-v1.zip")
-    for split in ("train", "valid", "test"):
-        target = os.path.join(folder, f"{split}.words")
-        if not small:
-            unpack(shell, source, target, f"wikitext-103/wiki.{split}.tokens")
-            continue
-        names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
-        file = first_file(shell, source, *names, wanted="WikiText-2's")
-        unpack(shell, file, target)
-    preprocess(shell, folder, ["train.words", "valid.words", "test.words"], folder, dict(only_source=True))
-
-
-recipe = partial(LanguageModeling, corpus=CORPUS, prepare=prepare, metric="ppl")
+recipe = partial(LanguageModeling, corpus=CORPUS, metric="ppl")
 
 
 def rows(full: dict[str, Model], small: dict[str, Model]) -> dict[str, Scale]:
@@ -215,26 +190,11 @@ def training_time_row(name: str, small: bool) -> Model:
     return replace(row, training=training, init_from="transformer-post")
 
 
-def draw_hours(shell: Shell, out: str, runs: list[ModelRun]) -> None:
-    """Draw the validation perplexity of the first seed and depth against hours of training; those of initialised models
-    include the Transformer's."""
-    curves = []
-    for run in runs:
-        if run.suffix == runs[0].suffix and shell.exists(run.log):
-            model, origin = run.values["model"], run.described.init_from
-            curves += [f"{model}={run.beside(origin)}.log"] if origin else []
-            curves.append(f"{model}={run.log}")
-    shell.comment("draw the perplexity against hours of training")
-    figure = os.path.join(out, "hours.png")
-    plot = ("python", "-m", "fb_fairseq", "plot", "--curves", *curves)
-    shell.run(*plot, "--metric", "ppl", "--x", "hours", "--out", figure)
-
-
 WIKITEXT103_TRAINING_TIME = recipe(
     "wikitext103_training_time",
     "training time with BPTT warm-up and initialisation on WikiText-103 (v1 Table 6)",
     **rows(*({name: training_time_row(name, small) for name in TRAINING_TIME_ROWS} for small in (False, True))),
-    after=[draw_hours],
+    hours=True,
 )
 
 

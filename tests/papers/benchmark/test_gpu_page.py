@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
+from fb_fairseq.papers.results.record import write_record
 from fb_fairseq.papers.values import load
 from tests.conftest import REPOSITORY
-from tests.papers.runner.printed import commands, printed, trainings
+from tests.papers.steps.printed import commands, printed, trainings
 
 SCRIPT = REPOSITORY / "examples/benchmark/gpu.py"
 
@@ -106,7 +107,8 @@ def test_an_experiment_goes_on(gpu, tmp_path):
     """For as many minutes as before, beside those that it has."""
     args = argparse.Namespace(train="walk", cpu=True, minutes=6, out=tmp_path, ptb=None)
     (tmp_path / "walk").mkdir()
-    (tmp_path / "walk/feedback_transformer_lm.seconds").write_text("120\n")
+    step = {"command": [], "settings": {}, "seconds": 120.0}
+    write_record(str(tmp_path / "walk"), {"recipe": "random_walk", "steps": {"OUT/feedback_transformer_lm/a.pt": step}})
     hours = [float(found.command[found.command.index("--stop-time-hours") + 1]) for found in gpu.experiment(args)]
     assert hours == pytest.approx([(2 + 3.2) / 60, 1.6 / 60], rel=0.01)
 

@@ -7,7 +7,7 @@ import pytest
 from fb_fairseq.papers import toy_tasks
 from fb_fairseq.papers.toy_tasks.common.command import main
 from tests.conftest import REPOSITORY
-from tests.papers.runner.printed import commands, printed
+from tests.papers.steps.printed import commands, printed
 
 PAGE = (REPOSITORY / "docs/recipes.md").read_text(encoding="utf-8").split("## A toy task of your own")[1]
 
@@ -32,8 +32,8 @@ def test_data(parity, tmp_path, monkeypatch):
 
 
 def test_recipe(parity):
-    assert "recipe parity --sweep --seeds 1 2 --spans 4 16 --print" == parity[1]
-    text = printed("parity", "--sweep", "--seeds", "1 2", "--spans", "4 16", "--length", "9")
+    assert "recipe parity --seeds 1 2 --spans 4 16 --print" == parity[1]
+    text = printed("parity", "--seeds", "1 2", "--spans", "4 16", "--length", "9")
     generated = commands(text, "python -m fb_fairseq synthetic-tasks parity")
-    assert len(generated) == 4 and all(words[words.index("--length") + 1] == "9" for words in generated)
+    assert len(generated) == 2 and all(words[words.index("--length") + 1] == "9" for words in generated)
     assert len(commands(text, "fairseq-train")) == 10  # the LSTM has no span

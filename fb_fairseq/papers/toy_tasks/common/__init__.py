@@ -206,21 +206,19 @@ FULL = Setting(  # v3 Table 9, random walk, which gives no number of updates
 
 @dataclass(frozen=True)
 class Labels:
-    """A recipe that trains fairseq's models on a task (``papers/runner/labels.py``)."""
+    """A recipe that trains fairseq's models on a task (``papers/steps/labels.py``)."""
 
     summary: str  # one line for the list of recipes
     small: Mapping[str, Any]  # changes to ``SMALL``, a setting for a CPU, the default
     full: Mapping[str, Any]  # changes to ``FULL``, the papers' setting
     graded: str = ""  # the size that ``--curriculum`` varies; empty if the task has none
-    kind: str = "fb_fairseq.papers.runner.labels:LabelledTask"
 
 
 @dataclass(frozen=True)
 class Tracking:
-    """A recipe of ``state-tracking`` (``papers/experiments/state_tracking.py``)."""
+    """A recipe of ``state-tracking`` (``papers/steps/tracking.py``)."""
 
     summary: str  # one line for the list of recipes
     small: Mapping[str, Any]  # options of ``state-tracking train`` for a CPU, the default
     full: Mapping[str, Any]  # for a GPU
     rates: Sequence[float] = (0.003,)  # default of ``--lrs``
-    kind: str = "fb_fairseq.papers.experiments.state_tracking:state_tracking"

@@ -1,0 +1,204 @@
+"""The settings of experiments, as data. Options have fairseq's names, with underscores: what a setting says is what
+``fairseq-train`` gets, so that ``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed
+--warmup-updates 8000``. A value may be a function of the number of updates."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from fb_fairseq.errors import flag
+
+Options = Mapping[str, Any]
+SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")  # of most small settings
+ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
+# (That is modules.memory.COMPOSITIONS, which imports torch.)
+COMPOSITION = re.compile(r"layer(\d+)|weighted|average|same-and-lower|same|previous")
+
+
+def words(options: Options) -> list[str]:
+    """Options as words of a command line. ``True`` stands for an option without a value; options that are ``False`` or
+    None are left out."""
+    line: list[str] = []
+    for name, value in options.items():
+        if value is True:
+            line.append(flag(name))
+        elif value is not False and value is not None:
+            line += [flag(name), number(value) if isinstance(value, float) else str(value)]
+    return line
+
+
+def number(value: float) -> str:
+    """A decimal number, rounded to six digits and without an exponent: 0.00015."""
+    return f"{Decimal(repr(float(f'{value:.6g}'))):f}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a language model is trained, fine-tuned and evaluated."""
+
+    source: str  # of the values: paper, table and column
+    updates: int
+    lr: float  # fine-tuning has a tenth of it
+    streams: int  # parallel streams in an update, over all processes
+    tokens_per_sample: int  # steps of each stream in an update
+    validate_every: int  # updates between validations, and between checkpoints
+    finetune_updates: int = 0  # 0: no fine-tuning
+    valid_streams: int = 64  # in validation; each starts with an empty memory
+    test_streams: int = 8  # in the evaluation
+    optimizer: str = "adam"
+    options: Options = field(default_factory=dict)  # of training and fine-tuning
+    warmup: Options = field(default_factory=dict)  # of training only
+    bptt_warmup: Options = field(default_factory=dict)  # of training only: they shorten its first blocks
+    post_norm_lr: float | None = None  # of post-norm models, if it differs
+
+
+def resolved(options: Options, updates: int) -> dict[str, Any]:
+    """The options, with values that are functions of the number of updates as numbers."""
+    return {name: value(updates) if callable(value) else value for name, value in options.items()}
+
+
+def change(**fields: Any) -> Callable[[Any], Any]:
+    """A function that replaces fields of a setting: ``Model("…", training=change(lr=0.001))``."""
+    return lambda setting: replace(setting, **fields)
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of an experiment."""
+
+    arch: str  # ``--arch``
+    options: Options = field(default_factory=dict)  # that set it apart from others of its architecture and depth
+    training: Callable[[Training], Training] = lambda setting: setting  # changes the setting's ``Training``
+    evaluation: Options = field(default_factory=dict)  # further options of its evaluation
+    init_from: str = ""  # the Transformer whose parameters it is initialised with (v1 §3.2), by its name
+    finetune_from: str = ""  # the model whose fine-tuned checkpoint it starts from
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A language modelling experiment at one size: the papers', or a small one."""
+
+    training: Training | Callable[[str], Training]  # the setting, or a function of the architecture's name
+    models: Sequence[str] = SMALL_MODELS  # the default of ``--models``
+    named: Mapping[str, Model] = field(default_factory=dict)  # the models, by their names in ``--models``
+    architectures: bool = True  # whether ``--models`` also takes the names of architectures
+    # A function that makes a model of a name, or returns None; for names with numbers in them.
+    model: Callable[[str], Model | None] | None = None
+    layers: Sequence[int] = ()  # the default of ``--layers``; empty: the depth is the architecture's
+    # The sizes of an architecture at a number of layers; None: ``--layers`` is refused. It raises ``UserError`` for a
+    # number that does not divide the widths.
+    shape: Callable[[str, int], Options] | None = None
+
+    def training_of(self, arch: str) -> Training:
+        """The setting of an architecture."""
+        return self.training if isinstance(self.training, Training) else self.training(arch)
+
+
+@dataclass(frozen=True)
+class LanguageModeling:
+    """An experiment with language models."""
+
+    name: str
+    summary: str
+    corpus: str  # what DATA is
+    metric: str  # of the learning curves: bpb, loss or ppl
+    prompt: str = "The"  # text that the step generate continues
+    full: Scale | None = None
+    small: Scale | None = None  # full and small: the papers' setting, and one for a CPU
+    against: Sequence[str] = ()  # fields of the results, such as ``lr``, against which they are drawn
+    figure: Sequence[str] = ()  # a module of papers/figures that draws the results, and its file
+    hours: bool = False  # whether the perplexity is also drawn against hours of training
+
+
+@dataclass(frozen=True)
+class TranslationScale:
+    """A translation experiment at one size."""
+
+    source: str  # of the values: paper, section and table
+    transformer: str  # the architecture of the vanilla model
+    feedback: str  # that of the feedback decoder
+    updates: int
+    max_tokens: int  # in an update, over all processes
+    validate_every: int  # updates between validations, and between checkpoints
+    layers: Sequence[int]  # the default of ``--layers``, numbers of decoder layers
+    training: Options
+    decoding: Options  # of generation
+    sizes: Options = field(default_factory=dict)  # of the models
+    average: int = 1  # number of last checkpoints to average; 1: the best one is taken
+    lenpens: Sequence[float] = (1.0,)  # length penalties to try
+    lengths: Sequence[Options] = ({},)  # options of generation, of the lengths of outputs, to try after that
+    # Of the model ``feedback``, "per-layer" or "shared". ``initialised`` has per-layer ones by default: each has
+    # a counterpart in the vanilla model.
+    projections: str = "per-layer"
+    raw: bool = False  # whether there are references before they were tokenised
+    # Further models: feedback decoders with these other options, of which ``decoder_layers`` is one.
+    variants: Mapping[str, Options] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """An experiment with translation or summarization."""
+
+    name: str
+    summary: str
+    corpus: str  # what DATA is
+    pair: Sequence[str]  # source and target language
+    metric: Sequence[str]  # that of tuning: a name of ``score --metrics``, and its key in the JSON
+    full: TranslationScale
+    small: TranslationScale  # full and small: the papers' setting, and one for a CPU
+    language: str = ""  # of the outputs, for the scores; empty: the target language
+    task: Options = field(default_factory=dict)  # further options of the task
+
+
+def initialised(arch: str = "feedback_transformer_lm") -> dict[str, Model]:
+    """The Feedback Transformer of this name that starts from the Transformer's parameters, for ``Scale.named``."""
+    return {"initialised": Model(arch, init_from=arch.replace("feedback", "relative", 1))}
+
+
+def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation_dropout: float = 0) -> Options:
+    """Options of the feed-forward sublayers, with which the small models have the same number of parameters, but for
+    the 1 + layers memory weights of the Feedback Transformer: the width ``ffn``, or as many persistent ``vectors``,
+    if that number is not ``ffn``."""
+    if arch == "all_attention_lm":
+        return dict(persistent_memory_size=vectors or ffn)
+    options = dict(decoder_ffn_embed_dim=ffn, activation_dropout=activation_dropout or None)
+    if arch == "feedback_transformer_lm":
+        options.update(memory_projections="per-layer")
+    return options
+
+
+def small_sizes(arch: str, layers: int, width: int) -> Options:
+    """The sizes that the small models on text have in common. All are pre-norm but all-attention networks, as their
+    paper's normalise after each sublayer (Eq. 6 and 14)."""
+    return dict(
+        decoder_normalize_before=arch != "all_attention_lm",
+        decoder_layers=layers,
+        decoder_embed_dim=width,
+        decoder_attention_heads=4,
+        attention_span=64,
+    )
+
+
+def equal_lstm(layers: int, parameters: int, width: int, words: int = 0) -> Options:
+    """The sizes of an LSTM with as many parameters as a Transformer of this width: ``parameters`` in its layers, and
+    ``words`` for each unit of the width in its embeddings and its output layer."""
+    total, each = parameters + words * width, 8 * layers
+    equal = ((words**2 + 4 * each * total) ** 0.5 - words) / (2 * each)  # solves each * equal² + words * equal = total
+    return dict(decoder_layers=layers, decoder_embed_dim=8 * round(equal / 8))
+
+
+def composition(name: str) -> dict | None:
+    """The options of the Feedback Transformer whose memory composition this is (v1 Table 5, v3 Figures 5 and 8): its
+    name, with a number as in layer0, layer1, …; None for other names."""
+    found = COMPOSITION.fullmatch(name)
+    if not found:
+        return None
+    return dict(memory_projections="per-layer", memory_composition=f"layer:{found[1]}" if found[1] else name)
+
+
+def composed(name: str, arch: str = "feedback_transformer_lm") -> Model | None:
+    """The model with this memory composition; None for other names."""
+    options = composition(name)
+    return Model(arch, options) if options else None

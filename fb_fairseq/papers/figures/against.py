@@ -1,0 +1,103 @@
+"""Draw the results of a recipe against one of their fields: ``against OUT FIELD METRIC…``.
+
+``python -m fb_fairseq.papers.figures.against OUT layers test_bits_per_token`` draws v3 Figures 4, 7 and 9.
+OUT/FIELD.png has one panel per metric of OUT/results.json and one line per model: the mean over seeds, and the range
+from the lowest to the highest value; a dotted line for a model without the field. The value of the field at the end of
+a model's name is left out: lr0.001 and lr0.002 are one line.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+
+from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, draw_reference, model_name
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results.program import run_main
+from fb_fairseq.papers.results.runs import HEADINGS, NAMED, Group, grouped, read_runs
+
+LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
+FIELD_LABELS = {"lr": "learning rate", "layers": "number of layers"}
+FIELD_LABELS.update(span="attention span (steps)", attention_span="attention span (steps)")
+METRIC_LABELS = {
+    "dev_nll": "dev nll, bits per token",
+    "success": "success, % of the episodes",
+}  # where a table's heading is too short
+WORDS = {"span": "span {}", "attention_span": "span {}", "layers": "{} layers"}
+
+
+def value_of(group: Group, field: str) -> float | None:
+    """The value of a field in a group's results; None if they have none."""
+    value = group.identity.get(field, group.runs[0].get(field))
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def labels(groups: Sequence[Group], field: str = "") -> list[str]:
+    """The name of each group in a figure: its model, and whatever else sets it apart, but for the field."""
+    names = [name for name in NAMED if name not in {*LEFT_OUT, field}]
+    names = [name for name in names if len({group.identity.get(name) for group in groups}) > 1]
+    found = []
+    for group in groups:
+        model, value = str(group.identity["model"]), value_of(group, field)
+        for end in (f"-{field}{value:g}", f"-{field}-{value:g}") if value is not None else ():
+            model = model.removesuffix(end)
+        own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
+        words = [model_name(model), *(["fine-tuned"] if group.identity.get("finetuned") else [])]
+        words += [WORDS.get(name, "{}").format(value) for name, value in own]
+        found.append(", ".join([*words, *group.words(field)]))
+    return found
+
+
+def lines(groups: Sequence[Group], field: str, metric: str) -> dict[str, list[Group]]:
+    """The groups that have the metric by the name of their line, in the order of the field."""
+    found: dict[str, list[Group]] = {}
+    for name, group in zip(labels(groups, field), groups):
+        if group.values(metric):
+            found.setdefault(name, []).append(group)
+    for line in found.values():
+        line.sort(key=lambda group: value_of(group, field) or 0)
+    return found
+
+
+def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
+    """Draw one metric's panel."""
+    drawn = lines(groups, field, metric)
+    color, ticks = colors(drawn), set()
+    for name, line in drawn.items():
+        points = [(value_of(group, field), group.values(metric)) for group in line]
+        if points[0][0] is None:
+            draw_reference(axes, mean(points[0][1]), name, color[name])
+        else:
+            draw_points(axes, *zip(*points), name, color[name])
+            ticks |= {value for value, _ in points}
+    if field == "lr":
+        axes.set_xscale("log")
+    elif "span" in field:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
+    axes.minorticks_off()
+    axes.set_xlabel(FIELD_LABELS.get(field, field.replace("_", " ")))
+    quantity, comma, unit = METRIC_LABELS.get(metric, HEADINGS.get(metric, metric)).partition(", ")
+    axes.set_ylabel(f"{quantity} ({unit})" if comma else quantity)
+    if unit.startswith("%"):
+        axes.set_ylim(0, 102)
+
+
+def panels(groups: Sequence[Group], field: str, metrics: Sequence[str]) -> list[Panel]:
+    """A panel for each metric that results with the field have."""
+    having = [group for group in groups if value_of(group, field) is not None]
+    drawn = [metric for metric in metrics if lines(having, field, metric)]
+    return [Panel(partial(draw, groups=groups, field=field, metric=metric)) for metric in drawn]
+
+
+def main(out: str, field: str, *metrics: str) -> None:
+    """Write OUT/FIELD.png, with the metrics that the results have."""
+    drawn = panels(grouped(read_runs(out)), field, metrics)
+    if not drawn:
+        raise UserError(f"{out}: no results have {field} and {' or '.join(metrics)}; name another metric")
+    draw_figure(os.path.join(out, f"{field}.png"), drawn)
+    print(f"{out}/{field}.png")
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,77 @@
+"""Draw a comparison of memory compositions to OUT/composition.png: ``memory_composition OUT LAYERS``.
+
+OUT is the output folder of the recipe; runs with another number of layers are left out.
+"""
+
+import os
+import statistics
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from fb_fairseq.drawing import Panel, draw_figure, draw_names, model_color
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results.program import run_main
+from fb_fairseq.papers.results.runs import Group, grouped, read_runs
+
+Values = Mapping[str, list[float]]  # of all seeds, by composition
+TRANSFORMER = "relative_transformer_lm"
+NAMES = {
+    "weighted": "all layers, weighted",
+    "average": "all layers, average",
+    "same-and-lower": "same and lower layers",
+    TRANSFORMER: "previous layer (Transformer)",
+}
+TASKS = {  # by folder: the title, the metric and its name
+    "walk": ("blocked random walk", "accuracy", "accuracy (% of the labels)"),
+    "char_ptb": ("character-level PTB", "test_bits_per_token", "test bits per character"),
+}
+
+
+def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
+    """The values of each composition, of the fine-tuned model if there is one."""
+    found = {}
+    for group in sorted(groups, key=lambda group: bool(group.identity.get("finetuned"))):
+        if group.identity.get("layers", layers) == layers:  # those of the papers' setting have six, and do not say so
+            name = str(group.identity["model"]).replace("_char_ptb", "")
+            found[", ".join([name, *group.words()])] = group.values(metric)
+    return found
+
+
+def draw_compositions(axes, values: Values, task: str, label: str) -> None:
+    """Draw a row for each composition: the mean, and the range from the lowest to the highest value."""
+    order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
+    rows = {NAMES.get(name, name.replace("layer", "layer ")): values[name] for name in order}
+    draw_names(axes, rows, [model_color("transformer" if name == TRANSFORMER else "feedback") for name in order])
+    axes.set_title(task)
+    axes.set_xlabel(label)
+    axes.set_ylabel("what a step attends to")
+
+
+def panels(found: Mapping[str, Values]) -> list[Panel]:
+    """A panel for each of ``TASKS`` that has been run."""
+    return [
+        Panel(partial(draw_compositions, values=found[task], task=title, label=label))
+        for task, (title, _, label) in TASKS.items()
+        if found.get(task)
+    ]
+
+
+def main(out: str, layers: int) -> None:
+    """Draw one panel per task that has been run, and print the values."""
+    found, lines = {}, []
+    for task, (title, metric, _) in TASKS.items():
+        folder = os.path.join(out, task)
+        if os.path.isdir(folder):
+            found[task] = values_of(grouped(read_runs(folder)), metric, layers)
+            for name, values in found[task].items():
+                seeds = f" ({values})" if len(values) > 1 else ""
+                lines.append(f"{title}, {name}: {statistics.mean(values):.3f}{seeds}")
+    if not any(found.values()):
+        raise UserError(f"{out}: contains results of neither walk nor char_ptb; give the recipe's --out")
+    path = os.path.join(out, "composition.png")
+    draw_figure(path, panels(found))
+    print("\n".join([*lines, f"Wrote {path}"]))
+
+
+if __name__ == "__main__":
+    run_main(main)

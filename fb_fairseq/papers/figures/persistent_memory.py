@@ -1,0 +1,83 @@
+"""Draw both panels of All-attention Figure 2 (§5.3) from the results of a recipe to OUT/figure2.png:
+``persistent_memory OUT``.
+
+Both panels show the best validation bits per byte, after fine-tuning if there was any (mean and range over seeds): left
+by the number of persistent vectors, right by the variant of attention on them.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from functools import partial
+from statistics import mean
+
+from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results.program import run_main
+from fb_fairseq.papers.results.runs import grouped, read_runs
+
+BITS = "validation bits per byte"
+TRANSFORMER = "relative_transformer_lm"
+VARIANTS = {**{name: name for name in ("attn-split", "head-split", "single-head")}, "ff-attn": "FF-attn"}
+
+
+def best_of_runs(runs: Iterable[dict]) -> dict[str, list[float]]:
+    """The lowest validation bits per byte of each seed, by model (``N512``, ``attn-split``, …)."""
+    best: dict[str, dict[int, float]] = {}
+    for group in grouped(runs):
+        seeds = best.setdefault(", ".join([str(group.identity["model"]), *group.words()]), {})
+        for run in group.runs:
+            value = run["dev_bits_per_token"]
+            seeds[run["seed"]] = min(value, seeds.get(run["seed"], value))
+    return {model: list(seeds.values()) for model, seeds in best.items()}
+
+
+def draw_numbers(axes, best: dict[str, list[float]]) -> None:
+    """Draw the bits per byte against the number of persistent vectors."""
+    numbers = numbers_of(best)
+    values = [best[f"N{n}"] for n in numbers]
+    draw_points(axes, range(len(numbers)), values, "all-attention", model_color("all-attention"))
+    axes.set_xticks(range(len(numbers)), map(str, numbers))
+    if TRANSFORMER in best:
+        draw_reference(axes, mean(best[TRANSFORMER]), "Transformer", model_color("Transformer"))
+    axes.set_xlabel("number of persistent vectors N")
+    axes.set_ylabel(BITS)
+
+
+def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
+    """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, if it was trained,
+    and of a Transformer."""
+    names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
+    rows = {title: best[model] for model, title in names.items() if model in best}
+    draw_names(axes, rows, [model_color(title if title == "Transformer" else "all-attention") for title in rows])
+    axes.set_xlabel(BITS)
+    axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})" if same_size else "variant")
+
+
+def numbers_of(best: dict[str, list[float]]) -> list[int]:
+    """The numbers of persistent vectors that were trained."""
+    return sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
+
+
+def panels(best: dict[str, list[float]], same_size: str) -> list[Panel]:
+    """Both panels, the right one if a variant has been validated; see ``draw_variants``."""
+    drawn = [Panel(partial(draw_numbers, best=best))]
+    if any(model in best for model in VARIANTS):
+        drawn.append(Panel(partial(draw_variants, best=best, same_size=same_size)))
+    return drawn
+
+
+def main(out: str) -> None:
+    """Draw both panels."""
+    runs = read_runs(out)
+    best = best_of_runs(runs)
+    if not numbers_of(best):
+        raise UserError(f"{out}: no result of a model with persistent vectors (N0, N64, …); train one")
+    # Compare the variants with the all-attn model that has the same number of persistent vectors.
+    sizes = {int(run["settings"]["persistent_memory_size"]) for run in runs if run["model"] in VARIANTS}
+    known = sizes & set(numbers_of(best))
+    draw_figure(os.path.join(out, "figure2.png"), panels(best, f"N{min(known)}" if known else ""))
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,155 @@
+"""Compare the runs of a state-tracking recipe: ``state_tracking OUT RECIPE``.
+
+Prints a table: of each model the largest size up to which at least 90 % are right, the accuracy at some sizes, and the
+parameters. Reads OUT/*/result.json and writes
+
+    OUT/results.json  all runs
+    OUT/accuracy.png  accuracy by position (recall: by number of pairs), one line per model
+    OUT/curves.png    accuracy in training, on sequences that grow, one line per run
+
+Of several learning rates, the one with the best accuracy on validation data counts, averaged over seeds.
+"""
+
+import glob
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results.program import run_main
+from fb_fairseq.papers.results.record import HERE, read_record
+from fb_fairseq.papers.results.runs import read, spread
+
+Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
+POINTS = 120  # of a line
+ENTRY = re.compile(r"^update ([\d,]+) of .*, ([\d.]+)% right", re.MULTILINE)  # in the log of a run
+# Of results whose settings are not recorded.
+FIELDS = "model memory_composition span layers curriculum group symbols longest updates tokens width heads".split()
+DEFAULTS = {"curriculum": "growing"}
+WORDS = {"span": "span {}", "layers": "{} layers", "curriculum": "{} lengths"}
+SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
+
+
+def read_results(out: str, recipe: str) -> dict[str, dict]:
+    """The result of each run, by its name."""
+    record, found = read_record(out), {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
+        name = os.path.basename(os.path.dirname(path))
+        entry = record["steps"].get(f"{HERE}/{name}/result.json", {}) if record else {}
+        known = {what: entry[what] for what in ("settings", "commit") if what in entry}
+        found[name] = {"recipe": recipe, **json.loads(read(path)), **known}
+    if not found:
+        raise UserError(f"{out}: contains no results of runs; give the --out folder of a recipe")
+    return found
+
+
+def setting_of(run: dict) -> dict[str, Any]:
+    """All that a run was trained with, but its seed and learning rate."""
+    settings = run.get("settings") or {name: run.get(name, DEFAULTS.get(name)) for name in FIELDS}
+    return {name: str(value) for name, value in settings.items() if name != "lr" and value is not None}
+
+
+def best_results(runs: Iterable[dict]) -> Settings:
+    """The runs of each setting at its best learning rate, by seed; those that are right on the longest sequences come
+    first. What settings of a model differ in is added to its name."""
+    found: dict[tuple, dict[float, list[dict]]] = {}
+    for run in runs:
+        found.setdefault(tuple(sorted(setting_of(run).items())), {}).setdefault(run["lr"], []).append(run)
+    titles = {}
+    for key, rates in found.items():
+        first = next(iter(rates.values()))[0]
+        memory = first["memory_composition"]
+        titles[key] = first["title"] + (f", memory {memory}" if memory != "weighted" else "")
+    best = {}
+    for key, rates in found.items():
+        own, alike = dict(key), [dict(other) for other in found if titles[other] == titles[key]]
+        names = [name for name in dict.fromkeys([*WORDS, *sorted(own)]) if name in own]
+        names = [name for name in names if {other.get(name) for other in alike} != {own[name]}]
+        words = [WORDS.get(name, f"{name} {{}}").format(own[name]) for name in names]
+        rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
+        seeds = {run["seed"]: run for run in reversed(rates[rate])}  # each counts once
+        best[", ".join([titles[key], *words]).replace(" 1 layers", " 1 layer")] = [
+            seeds[seed] for seed in sorted(seeds)
+        ]
+    return dict(sorted(best.items(), key=lambda item: -median(run["longest_good"] for run in item[1])))
+
+
+def table(settings: Settings) -> list[str]:
+    """A table in Markdown: a row for each setting, with means over seeds."""
+    first = next(iter(settings.values()))[0]
+    sizes = [int(factor * first["longest"]) for factor in SHOWN if factor * first["longest"] in first["sizes"]]
+    cells = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
+    counted = "flawless" in first  # not in results of before 2026-11-28
+    cells += ["% without a mistake", "slips per step"] * counted
+    rows = [cells + ["learning rate", "seeds"], ["---"] + ["---:"] * (len(cells) + 1)]
+    for name, runs in settings.items():
+        row = [name, f"{runs[0]['parameters']:,}"]
+        row += [" / ".join(str(run[what]) for run in runs) for what in ("learned", "longest_good")]
+        for size in sizes:
+            row.append(spread([100 * run["accuracy"][run["sizes"].index(size)] for run in runs], "accuracy"))
+        if counted:
+            row.append(spread([100 * run["flawless"] for run in runs], "accuracy"))
+            row.append(f"{mean(run['slips'] for run in runs):.1e}")
+        rows.append([*row, f"{runs[0]['lr']:g}", str(len(runs))])
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def draw_accuracy(axes, settings: Settings) -> None:
+    """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
+    color = colors(settings)
+    for name, runs in settings.items():
+        sizes = runs[0]["sizes"]
+        places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)} & set(range(len(sizes))))
+        values = [[100 * run["accuracy"][place] for run in runs] for place in places]
+        draw_band(axes, [sizes[place] for place in places], values, name, color[name])
+    first = next(iter(settings.values()))[0]
+    mark_x(axes, first["longest"], "longest in training")
+    axes.set_xscale("log", base=2)
+    write_out(axes.xaxis)
+    axes.set_xlabel("number of pairs" if first["task"] == "recall" else "position in the sequence (elements)")
+    axes.set_ylabel("accuracy (%)")
+    axes.set_ylim(-2, 102)
+
+
+def read_curves(out: str) -> dict[str, list[tuple[int, float]]]:
+    """The accuracy on the last label of training sequences by update, from the log of each run."""
+    curves = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.log"))):
+        found = ENTRY.findall(read(path))
+        if found:
+            name = os.path.basename(path)[: -len(".log")]
+            curves[name] = [(int(updates.replace(",", "")), float(right)) for updates, right in found]
+    return curves
+
+
+def draw_training(axes, curves: dict[str, list[tuple[int, float]]]) -> None:
+    """Draw the learning curves."""
+    color = colors(curves)
+    for name, curve in curves.items():
+        draw_curve(axes, curve, color[name], training=True, continues=False)
+    explain_curves(axes, color, {})
+    axes.set_xlabel("updates")
+    axes.set_ylabel("last labels right (%), as sequences grow")
+    axes.set_ylim(-2, 102)
+
+
+def main(out: str, recipe: str) -> None:
+    """Compare the runs in the folder ``out``."""
+    runs = read_results(out, recipe)
+    settings = best_results(runs.values())
+    Path(out, "results.json").write_text(json.dumps(runs))
+    draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, settings=settings))])
+    curves = read_curves(out)
+    if curves:
+        draw_figure(os.path.join(out, "curves.png"), [Panel(partial(draw_training, curves=curves))])
+    print("\n".join(table(settings)))
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,1 +1,0 @@
-"""Figures of any recipe, and the command line of modules that draw one."""

@@ -1,0 +1,52 @@
+"""The steps of reinforcement learning: agents in a corridor, mazes and a water maze (v3 §4.1.1, §4.2.2, §7.2, §7.3; v1
+§4.4). The papers' hyperparameters are presets of ``python -m fb_fairseq rl``."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from fb_fairseq.drawing import model_name
+from fb_fairseq.papers.experiments.settings import words
+from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
+from fb_fairseq.papers.steps.options import check_models, known
+from fb_fairseq.papers.steps.training import against, result, suffix, summary
+
+AGENTS = ("feedback", "transformer", "lstm")
+FULL_SEEDS = range(1, 11)  # "averaged over 10 trials" (v3 §4.2.2, §6.1)
+
+
+def recipe(
+    environment: str, summary: str, agents: Sequence[str] = AGENTS, spans: Sequence[Sequence[int]] = ((), ())
+) -> Recipe:
+    """The recipe of an environment. ``spans``: attention spans to compare, small and full; none if there are only the
+    preset's."""
+    extra = "python -m fb_fairseq rl train"
+    steps = lambda call: steps_of(environment, agents, spans[not call.small], call)
+    return Recipe(summary, steps, known("models spans seeds"), sizes="small", extra=extra)
+
+
+def steps_of(environment: str, agents: Sequence[str], spans: Sequence[int], call: Call) -> Iterator[Step]:
+    """Train and evaluate the agents."""
+    given, runs = call.options, {}
+    check_models(given.get("models", ()), AGENTS)
+    spans = given.get("spans") or spans or [None]
+    seeds = given.get("seeds") or ([1] if call.small else FULL_SEEDS)
+    for seed, span, agent in product(seeds, spans, given.get("models", agents)):
+        if agent == "lstm" and span != spans[0]:  # it has no span
+            continue
+        own = None if agent == "lstm" else span
+        run = f"{agent}{suffix(seed, span=own)}"
+        options = {"environment": environment, "small": call.small, "agent": agent, "seed": seed, "span": own}
+        path, log = call.at(run, "checkpoint.pt"), call.at(f"{run}.log")
+        command = [*PYTHON, "fb_fairseq", "rl", "train", *words(options), "--out", call.at(run), *call.extra]
+        yield Step(f"train {run}", command, [path, log], log=log, trains=True)
+        measured, film = call.at(f"{run}.measured"), call.at(f"{run}.gif")
+        command = [*PYTHON, "fb_fairseq", "rl", "evaluate", "--path", path, "--out", measured, "--record", film]
+        yield Step(f"evaluate {run}", command, [measured, film])
+        yield result(call, run, model=agent, span=own, seed=seed)
+        runs[run] = model_name(agent) + (f", span {own}" if own else "")
+    yield from summary(call)
+    figure = call.at("curves.png")
+    curves = [f"{name}={call.at(run)}" for run, name in runs.items()]
+    yield Step("draw curves", [*PYTHON, "fb_fairseq", "rl", "plot", *curves, "--out", figure], [figure])
+    if spans != [None]:
+        yield against(call, "span", "success")

@@ -1,0 +1,32 @@
+"""Check a file, and print what was found: ``check md5 FILE MD5``; ``check lines FILE N`` or ``check least FILE N``:
+UTF-8 text with so many lines, or at least so many."""
+
+import hashlib
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import open_text
+from fb_fairseq.papers.results.program import run_main
+
+CHUNK = 1 << 20  # bytes
+
+
+def main(kind: str, path: str, wanted: str) -> None:
+    """Check a file."""
+    if kind == "md5":
+        digest = hashlib.md5()
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(CHUNK), b""):
+                digest.update(chunk)
+        found = digest.hexdigest()
+    else:
+        with open_text(path) as file:
+            found = str(sum(1 for _ in file))
+    if found != wanted and not (kind == "least" and int(found) >= int(wanted)):
+        raise UserError(
+            f"{path}: {kind} {found}, not {wanted}; give the published corpus intact, or --small with another"
+        )
+    print(found)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,118 @@
+"""Run an experiment from its data to its figures: preparing, training, evaluating, drawing, and comparing with the
+papers.
+
+    python -m fb_fairseq recipe                     # the list
+    python -m fb_fairseq recipe char_ptb --help     # the options of one
+    python -m fb_fairseq recipe char_ptb --small PTB --print
+    python -m fb_fairseq recipe my_recipe.py DATA   # one of your own: docs/recipes.md
+
+Run the same command again to resume. Commands run in the current folder, and write to runs/ in it unless --out names
+another folder; --print shows them without running them.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.papers.steps import Call, Recipe, engine, machine
+from fb_fairseq.papers.steps.options import SHORTER, whole_number
+from fb_fairseq.papers.steps.recipes import find, names
+from fb_fairseq.papers.steps.show import show
+
+PLACEHOLDER = "DATA"  # stands for the data in what is printed
+INTERPRETED = (":", ",", "${")  # by fairseq, in paths
+
+
+def listing() -> CommandParser:
+    """The command line without a recipe; its help lists them."""
+    width = max(map(len, names()))
+    lines = ["recipes:", *(f"  {name:{width}}  {find(name).summary}" for name in names())]
+    return CommandParser("recipe", usage="%(prog)s NAME [DATA] [options]", description=__doc__, epilog="\n".join(lines))
+
+
+def parser_of(command: str, recipe: Recipe) -> CommandParser:
+    """The parser of a recipe's command line."""
+    usage = f"%(prog)s {'[DATA] ' if recipe.data else ''}[options]{' [-- OPTIONS]' if recipe.extra else ''}"
+    after = f"DATA: {recipe.data}\n" if recipe.data else ""
+    after += f"Options after -- go to {recipe.extra}." if recipe.extra else ""
+    parser = CommandParser(command, usage=usage, description=recipe.summary, epilog=after, allow_abbrev=False)
+    parser.set_defaults(small=recipe.sizes != "full")
+    if recipe.sizes != "one":  # the last of these counts
+        default = " (the default)" if recipe.sizes == "small" else ""
+        parser.add_argument("--small", action="store_true", help=f"small models, for a CPU{default}")
+        parser.add_argument("--full", dest="small", action="store_false", help="the papers' setting")
+    parser.add_argument("--out", metavar="DIR", help="output folder (default: in runs/)")
+    parser.add_argument("--print", action="store_true", help="print the commands without running them")
+    parser.add_argument("--jobs", type=whole_number, default=1, metavar="N", help="steps at a time (default: 1)")
+    if recipe.extra == "fairseq-train":
+        text = "words before each training, such as those of torchrun or srun: docs/distributed.md"
+        parser.add_argument("--launch", type=shlex.split, default=[], metavar="WORDS", help=text)
+        text = "processes of each training, over which an update is divided (default: one for each GPU here)"
+        parser.add_argument("--processes", type=whole_number, metavar="N", help=text)
+    for name, (kind, text) in recipe.options.items():
+        spellings = [flag(name), SHORTER.get(name, flag(name))]
+        value = {"type": kind} if kind else {"action": "store_true", "default": None}
+        parser.add_argument(*dict.fromkeys(spellings), dest=name, help=text, **value)
+    return parser
+
+
+def call_of(name: str, recipe: Recipe, args: argparse.Namespace, data: str, extra: Sequence[str]) -> Call:
+    """The call that a command line asks for."""
+    caller = os.environ.get(machine.CALLER, "")
+    options = {each: getattr(args, each) for each in recipe.options if getattr(args, each) is not None}
+    if "text" in options:
+        options["text"] = os.path.join(caller, options["text"])
+    parts = [Path(name).stem, options.get(recipe.variant), "small" if args.small and recipe.sizes != "one" else None]
+    stem = "-".join(str(part) for part in parts if part)
+    out = os.path.join(caller, args.out) if args.out else os.path.join("runs", stem)
+    for part in INTERPRETED:
+        if part in out:
+            raise UserError(f"--out {out}: fairseq interprets {part} in paths; choose a folder without it")
+    gpus = machine.gpus()
+    processes = getattr(args, "processes", None) or max(gpus, 1)
+    if args.jobs > 1 and processes > 1:
+        raise UserError(f"--jobs {args.jobs}: each training uses all GPUs; leave it out")
+    return Call(
+        name=Path(name).stem,
+        out=os.path.normpath(out),
+        data=os.path.join(caller, data) if data else "",
+        small=args.small,
+        options=options,
+        extra=extra,
+        launch=getattr(args, "launch", []),
+        processes=processes,
+        cpu=() if gpus else ("--cpu",),
+    )
+
+
+def main(argv: list[str] | None = None, command: str = "") -> None:
+    """Run ``python -m fb_fairseq recipe``, or another command that is a recipe."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0].startswith("-"):
+        listing().parse_args(argv)
+        listing().print_help()
+        return
+    name, *words = argv
+    split = words.index("--") if "--" in words else len(words)
+    with CommandParser("recipe").one_line_errors():
+        recipe = find(os.path.join(os.environ.get(machine.CALLER, ""), name) if name.endswith(".py") else name)
+    parser = parser_of(command or f"recipe {name}", recipe)
+    args, others = parser.parse_known_args(words[:split])
+    with parser.one_line_errors():
+        unknown = [word for word in others if word.startswith("-")] or others[bool(recipe.data) :]
+        if unknown:
+            raise UserError(f"{unknown[0]}: unknown option, or more than the recipe takes; --help lists the options")
+        if words[split + 1 :] and not recipe.extra:
+            raise UserError("--: this recipe takes no further options")
+        data = others[0] if others else PLACEHOLDER if recipe.data and args.print else ""
+        call = call_of(name, recipe, args, data, words[split + 1 :])
+        steps = list(recipe.steps(call))
+        if args.print:
+            show(call.name, steps, call.out)
+        else:
+            engine.run(call.name, steps, call.out, args.jobs, call.processes)

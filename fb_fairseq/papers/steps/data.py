@@ -1,0 +1,78 @@
+"""Steps that prepare data: check, unpack and binarise text. Texts go to OUT/text, binarised data to OUT/data."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.experiments.settings import words
+from fb_fairseq.papers.steps import PYTHON, Call, Step
+
+SPLITS = ("train", "valid", "test")
+CORPORA = "fb_fairseq.papers.experiments.corpora"
+
+
+def first_file(call: Call, *names: str) -> str:
+    """The first of these files that is in the folder DATA; the first name if there is none."""
+    paths = [os.path.join(call.data, name) for name in names]
+    return next(filter(os.path.exists, paths), paths[0])
+
+
+def unpacked(source: str, target: str, member: str = "") -> Step:
+    """Copy a plain file, unpack a .gz, or extract a member, or the only file, from a .zip."""
+    does = f"unpack {os.path.basename(target)}"
+    commands = {".gz": ["gzip", "-dc", source], ".zip": [*PYTHON, f"{CORPORA}.extract", source, member]}
+    command = commands.get(os.path.splitext(source)[1])
+    if command:
+        return Step(does, command, [target], [source], output=target)
+    return Step(does, ["cp", source, target], [target], [source])
+
+
+def checked(call: Call, kind: str, path: str, wanted: object, reads: Sequence[str] = ()) -> Step:
+    """Check the ``md5`` of a file, or that it is UTF-8 text with a number of ``lines`` (``least``: or more)."""
+    name = os.path.basename(path)
+    out = call.at("text", f"{name}.{kind}")
+    command = [*PYTHON, "fb_fairseq.papers.steps.check", kind, path, wanted]
+    return Step(f"check {name}", command, [out], reads, output=out)
+
+
+def preprocess(call: Call, name: str, text: str, splits: Sequence[str], options: Mapping[str, Any]) -> Step:
+    """Binarise text in words, files in the folder ``text``, to OUT/NAME. ``splits``: the names, or their beginnings, of
+    the training, validation and test file."""
+    command: list[object] = ["fairseq-preprocess"]
+    for split, file in zip(SPLITS, splits):
+        command += [f"--{split}pref", os.path.join(text, file)]
+    command += ["--destdir", call.at(name), "--workers", 1, *words(options)]
+    sides = [f".{options[side]}" for side in ("source_lang", "target_lang") if side in options]
+    return Step(f"binarise {name}", command, [call.at(name, f"dict{side}.txt") for side in sides or [""]])
+
+
+def preprocess_bytes(call: Call, text: str, reads: Sequence[str] = ()) -> Step:
+    """Binarise the bytes of a file to OUT/data: 90 % for training, 5 % each for validation and testing."""
+    command = [*PYTHON, "fb_fairseq", "preprocess-bytes", "--text", text, "--split", "90,5,5"]
+    command += ["--destdir", call.at("data"), "--overwrite"]  # of a call that was killed, say
+    return Step("binarise the text", command, [call.at("data", "dict.txt")], reads, log=call.at("data.log"))
+
+
+def subwords(call: Call, pair: Sequence[str], merges: int) -> Iterator[Step]:
+    """Learn one BPE code from both languages of OUT/text/train.tok.xx, apply it to all splits, and binarise them."""
+    both, codes = call.at("text", "train.tok"), call.at("text", "codes")
+    yield Step("join both sides", ["cat", *(f"{both}.{language}" for language in pair)], [both], output=both)
+    command = ["subword-nmt", "learn-bpe", "--symbols", merges, "--input", both]
+    yield Step("learn subwords", command, [codes], output=codes)
+    for language in pair:
+        for split in SPLITS:
+            source, target = (call.at("text", f"{split}.{kind}.{language}") for kind in ("tok", "bpe"))
+            command = ["subword-nmt", "apply-bpe", "--codes", codes, "--input", source]
+            yield Step(f"subwords of {split}.{language}", command, [target], output=target)
+    options = {"joined_dictionary": True, "source_lang": pair[0], "target_lang": pair[1]}
+    yield preprocess(call, "data", call.at("text"), [f"{split}.bpe" for split in SPLITS], options)
+
+
+def csv_files(call: Call) -> list[str]:
+    """The CSV files in the folder DATA."""
+    names = sorted(os.listdir(call.data)) if os.path.isdir(call.data) else ["articles.csv"]
+    found = [os.path.join(call.data, name) for name in names if name.endswith((".csv", ".csv.gz"))]
+    if not found:
+        raise UserError(f"DATA {call.data}: no *.csv or *.csv.gz in this folder; give another")
+    return found

@@ -1,0 +1,278 @@
+"""Runs steps. A step is done if its files are there, and were written by this very command after all that it depends
+on. So the same call again goes on where it was stopped. What was begun and is not done is begun anew; trainings go on
+from their checkpoints. Steps that name none of each other's files may run at the same time."""
+
+import glob
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from fb_fairseq.checksums import checksum_of
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_marked_folder, lock_folder
+from fb_fairseq.papers.results.record import (
+    HERE,
+    MARK,
+    Entry,
+    Record,
+    differences,
+    makers,
+    read_record,
+    settings_of,
+    write_record,
+)
+from fb_fairseq.papers.steps import Step, machine
+from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
+PAUSE = 0.05  # seconds between two looks at what runs
+SHOWN = 3  # differences in a message
+
+
+@dataclass
+class Running:
+    """A command that runs."""
+
+    process: subprocess.Popen[bytes]
+    noted: float  # until when its seconds are written down, in time.monotonic()
+    log: str
+    start: int  # of its output in the log
+
+
+class Engine:
+    """Runs the steps of a call."""
+
+    def __init__(self, recipe: str, out: str, steps: Sequence[Step]):
+        self.out, self.steps = out, steps
+        self.record: Record = read_record(out) or {"recipe": recipe, "steps": {}}
+        if self.record["recipe"] != recipe:
+            raise UserError(f"--out {out}: is of the recipe {self.record['recipe']}; give another folder")
+        self.names = [self.here(step.writes[0]) for step in steps]
+        self.planned = {name: self.entry(step) for name, step in zip(self.names, steps)}
+        # Of each step, the earlier ones that it depends on.
+        self.after = [self.origins(place) for place in range(len(steps))]
+        self.running: dict[int, Running] = {}
+        self.stopped = 0  # the signal that stopped the call
+        self.made_on: tuple[str, str] | None = None  # hardware, and version of this package
+
+    def here(self, word: object) -> str:
+        """A word with ``HERE`` in the place of the output folder."""
+        name, equals, value = str(word).partition("=")
+        for before, path in (("", str(word)), (f"{name}{equals}", value)):
+            if path == self.out or path.startswith(f"{self.out}/"):
+                return f"{before}{HERE}{path[len(self.out) :]}"
+        return str(word)
+
+    def entry(self, step: Step) -> Entry:
+        """What the record will have of a step."""
+        reads = {path: f"{os.path.getsize(path)} bytes, CRC {checksum_of(path)}" for path in step.reads}
+        writes = list(map(self.here, step.writes))
+        command = [*step.words, *(["<", step.source] if step.source else [])]
+        return Entry(command=list(map(self.here, command)), reads=reads, writes=writes)
+
+    def origins(self, place: int) -> list[int]:
+        """The earlier steps whose files a step's words name."""
+        earlier = {name: self.planned[name] for name in self.names[:place]}
+        found = set()
+        for word in self.planned[self.names[place]]["command"]:
+            path = word if word.startswith(HERE) else word.partition("=")[2]
+            if path == HERE:
+                return list(range(place))
+            if path.startswith(f"{HERE}/"):
+                found |= set(makers(path, earlier))
+        return [number for number, name in enumerate(self.names[:place]) if name in found]
+
+    def check(self, processes: int) -> None:
+        """Stop before anything runs if a training was begun with other settings."""
+        recorded = self.record["steps"]
+        for step, name in zip(self.steps, self.names):
+            entry = self.planned[name]
+            if not step.trains:
+                continue
+            entry["processes"] = processes
+            entry["settings"] = settings_of(name, {**recorded, **self.planned})
+            folder, begun = os.path.dirname(step.writes[0]), recorded.get(name, {}).get("settings", {})
+            saved = begun and glob.glob(os.path.join(glob.escape(folder), "*.pt"))
+            found = differences(entry["settings"], begun) if saved else []
+            if found:
+                more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+                raise UserError(
+                    f"{folder}: was begun with other settings: {', '.join(found[:SHOWN])}{more}; "
+                    "choose another --out, or delete it"
+                )
+
+    def is_done(self, place: int) -> bool:
+        """Whether a step is done, provided that what it depends on is."""
+        now, steps = self.planned[self.names[place]], self.record["steps"]
+        then = steps.get(self.names[place], {})
+        before = [steps[self.names[other]]["done"] for other in self.after[place]]
+        return (
+            then.get("done", 0) > max(before, default=0)
+            and (then["command"], then["reads"]) == (now["command"], now["reads"])
+            and all(map(os.path.exists, self.steps[place].writes))
+        )
+
+    def run(self, jobs: int) -> None:
+        """Run all steps that are not done, ``jobs`` at a time. A step that fails does not stop those that do not depend
+        on it."""
+        waiting, done, failed = list(range(len(self.steps))), set(), {}
+        progress = Progress([step.does for step in self.steps])
+        while self.running or waiting and not self.stopped:
+            for place in list(waiting):
+                if len(self.running) >= jobs or self.stopped:
+                    break
+                if failed.keys() & self.after[place]:
+                    waiting.remove(place)
+                    failed[place] = ""
+                elif done.issuperset(self.after[place]):
+                    waiting.remove(place)
+                    if self.is_done(place):
+                        done.add(place)
+                        progress.end(place)
+                        self.show(place)
+                    else:
+                        progress.start(place)
+                        self.start(place, jobs)
+            for place, running in list(self.running.items()):
+                if running.process.poll() is None:
+                    progress.tell(place, running.log, running.start)
+                    if time.monotonic() - running.noted > EVERY:
+                        self.note(place, running)
+                    continue
+                error = self.finish(place)
+                told = self.steps[place].shown and not self.steps[place].output
+                progress.end(place, error or (last_line(running.log, running.start) if told else ""))
+                if error:
+                    failed[place] = f"{self.steps[place].does} {error}"
+                else:
+                    done.add(place)
+                    self.show(place)
+            time.sleep(PAUSE)
+        errors = [error for error in failed.values() if error]
+        if errors and not self.stopped:
+            raise UserError(f"{'; '.join(errors)}. Run the same command again to resume")
+
+    def start(self, place: int, jobs: int) -> None:
+        """Start a step."""
+        step, entry = self.steps[place], self.planned[self.names[place]]
+        log = step.log or os.path.join(self.out, "logs", f"{step.does.replace(' ', '-').replace('/', '-')}.log")
+        for path in (*step.writes, log):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        variables = machine.variables()
+        if jobs > 1:
+            variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
+        entry["seconds"] = 0.0
+        if step.trains:
+            self.made_on = self.made_on or (machine.hardware(variables), machine.version())
+            entry["hardware"], entry["commit"] = self.made_on
+            entry["seconds"] = self.record["steps"].get(self.names[place], entry)["seconds"]
+        else:
+            for path in filter(os.path.exists, step.writes):  # of an earlier command, or half-written
+                os.remove(path)
+        self.record["steps"][self.names[place]] = entry
+        write_record(self.out, self.record)
+        words = machine.resolved(step.words)
+        with ExitStack() as files:
+            file = files.enter_context(open(log, "ab"))
+            file.write(f"{shlex.join(words)}\n".encode())
+            file.flush()
+            source = files.enter_context(open(step.source or os.devnull, "rb"))
+            target = files.enter_context(open(unfinished(step.output), "wb")) if step.output else file
+            try:
+                process = subprocess.Popen(
+                    words, env=variables, stdin=source, stdout=target, stderr=file, start_new_session=True
+                )
+            except FileNotFoundError:
+                raise UserError(
+                    f"{words[0]}: no such program beside this Python or on PATH; install fb_fairseq with its extras, "
+                    "pip install 'fb_fairseq[plot,translation,rl]'"
+                ) from None
+            self.running[place] = Running(process, time.monotonic(), log, file.tell())
+        if self.stopped:  # while it was starting
+            send(process, self.stopped)
+
+    def note(self, place: int, running: Running) -> None:
+        """Write down the seconds of a step so far."""
+        entry, now = self.record["steps"][self.names[place]], time.monotonic()
+        entry["seconds"] = round(entry["seconds"] + now - running.noted, 1)
+        running.noted = now
+        write_record(self.out, self.record)
+
+    def finish(self, place: int) -> str:
+        """Write down that a step has ended. Returns an error; empty if there is none."""
+        step, running = self.steps[place], self.running.pop(place)
+        status, error = running.process.returncode, ""
+        if status:
+            error = f"failed: {last_line(running.log, running.start) or f'status {status}'}"
+        else:
+            if step.output:
+                os.replace(unfinished(step.output), step.output)
+            missing = [path for path in step.writes if not os.path.exists(path)]
+            error = f"did not write {missing[0]}" if missing else ""
+        if not error:
+            numbers = [entry.get("done", 0) for entry in self.record["steps"].values()]
+            self.record["steps"][self.names[place]]["done"] = max(numbers) + 1
+        self.note(place, running)
+        return error and f"{error}; see {running.log}"
+
+    def show(self, place: int) -> None:
+        """Show the output of a step that is to be shown."""
+        step = self.steps[place]
+        if step.shown and step.output:
+            with open(step.output, encoding="utf-8", errors="replace") as file:
+                print(file.read().strip(), flush=True)
+
+    def stop(self, number: int, frame: object) -> None:
+        """Pass a signal on to all commands; the second time, kill them."""
+        again, self.stopped = self.stopped, number
+        for running in list(self.running.values()):
+            send(running.process, signal.SIGKILL if again else number)
+
+
+def send(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a command and its children. (Programs take SIGTERM for what SIGHUP means here.)"""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
+
+
+def unfinished(output: str) -> str:
+    """The file of an output that is being written."""
+    return f"{output}.unfinished"
+
+
+def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: int = 1) -> None:
+    """Run the steps of a recipe that are not done, ``jobs`` at a time.
+
+    Args:
+        recipe: its name, which the output folder keeps.
+        processes: of each training.
+
+    Exits with 128 + the number of a signal that has stopped the call."""
+    for path in (path for step in steps for path in step.reads):
+        if not os.path.isfile(path):
+            raise UserError(f"DATA {path}: no such file; --help says what the recipe needs")
+    check_marked_folder("--out", out, os.path.join(out, MARK))
+    lock_folder("--out", out)
+    engine = Engine(recipe, out, steps)
+    engine.check(processes)
+    write_record(out, engine.record)  # first of all, as it marks the folder
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, engine.stop) for number in heeded}
+    try:
+        engine.run(jobs)
+    finally:
+        for running in engine.running.values():  # after an error
+            send(running.process, signal.SIGINT)
+        for running in engine.running.values():
+            running.process.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if engine.stopped:
+        print("interrupted; run the same command again to resume", file=sys.stderr, flush=True)
+        sys.exit(128 + engine.stopped)

@@ -1,0 +1,144 @@
+"""The steps of fairseq's models on a toy task: generate sequences, then train and evaluate each model on them. The
+first stages of a curriculum are runs of their own, with the size in their names."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from fb_fairseq.errors import flag
+from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition, words
+from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
+from fb_fairseq.papers.steps.data import preprocess
+from fb_fairseq.papers.steps.language_modeling import divided
+from fb_fairseq.papers.steps.options import check_models, known, number_list, whole_number
+from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
+from fb_fairseq.papers.toy_tasks import load
+from fb_fairseq.papers.toy_tasks.common import FULL, SMALL, SPLITS, Labels, Option, Setting, Size
+
+MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "streaming_lstm_lm")
+FIRST_SPAN = 8  # initial length of adaptive spans, in steps
+OPTIONS = {
+    **known("models spans layers seeds updates update_freq"),
+    "fixed_span": (None, "long spans do not grow in training"),
+}
+
+
+def recipe(task: str, described: Labels) -> Recipe:
+    """The recipe of a toy task."""
+    data = data_options(task)
+    options = {name: (kind_of(given), given.help) for name, given in data.items()}
+    if described.graded:
+        options["curriculum"] = (number_list, f"sizes of a curriculum's first stages ({flag(described.graded)})")
+    steps = lambda call: steps_of(task, described, call, data)
+    return Recipe(described.summary, steps, {**OPTIONS, **options}, sizes="small")
+
+
+def kind_of(option: Option) -> Callable[[str], Any] | None:
+    """The type of an option of the data."""
+    return whole_number if isinstance(option, Size) else None if option.default is False else str
+
+
+def data_options(task: str) -> dict[str, Option]:
+    """The options of a task's data: numbers of sequences, and its own."""
+    found: dict[str, Option] = {split: Size(1, f"number of sequences, {split}") for split in SPLITS}
+    for name, each in load(task).TASK.options.items():
+        found.update({spelling: each for spelling in each.names(name)})
+    return found
+
+
+def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option]) -> Iterator[Step]:
+    """The steps of a call."""
+    setting = SMALL.changed(**described.small) if call.small else FULL.changed(**described.full)
+    sequences = {**setting.sequences, **call.given(*data)}
+    setting = setting.changed(**call.given("updates"))
+    given, models, logs = call.options, call.options.get("models", MODELS), {}
+    check_models(
+        models, [*ARCHITECTURES, "average", "layer1"], lambda name: name.startswith(ARCHITECTURES) or composition(name)
+    )
+    curriculum = given.get("curriculum", [])
+    for seed in given.get("seeds", [1]):
+        for stage in [None, *curriculum]:
+            yield from data_steps(
+                call, task, seed, stage, {**sequences, **({described.graded: stage} if stage else {})}
+            )
+        spans = given.get("spans", [None])
+        for layers, span, model in product(given.get("layers", [None]), spans, models):
+            if "lstm" in model and span != spans[0]:  # LSTMs have no span
+                continue
+            changes = {"layers": layers or setting.layers, "span": span or setting.span}
+            own = setting.changed(**changes)
+            end = suffix(seed, layers, None if "lstm" in model else span)
+            runs, start = [], {}
+            for stage in [*curriculum, None]:
+                run = f"{model}-{described.graded}{stage}{end}" if stage else f"{model}{end}"
+                options = {**options_of(own, model, bool(given.get("fixed_span"))), **start}
+                options["batch_size"] = divided(call, own.streams, "streams")
+                options["update_freq"] = given.get("update_freq", 1)
+                every = own.updates // 5 + 1
+                yield fairseq_train(call, run, data_name(seed, stage), options, own.updates, every, seed)
+                start = {"finetune_from_model": best(call, run)}
+                runs.append(run)
+            accuracy = call.at(f"{run}.accuracy")
+            command = [*PYTHON, "fb_fairseq", "evaluate-labels", call.at(data_name(seed)), "--path", best(call, run)]
+            yield Step(f"evaluate {run}", [*command, *call.cpu, "--out", accuracy], [accuracy])
+            values = {"model": model, "seed": seed, "layers": own.layers, "updates": own.updates}
+            values["attention_span"] = None if "lstm" in model else own.span
+            described_data = [
+                *words(sequences),
+                *(["--curriculum", ",".join(map(str, curriculum))] if curriculum else []),
+            ]
+            yield result(call, run, **values, data=" ".join(described_data))
+            logs[run] = runs
+    yield from summary(call)
+    yield curves(call, with_earlier(call, logs), "accuracy")
+    for option, field in (("layers", "layers"), ("spans", "attention_span")):
+        if len(given.get(option, [])) > 1:
+            yield against(call, field, "accuracy")
+
+
+def data_name(seed: int, stage: int | None = None) -> str:
+    """The folder of the binarised sequences of a seed and a curriculum's stage."""
+    return f"data{suffix(seed)}" + (f"-{stage}" if stage else "")
+
+
+def data_steps(call: Call, task: str, seed: int, stage: int | None, sequences: Mapping[str, Any]) -> Iterator[Step]:
+    """Generate sequences, and binarise them; those of a stage with the dictionaries of the others."""
+    name = data_name(seed, stage)
+    text = call.at("text", name)
+    command = [*PYTHON, "fb_fairseq", "synthetic-tasks", task, "--seed", seed, *words(sequences), "--out", text]
+    command.append("--overwrite")  # what a call has left that was killed, say
+    yield Step(
+        f"generate {name}", command, [f"{text}/{split}.{side}" for split in SPLITS for side in ("input", "label")]
+    )
+    options = {"source_lang": "input", "target_lang": "label"}
+    if stage:
+        first = call.at(data_name(seed))
+        options.update(srcdict=f"{first}/dict.input.txt", tgtdict=f"{first}/dict.label.txt")
+    yield preprocess(call, name, text, SPLITS, options)
+
+
+def options_of(setting: Setting, model: str, fixed_span: bool) -> dict[str, Any]:
+    """The options of a model's training."""
+    composed = composition(model)
+    options = {
+        "task": "streaming_lm",
+        "labels": True,
+        "criterion": "lm_loss",
+        "arch": "feedback_transformer_lm" if composed else model,
+        **setting.model,
+        "decoder_layers": setting.layers,
+        "optimizer": "adam",
+        **setting.training,
+        **setting.schedule(),
+        "best_checkpoint_metric": "accuracy",
+        "maximize_best_checkpoint_metric": True,
+        "keep_interval_updates": 1,
+    }
+    if "lstm" in model:
+        return {**options, **setting.lstm}
+    options.update(setting.attention)
+    if setting.decay and setting.span > FIRST_SPAN and not fixed_span:
+        start = FIRST_SPAN / setting.span
+        options.update(adaptive_span=True, adaptive_span_init=start, adaptive_span_ramp=FIRST_SPAN)
+    options["attention_span"] = setting.span
+    return {**options, **(setting.feedback if model == "feedback_transformer_lm" else {}), **(composed or {})}

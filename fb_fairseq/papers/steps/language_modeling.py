@@ -1,0 +1,182 @@
+"""The steps of language models on streams of text: prepare the data, then train, fine-tune and evaluate each model, and
+continue a text with it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.experiments.settings import (
+    ARCHITECTURES,
+    LanguageModeling,
+    Model,
+    Options,
+    Scale,
+    Training,
+    resolved,
+    words,
+)
+from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
+from fb_fairseq.papers.steps.options import check_models, known
+from fb_fairseq.papers.steps.training import (
+    FINETUNED,
+    against,
+    best,
+    curves,
+    drawn,
+    fairseq_train,
+    result,
+    suffix,
+    summary,
+    with_earlier,
+)
+
+Prepare = Callable[[Call], Iterator[Step]]
+CHANGES = ("updates", "lr", "finetune_updates", "valid_streams", "test_streams")  # fields of Training
+OPTIONS = known("models layers seeds updates lr finetune_updates valid_streams test_streams update_freq")
+
+
+def recipe(setting: LanguageModeling, prepare: Prepare) -> Recipe:
+    """The recipe of a setting. ``prepare`` yields the steps that make OUT/data of DATA."""
+
+    def steps(call: Call) -> Iterator[Step]:
+        yield from prepare(call)
+        runs = list(runs_of(setting, call))
+        for run in runs:
+            yield from steps_of(run, call, setting.prompt)
+        yield from summary(call)
+        yield from figures(runs, call, setting)
+
+    sizes = "full" if setting.full and setting.small else "one"
+    return Recipe(setting.summary, steps, OPTIONS, setting.corpus, sizes)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model to train.
+
+    Attributes:
+        name: of its files.
+        end: of the name, after the model's.
+        values: what it is, in its results.
+        options: of its architecture."""
+
+    name: str
+    end: str
+    values: dict[str, Any]
+    model: Model
+    training: Training
+    options: Options
+
+
+def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
+    """The runs of a call."""
+    scale = setting.small if call.small or not setting.full else setting.full
+    if "layers" in call.options and scale.shape is None:
+        raise UserError("--layers: only with --small" if setting.small else "--layers: this recipe has one depth")
+    if any(word == "--lr" or word.startswith("--lr=") for word in call.extra):
+        raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
+    axes = (call.options.get("seeds", [1]), call.options.get("layers") or scale.layers or [None])
+    for seed, layers, name in product(*axes, call.options.get("models", scale.models)):
+        model = describe(name, scale)
+        changes, training = call.given(*CHANGES), scale.training_of(model.arch)
+        if training.post_norm_lr and "lr" in changes:
+            changes["post_norm_lr"] = changes["lr"]
+        training = model.training(replace(training, **changes))
+        shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
+        end = suffix(seed, layers)
+        values = {"model": name, "layers": layers, "seed": seed, "lr": training.lr}
+        yield Run(f"{name}{end}", end, values, model, training, {**shape, **model.options})
+
+
+def describe(name: str, scale: Scale) -> Model:
+    """The model of a name in ``--models``."""
+    found = scale.named.get(name) or (scale.model(name) if scale.model else None)
+    if found is None:
+        known = [*scale.models, *scale.named, *ARCHITECTURES * scale.architectures]
+        check_models([name], dict.fromkeys(known), lambda name: scale.architectures and name.startswith(ARCHITECTURES))
+    return found or Model(name)
+
+
+def divided(call: Call, number: int, what: str) -> int:
+    """The share of a process in a part of an update."""
+    parts = call.processes * call.options.get("update_freq", 1)
+    if number % parts:
+        raise UserError(f"{number} {what} cannot be divided by {parts}: --processes (or GPUs) times --update-freq")
+    return number // parts
+
+
+def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
+    """The steps of a model. "The final performances are obtained by finetuning the models with a 10x smaller learning
+    rate" (v3 §7.6)."""
+    model, training, seed = run.model, run.training, run.values["seed"]
+    options = {
+        "task": "streaming_lm",
+        "criterion": "lm_loss",
+        "arch": model.arch,
+        **run.options,
+        "tokens_per_sample": training.tokens_per_sample,
+        "batch_size": divided(call, training.streams, "streams"),
+        "update_freq": call.options.get("update_freq", 1),
+        "valid_streams": training.valid_streams,
+        "optimizer": training.optimizer,
+        **resolved(training.options, training.updates),
+        "keep_interval_updates": 1,
+    }
+    start = {"lr": training.lr, **resolved({**training.warmup, **training.bptt_warmup}, training.updates)}
+    if model.init_from:
+        start["init_from_transformer"] = best(call, f"{model.init_from}{run.end}")
+    if model.finetune_from:
+        start["finetune_from_model"] = best(call, f"{model.finetune_from}{run.end}{FINETUNED}")
+    every = training.validate_every
+    yield fairseq_train(call, run.name, "data", {**options, **start}, training.updates, every, seed)
+    trained = [run.name]
+    if training.finetune_updates:
+        trained.append(f"{run.name}{FINETUNED}")
+        # Adagrad's sums of squared gradients are kept: its first steps would be as large as at the start of training.
+        keeps = training.optimizer == "clipped_adagrad"
+        more = {"continue_once" if keeps else "finetune_from_model": best(call, run.name), "lr": training.lr / 10}
+        updates = training.finetune_updates + training.updates * keeps
+        yield fairseq_train(call, trained[1], "data", {**options, **more}, updates, every, seed)
+    for name in trained:
+        yield from evaluated(run, call, name)
+    sample = call.at(f"{run.name}.sample")
+    command = [*PYTHON, "fb_fairseq", "generate", "--path", best(call, trained[-1]), "--data", call.at("data")]
+    command += ["--prompt", prompt, "--length", 200, "--seed", seed, *call.cpu]
+    yield Step(f"continue a text with {run.name}", command, [sample], output=sample, shown=True)
+
+
+def evaluated(run: Run, call: Call, name: str) -> Iterator[Step]:
+    """Evaluate a checkpoint, the model's or that of its fine-tuning, and write its result."""
+    for split in ("valid", "test"):
+        options = {
+            "task": "streaming_lm",
+            **run.model.evaluation,
+            "gen_subset": split,
+            "valid_streams": run.training.test_streams,
+            "tokens_per_sample": run.training.tokens_per_sample,
+            "softmax_batch": 4096,
+            "path": best(call, name),
+        }
+        command = ["fairseq-eval-lm", call.at("data"), "--user-dir", "fb_fairseq", *words(options), *call.cpu]
+        log = call.at(f"{name}.{split}.eval")
+        yield Step(f"evaluate {name}, {split}", command, [log], log=log)
+    finetuned = name != run.name
+    yield result(call, name, **run.values, finetuned=finetuned, test_streams=run.training.test_streams)
+
+
+def figures(runs: Sequence[Run], call: Call, setting: LanguageModeling) -> Iterator[Step]:
+    """The figures of all runs."""
+    logs = {run.name: [run.name, *[f"{run.name}{FINETUNED}"] * bool(run.training.finetune_updates)] for run in runs}
+    yield curves(call, with_earlier(call, logs), setting.metric)
+    measure = "test_perplexity" if setting.metric == "ppl" else "test_bits_per_token"
+    varied = ["layers"] if len({run.values["layers"] for run in runs}) > 1 else []
+    for field in [*varied, *setting.against]:
+        yield against(call, field, measure)
+    if setting.figure:
+        yield drawn(call, *setting.figure)
+    if setting.hours:  # of the first seed and depth; those of initialised models include the Transformer's
+        first = [run for run in runs if run.end == runs[0].end]
+        before = {run.name: [f"{run.model.init_from}{run.end}"] if run.model.init_from else [] for run in first}
+        yield curves(call, {name: [*logs, name] for name, logs in before.items()}, "ppl", "hours", "--x", "hours")

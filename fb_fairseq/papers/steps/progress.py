@@ -1,0 +1,60 @@
+"""How far the steps of a call are: which of how many, what it does, how long it has taken, and of long ones the last
+line of their log."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+EVERY = 60  # seconds between two lines about a step that runs; on a terminal, one line is kept up to date
+WIDTH = 90  # of what is said of a log
+TAIL = 4096  # bytes at the end of a log in which its last line is looked for
+ENTRY = re.compile(r'"loss": "([^"]*)".*"num_updates": "(\d+)"')  # fairseq's, in JSON
+
+
+def duration(seconds: float) -> str:
+    """As ``45 s``, ``12 min`` or ``3.5 h``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def last_line(log: str, start: int) -> str:
+    """The last line of a log, after so many bytes; of fairseq's entries, updates and loss."""
+    with open(log, "rb") as file:
+        file.seek(max(start, os.path.getsize(log) - TAIL))
+        lines = re.split(r"[\r\n]+", file.read().decode(errors="replace").strip())
+    found = ENTRY.search(lines[-1])
+    return f"update {int(found[2]):,}, loss {found[1]}" if found else lines[-1]
+
+
+class Progress:
+    """Says how far steps are. ``steps``: what each of them does."""
+
+    def __init__(self, steps: Sequence[str]):
+        self.steps, self.started, self.told = steps, {}, {}
+        self.terminal = sys.stdout.isatty()
+
+    def say(self, place: int, text: str, end: str = "\n") -> None:
+        """Print a line about a step."""
+        line = f"[{place + 1}/{len(self.steps)}] {self.steps[place]}{text}"
+        print(f"\r\033[K{line}" if self.terminal else line, end=end, flush=True)
+
+    def start(self, place: int) -> None:
+        """A step begins."""
+        self.started[place] = self.told[place] = time.monotonic()
+        self.say(place, " …", end="" if self.terminal else "\n")
+
+    def tell(self, place: int, log: str, start: int) -> None:
+        """A step is running; its lines in the log begin there."""
+        now = time.monotonic()
+        if now - self.told[place] >= (1 if self.terminal else EVERY):
+            self.told[place] = now
+            text = f", {duration(now - self.started[place])}: {last_line(log, start)}"[:WIDTH]
+            self.say(place, text, end="" if self.terminal else "\n")
+
+    def end(self, place: int, result: str = "") -> None:
+        """A step has ended."""
+        spent = duration(time.monotonic() - self.started[place]) if place in self.started else "done already"
+        self.say(place, f": {result or spent}")

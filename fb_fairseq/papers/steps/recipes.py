@@ -1,0 +1,105 @@
+"""All recipes by their names, and those in files of one's own."""
+
+import difflib
+import os
+import runpy
+
+from fb_fairseq.errors import UserError, debugging
+from fb_fairseq.papers import toy_tasks
+from fb_fairseq.papers.experiments import bytes_and_letters, char_ptb, translation, wikitext103
+from fb_fairseq.papers.steps import (
+    Recipe,
+    agents,
+    corpora,
+    labels,
+    language_modeling,
+    memory_composition,
+    quickstart,
+    tracking,
+)
+from fb_fairseq.papers.steps import translation as translations
+from fb_fairseq.papers.toy_tasks.common import Labels
+
+OWN = "RECIPE"  # its name in a file of one's own
+ENWIK8 = corpora.prepare_bytes("enwik8", bytes_and_letters.ENWIK8_MD5)
+TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
+LANGUAGE_MODELS = (
+    (char_ptb.CHAR_PTB, corpora.prepare_ptb),
+    (bytes_and_letters.ENWIK8, ENWIK8),
+    (bytes_and_letters.TEXT8, corpora.prepare_text8),
+    (bytes_and_letters.PERSISTENT_MEMORY, TEXT8),
+    (wikitext103.WIKITEXT103, corpora.prepare_wikitext),
+    (wikitext103.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
+    (wikitext103.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
+    (wikitext103.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
+)
+IWSLT14 = corpora.prepare_pair(("de", "en"), corpora.SPLITS, (160_239, 7283, 6750))
+WMT14 = corpora.prepare_pair(("en", "de"), translation.WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True)
+TRANSLATIONS = (
+    (translation.IWSLT14_DE_EN, IWSLT14),
+    (translation.WMT14_EN_DE, WMT14),
+    (translation.CNN_DM, corpora.prepare_cnn_dm),
+)
+RECIPES: dict[str, Recipe] = {
+    "quickstart": quickstart.RECIPE,
+    **{setting.name: language_modeling.recipe(setting, prepare) for setting, prepare in LANGUAGE_MODELS},
+    **{setting.name: translations.recipe(setting, prepare) for setting, prepare in TRANSLATIONS},
+    "corridor": agents.recipe(
+        "corridor",
+        "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
+        ("feedback", "transformer"),
+        ((4, 8, 16), (5, 10, 20, 50, 100, 200)),
+    ),
+    "maze": agents.recipe(
+        "maze",
+        "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells",
+    ),
+    "maze_easy": agents.recipe(
+        "maze_easy", "the maze with four moves and no orientation (v3 §7.2); small: 7 x 7 cells"
+    ),
+    "water_maze": agents.recipe(
+        "water_maze", "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
+    ),
+}
+
+
+def of_task(name: str) -> Recipe:
+    """The recipe of a toy task."""
+    described = toy_tasks.load(name).RECIPE
+    return (labels if isinstance(described, Labels) else tracking).recipe(name, described)
+
+
+RECIPES["memory_composition"] = memory_composition.recipe(of_task("blocked_random_walk"), RECIPES["char_ptb"])
+
+
+def names() -> list[str]:
+    """The names of all recipes."""
+    return [*RECIPES, *toy_tasks.names()]
+
+
+def find(name: str) -> Recipe:
+    """The recipe of this name, or the one in this file."""
+    if name.endswith(".py"):
+        return from_file(name)
+    if name in toy_tasks.names():
+        return of_task(name)
+    if name not in RECIPES:
+        close = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(names())}"
+        raise UserError(f"{name}: unknown recipe; {hint}")
+    return RECIPES[name]
+
+
+def from_file(path: str) -> Recipe:
+    """The recipe in a file of one's own, whose variable RECIPE it is."""
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: no such file; give the file of a recipe, or the name of one")
+    try:
+        found = runpy.run_path(path).get(OWN)
+    except Exception as error:
+        if debugging():
+            raise
+        raise UserError(f"{path}: {type(error).__name__}: {error}; FB_FAIRSEQ_DEBUG=1 shows where") from None
+    if not isinstance(found, Recipe):
+        raise UserError(f"{path}: has no variable {OWN} with a recipe; docs/recipes.md shows one")
+    return found

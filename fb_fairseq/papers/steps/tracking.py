@@ -1,0 +1,75 @@
+"""The steps of state tracking beside the recurrent models of today: not in the Feedback Transformer papers
+(docs/state-tracking.md). The settings are in the files of the toy tasks."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from fb_fairseq.papers.experiments.settings import composition, words
+from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
+from fb_fairseq.papers.steps.options import check_models, known, whole_number
+from fb_fairseq.papers.steps.training import FIGURES, suffix
+from fb_fairseq.papers.toy_tasks.common import Tracking
+
+COMMAND = (*PYTHON, "fb_fairseq", "state-tracking")
+MODELS = ("feedback", "transformer", "lstm")
+# All of ``state-tracking``, whose module imports torch.
+KNOWN = (
+    *MODELS,
+    "mamba",
+    "mamba2",
+    "rwkv",
+    "xlstm",
+    "slstm",
+    *(f"deltaproduct{n}" for n in range(1, 5)),
+    "gated_deltanet",
+    "gated_deltanet_negative",
+)
+CHANGES = ("updates", "longest", "test_sequences", "curriculum", "group")
+
+
+def recipe(task: str, described: Tracking) -> Recipe:
+    """The recipe of a toy task."""
+    options = {
+        **known("models spans layers lrs seeds updates"),
+        "longest": (whole_number, "training sequences have up to so many elements (recall: pairs)"),
+        "test_sequences": (whole_number, "sequences of each size in tests (default: 3000)"),
+        "curriculum": (str, "growing (default): training sequences grow; or mixed: they have all lengths"),
+        "no_speed": (None, "do not measure steps per second"),
+    }
+    if "group" in described.small:
+        options["group"] = (str, f"of word problems (default: {described.small['group']})")
+    steps = lambda call: steps_of(task, described, call)
+    return Recipe(described.summary, steps, options, sizes="small", variant="group", extra="state-tracking train")
+
+
+def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
+    """Train and test the models, measure their speed, and draw the comparison."""
+    given = call.options
+    setting = {"task": task, **(described.small if call.small else described.full), **call.given(*CHANGES)}
+    models, none = given.get("models", MODELS), [None]
+    check_models(models, [*KNOWN, "average", "previous", "layer1"], composition)
+    axes = (
+        given.get("seeds", [1]),
+        given.get("lrs", described.rates),
+        given.get("layers", none),
+        given.get("spans", none),
+    )
+    for seed, lr, layers, span, model in product(*axes, models):
+        composed = composition(model)
+        run = f"{model}{suffix(1, layers, span)}-lr{lr:g}-seed{seed}"
+        options: dict[str, Any] = {**setting, "model": "feedback" if composed else model, "lr": lr, "seed": seed}
+        options.update(layers=layers or setting["layers"], span=span)
+        options["memory_composition"] = composed and composed["memory_composition"]
+        command = [*COMMAND, "train", *words(options), "--out", call.at(run), *call.extra]
+        log = call.at(f"{run}.log")
+        yield Step(f"train {run}", command, [call.at(run, "result.json"), log], log=log, trains=True)
+    options = {name: value for name, value in setting.items() if name != "updates"}
+    for model in models if not given.get("no_speed") else ():
+        if model in KNOWN:
+            file = call.at("speed", f"{model}.json")
+            command = [*COMMAND, "speed", "--models", model, *words(options), "--out", file]
+            yield Step(f"measure the speed of {model}", command, [file])
+    written = [call.at(name) for name in ("results.json", "results.md", "accuracy.png")]
+    command = [*PYTHON, f"{FIGURES}.state_tracking", call.out, task]
+    yield Step("compare", command, written, output=call.at("results.md"), shown=True)

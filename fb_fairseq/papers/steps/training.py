@@ -1,0 +1,83 @@
+"""A training with fairseq, and the last steps of a recipe."""
+
+import glob
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fb_fairseq.papers.experiments.settings import words
+from fb_fairseq.papers.steps import PYTHON, Call, Step
+
+FINETUNED = "-finetuned"
+NEVER = 1_000_000  # epochs: validation and checkpoints follow the updates, as an epoch's length depends on the data
+INTERVAL = 25  # updates between log entries, or fewer: at least ten points in figures
+FIGURES = "fb_fairseq.papers.figures"
+RESULTS = "fb_fairseq.papers.results.write"
+
+
+def best(call: Call, run: str) -> str:
+    """The best checkpoint of a run."""
+    return call.at(run, "checkpoint_best.pt")
+
+
+def fairseq_train(
+    call: Call, run: str, data: str, options: Mapping[str, Any], updates: int, every: int, seed: int
+) -> Step:
+    """Train OUT/RUN on OUT/DATA, with a validation and a checkpoint every so many updates. What is printed is added to
+    OUT/RUN.log."""
+    command = [*call.launch, "fairseq-train", call.at(data), "--user-dir", "fb_fairseq", *words(options)]
+    command += ["--validate-interval-updates", every, "--save-interval-updates", every]
+    command += ["--validate-interval", NEVER, "--save-interval", NEVER, "--no-epoch-checkpoints", "--seed", seed]
+    command += [*call.cpu, "--log-format", "json", "--log-interval", min(INTERVAL, (updates + 9) // 10)]
+    command += [*call.extra, "--max-update", updates, "--save-dir", call.at(run)]
+    log = call.at(f"{run}.log")
+    return Step(f"train {run}", command, [best(call, run), log], log=log, trains=True)
+
+
+def result(call: Call, run: str, **identity: Any) -> Step:
+    """Write OUT/RUN.json: what the run is, and what was measured."""
+    given = {"recipe": call.name, "small": call.small, **identity}
+    known = [f"--{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
+    command = [*PYTHON, RESULTS, call.at(run), *known]
+    return Step(f"results of {run}", command, [call.at(f"{run}.json")], shown=True)
+
+
+def summary(call: Call) -> Iterator[Step]:
+    """Collect the results of all runs, and compare them with the papers'."""
+    yield Step("collect results", [*PYTHON, RESULTS, call.out], [call.at("results.json")])
+    table = call.at("compared.md")
+    yield Step("compare", [*PYTHON, "fb_fairseq", "compare", call.out], [table], output=table, shown=True)
+
+
+def curves(call: Call, logs: Mapping[str, Sequence[str]], metric: str, name: str = "curves", *more: str) -> Step:
+    """Draw learning curves to OUT/NAME.png: the logs of each run by its name."""
+    drawn = [f"{run}={call.at(f'{log}.log')}" for run, all_of_run in logs.items() for log in all_of_run]
+    figure = call.at(f"{name}.png")
+    command = [*PYTHON, "fb_fairseq", "plot", "--curves", *drawn, "--metric", metric, *more, "--out", figure]
+    return Step(f"draw {name}", command, [figure])
+
+
+def with_earlier(call: Call, logs: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """The logs of each run by its name, and those of the results of earlier calls."""
+    paths = glob.glob(os.path.join(glob.escape(call.out), "*.json"))
+    known = {log for all_of_run in logs.values() for log in all_of_run}
+    names = sorted({os.path.basename(path)[: -len(".json")] for path in paths} - known)
+    return {**logs, **{name: [name] for name in names if os.path.exists(call.at(f"{name}.log"))}}
+
+
+def against(call: Call, field: str, *metrics: str) -> Step:
+    """Draw results against one of their fields, such as ``layers`` or ``lr``, to OUT/FIELD.png."""
+    command = [*PYTHON, f"{FIGURES}.against", call.out, field, *metrics]
+    return Step(f"draw results against {field}", command, [call.at(f"{field}.png")])
+
+
+def drawn(call: Call, figure: str, name: str, *arguments: object) -> Step:
+    """Draw one of ``papers/figures`` to OUT/NAME."""
+    return Step(f"draw {name}", [*PYTHON, f"{FIGURES}.{figure}", call.out, *arguments], [call.at(name)])
+
+
+def suffix(seed: int, layers: int | None = None, span: int | None = None) -> str:
+    """The end of a run's name: what it differs in, and its seed unless that is 1."""
+    parts = [f"-span{span}" * bool(span), f"-{layers}" * bool(layers), f"-seed{seed}" * (seed != 1)]
+    return "".join(parts)

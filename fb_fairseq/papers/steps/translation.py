@@ -1,0 +1,105 @@
+"""The steps of translation and summarization: prepare the data, then train each model, average its checkpoints, and
+translate the test set with the options of generation that are best on the validation set."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.experiments.settings import Translation, resolved, words
+from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
+from fb_fairseq.papers.steps.options import check_models, known
+from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
+
+MODELS = ("transformer", "feedback", "initialised")
+
+
+def recipe(setting: Translation, prepare: Callable[[Call], Iterator[Step]]) -> Recipe:
+    """The recipe of a setting. ``prepare`` yields the steps that make OUT/data of DATA."""
+    options = {
+        **known("models layers seeds updates update_freq"),
+        "projections": (str, "of the memory: per-layer or shared"),
+    }
+
+    def steps(call: Call) -> Iterator[Step]:
+        yield from prepare(call)
+        yield from steps_of(setting, call)
+
+    return Recipe(setting.summary, steps, options, setting.corpus)
+
+
+def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
+    """The steps of all models, and the last ones."""
+    scale, variants, given = setting.small if call.small else setting.full, setting.full.variants, call.options
+    task = {"task": "translation", "source_lang": setting.pair[0], "target_lang": setting.pair[1], **setting.task}
+    updates, models = given.get("updates", scale.updates), given.get("models", MODELS)
+    check_models(models, [*MODELS, *variants])
+    depths = given.get("layers", scale.layers)
+    if "layers" not in given and set(models) <= variants.keys():
+        depths = dict.fromkeys(variants[model]["decoder_layers"] for model in models)
+    runs = []
+    for seed, depth, model in product(given.get("seeds", [1]), depths, models):
+        wanted = variants.get(model, {}).get("decoder_layers", depth)
+        if depth != wanted:
+            raise UserError(f"--layers {depth}: {model} has {wanted} decoder layers; give --layers {wanted}")
+        end = suffix(seed, depth)
+        run, projections, start = f"{model}{end}", given.get("projections", scale.projections), {}
+        if model == "transformer":
+            projections = None
+        elif model == "initialised":
+            projections = given.get("projections", "per-layer")
+            start["init_from_transformer"] = best(call, f"transformer{end}")
+        options = {
+            **task,
+            **scale.sizes,
+            "decoder_layers": depth,
+            "arch": scale.transformer if model == "transformer" else scale.feedback,
+            "memory_projections": projections,
+            **variants.get(model, {}),
+            **start,
+            **resolved(scale.training, updates),
+            "criterion": "label_smoothed_cross_entropy",
+            "label_smoothing": 0.1,
+            "optimizer": "adam",
+            "adam_betas": "(0.9, 0.98)",
+            "max_tokens": scale.max_tokens // call.processes // given.get("update_freq", 1),
+            "update_freq": given.get("update_freq", 1),
+            "keep_interval_updates": scale.average,
+            "num_workers": 0,
+        }
+        yield fairseq_train(call, run, "data", options, updates, scale.validate_every, seed)
+        checkpoint = call.at(f"{run}.pt")
+        average = {"inputs": call.at(run), "num_update_checkpoints": scale.average, "output": checkpoint}
+        command = [*PYTHON, "fb_fairseq", "average-checkpoints", *words(average)]
+        if scale.average == 1:
+            command = ["cp", best(call, run), checkpoint]
+        yield Step(f"average checkpoints of {run}", command, [checkpoint])
+        yield translated(setting, call, run)
+        yield result(call, run, model=model, layers=depth, seed=seed, projections=projections)
+        runs.append(run)
+    yield from summary(call)
+    yield curves(call, with_earlier(call, {run: [run] for run in runs}), "nll_loss")
+    if len(depths) > 1:
+        yield against(call, "layers", setting.metric[1], "dev_nll", "decoded_tokens_per_second")
+
+
+def translated(setting: Translation, call: Call, run: str) -> Step:
+    """Find the best options of generation on the validation set, and translate the test set with them."""
+    scale, checkpoint = setting.small if call.small else setting.full, call.at(f"{run}.pt")
+    raw = call.at("text", f"test.raw.{setting.pair[1]}") if scale.raw else ""
+    tried = [" ".join(map(str, scale.lenpens)), "; ".join(" ".join(words(lengths)) for lengths in scale.lengths)]
+    command = [*PYTHON, "fb_fairseq.papers.results.translate", call.at(run), setting.language or setting.pair[1]]
+    command += [*setting.metric, *tried, raw]
+    decoding = {
+        "task": "translation",
+        "source_lang": setting.pair[0],
+        "target_lang": setting.pair[1],
+        **setting.task,
+        "path": checkpoint,
+        "remove_bpe": True,
+        "max_tokens": 4000,
+        "num_workers": 0,
+        **scale.decoding,
+    }
+    command += [call.at("data"), "--user-dir", "fb_fairseq", *words(decoding), *call.cpu]
+    scores, log = call.at(f"{run}.scores"), call.at(f"{run}.translations.log")
+    return Step(f"translate with {run}", command, [scores, call.at(f"{run}.test")], log=log)

@@ -1,0 +1,132 @@
+"""How logs become results, and figures of them."""
+
+import itertools
+import json
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.hardware import training_hardware
+from fb_fairseq.papers.figures import against
+from fb_fairseq.papers.results.record import write_record
+from fb_fairseq.papers.results.runs import grouped
+from fb_fairseq.papers.results.write import result_of
+from tests.papers.programs import run_module
+
+EVALUATED = (
+    "2026 | INFO | Evaluated {} tokens in 3.2s (3.00 tokens/s)\n2026 | INFO | Loss (base 2): {}, Perplexity: 9\n"
+)
+LOG = "2026 | INFO | num. shared model params: 1,000 (num. trained: 1,000)\nNamespace(attention_span={}, x=1)\n"
+UPDATES = '{{"num_updates": "{}"}}\n'
+
+
+def training(run, seconds, *options):
+    """What the record has of a training."""
+    found = {"command": ["fairseq-train", *options], "reads": {}, "writes": [f"OUT/{run}/best.pt", f"OUT/{run}.log"]}
+    return {**found, "settings": {"lr": "1"}, "seconds": seconds, "hardware": "NVIDIA H100", "commit": "abc"}
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A folder with a model that starts from a Transformer, and its evaluations."""
+    trainings = {"a": training("a", 1728.0), "m-2": training("m-2", 864.0, "--init", "OUT/a/best.pt")}
+    write_record(str(tmp_path), {"recipe": "r", "steps": {f"OUT/{run}/best.pt": of for run, of in trainings.items()}})
+    (tmp_path / "m-2.test.eval").write_text(EVALUATED.format("1,000", "2.5"))
+    (tmp_path / "m-2.valid.eval").write_text(EVALUATED.format("500", "2.25"))
+    (tmp_path / "m-2.log").write_text(LOG.format(10) + UPDATES.format(25) + UPDATES.format(50))
+    (tmp_path / "a.log").write_text(LOG.format(10) + UPDATES.format(7))
+    return tmp_path
+
+
+def test_a_language_model(out, capsys):
+    identity = {"recipe": "enwik8", "small": True, "model": "m", "test_streams": 5}
+    result = result_of(str(out / "m-2"), identity)
+    assert result.items() >= identity.items() and result["settings"] == {"lr": "1"} and result["commit"] == "abc"
+    assert (result["test_bits_per_token"], result["dev_bits_per_token"], result["num_updates"]) == (2.5, 2.25, 50)
+    assert result["test_perplexity"] == pytest.approx(2**2.5, abs=1e-3) and result["hardware"] == "NVIDIA H100"
+    assert (result["seconds"], result["training_days"]) == (864, 0.03), "days are also the Transformer's"
+    # Each of 5 streams has 200 tokens, of which the first ten see 0, 1, …, 9 of a span of 10.
+    assert result["test_context"] == pytest.approx(100 * (200 * 10 - 55) / (200 * 10), abs=0.06)
+    (out / "m-2.log").write_text(LOG.format(1000))
+    assert result_of(str(out / "m-2"), identity)["test_context"] == pytest.approx(100 * (199 / 2) / 1000, abs=0.06)
+    (out / "m-2.test.eval").write_text("Killed\n")
+    with pytest.raises(UserError, match="m-2.test.eval: has no bits; delete it, and run the recipe again"):
+        result_of(str(out / "m-2"), identity)
+    with pytest.raises(UserError, match="/other: was not trained by a recipe"):
+        result_of(str(out / "other"), identity)
+
+
+def test_a_toy_task(out):
+    """The time of a curriculum's stages is its own."""
+    (out / "m-2.accuracy").write_text('{"written_by": "x", "accuracy": 90.0}')
+    line = '| valid | {"valid_accuracy": "%s"}\n'
+    (out / "m-2.log").write_text((out / "m-2.log").read_text() + line % "80.5" + line % "70.5")
+    result = result_of(str(out / "m-2"), {"test_streams": 5})
+    assert (result["accuracy"], result["dev_accuracy"], result["seconds"], result["num_updates"]) == (
+        90,
+        80.5,
+        2592,
+        57,
+    )
+    assert "written_by" not in result
+
+
+def test_a_translation_model(out):
+    line = '2026-11-24 02:17:43 | INFO | valid | {"epoch": 1, "valid_loss": "%s", "valid_nll_loss": "%s"}\n'
+    losses = (("4.5", "3.0"), ("4.25", "3.25"), ("4.75", "3.5"))
+    (out / "m-2.log").write_text(LOG + "".join(line % each for each in losses))
+    (out / "m-2.scores").write_text('{"sacrebleu": 30.5, "lenpen": 1.5, "dev_score": 31.5}')
+    (out / "m-2.test").write_text("Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n")
+    result = result_of(str(out / "m-2"), {"test_streams": 5})
+    assert (result["sacrebleu"], result["dev_score"], result["dev_nll"]) == (30.5, 31.5, 3.25)
+    assert result["decoded_tokens_per_second"] == 71.5 and result["parameters"] == 1000
+
+
+def test_the_command(out):
+    """It writes the result of a run, and those of all."""
+    done = run_module(
+        "results.write", out / "m-2", '--recipe="r"', '--data="--length 8"', "--small=false", "--test_streams=5"
+    )
+    assert done.status == 0 and "test_bits_per_token 2.5" in done.out and "hardware" not in done.out
+    assert json.loads((out / "m-2.json").read_text())["data"] == "--length 8"
+    (out / "speed.json").write_text("{}")
+    assert run_module("results.write", out).status == 0
+    assert list(json.loads((out / "results.json").read_text())) == ["m-2"]
+
+
+def test_hardware(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert training_hardware().endswith(", 2 threads") and len(training_hardware()) > len(", 2 threads")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+    for count, words in ((1, "NVIDIA H100"), (8, "8 x NVIDIA H100")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert training_hardware() == words
+
+
+def test_figure_against_layers(tmp_path, capsys):
+    runs = [
+        dict(recipe="r", small=True, model=model, layers=layers, seed=seed, sacrebleu=20 + layers + seed)
+        for model, layers, seed in itertools.product(("feedback", "transformer"), (4, 1, 2), (1, 2))
+    ]
+    drawn = against.lines(grouped(runs), "layers", "sacrebleu")
+    assert list(drawn) == ["Feedback Transformer", "Transformer"]
+    assert [group.identity["layers"] for group in drawn["Feedback Transformer"]] == [1, 2, 4]
+    assert drawn["Feedback Transformer"][0].values("sacrebleu") == [22, 23]
+    (tmp_path / "results.json").write_text(json.dumps({str(i): run for i, run in enumerate(runs)}))
+    with pytest.raises(UserError, match="name another metric"):
+        against.main(str(tmp_path), "layers", "rougeL")
+
+
+def test_figure_against_the_learning_rate():
+    """Models whose names end with the value are one line; what was trained otherwise is another."""
+    runs = [
+        dict(recipe="r", model=f"feedback-lr{lr}", lr=lr, seed=seed, test_perplexity=20 + lr)
+        for lr, seed in itertools.product((0.01, 0.001), (1, 2))
+    ]
+    (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
+    assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
+    runs = [{**run, "model": "feedback", "settings": {"clip_norm": clip}} for run in runs for clip in ("1", "2")]
+    names = list(against.lines(grouped(runs), "lr", "test_perplexity"))
+    assert names == ["Feedback Transformer, clip_norm 1", "Feedback Transformer, clip_norm 2"]

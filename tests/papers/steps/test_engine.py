@@ -1,0 +1,328 @@
+"""The engine of recipes: what is done, what is done again and what is refused; steps that fail, and signals."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results.record import MARK, read_record
+from fb_fairseq.papers.steps import Step, engine
+from fb_fairseq.papers.steps.progress import Progress, duration, last_line
+from fb_fairseq.papers.steps.show import show
+from tests.conftest import REPOSITORY
+from tests.surroundings import wait_for
+
+ADD = "import sys; open(sys.argv[1], 'a').write(sys.argv[2])"
+OPTIONS = "import sys; [open(path, 'a').write('+') for path in sys.argv[1].split()]; print(*sys.argv[2:])"
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    """An output folder, relative to the current one; hardware is not asked for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine.machine, "hardware", lambda environment: "some CPU")
+    return tmp_path / "out"
+
+
+def step(name, *words, **more):
+    """A step that adds a word to the file OUT/NAME."""
+    return Step(name, ["python", "-c", ADD, f"out/{name}", *words], [f"out/{name}"], **more)
+
+
+def training(name, *options, **more):
+    """One that adds + to OUT/NAME/model.pt."""
+    path = f"out/{name}/model.pt"
+    return Step(f"train {name}", ["python", "-c", OPTIONS, path, *options], [path], trains=True, **more)
+
+
+def run(*steps, **more):
+    engine.run("own", steps, "out", **more)
+
+
+def text(out, name):
+    return (out / name).read_text() if (out / name).exists() else None
+
+
+def test_done_is_one_rule(out):
+    """Its files are there, and this very command has written them after all that it depends on."""
+    first, second, other = step("a", "1"), step("b", "out/a"), step("c", "3")
+    run(first, second, other)
+    marks = {name: (out / name).stat().st_mtime_ns for name in "abc"}
+    run(first, second, other)
+    assert marks == {name: (out / name).stat().st_mtime_ns for name in "abc"}, "nothing runs again"
+    (out / "b").unlink()
+    run(first, second, other)
+    assert text(out, "b") == "out/a" and (out / "a").stat().st_mtime_ns == marks["a"], "only what is missing"
+    run(step("a", "2"), second, other)
+    assert text(out, "a") == "2", "another command replaces the file"
+    again = {name: (out / name).stat().st_mtime_ns > marks[name] for name in "abc"}
+    assert again == {"a": True, "b": True, "c": False}, "and what depends on it runs again, too"
+
+
+def test_dependencies(out):
+    """Words name files, folders above them, beginnings of their names, also as NAME=PATH."""
+    steps = [step("x/data.bin", "1"), step("y", "1"), step("z", "z=out/y"), step("w", "out/x/data"), step("v", "out")]
+    assert engine.Engine("own", "out", steps).after == [[], [], [1], [0], [0, 1, 2, 3]]
+
+
+def test_a_folder_with_an_equals_sign(out):
+    """It is found in words all the same."""
+    steps = [Step("a", [], ["x=y/a.log"]), Step("b", ["x=y/a.log"], ["x=y/b"]), Step("c", ["n=x=y/a.log"], ["x=y/c"])]
+    assert engine.Engine("own", "x=y", steps).after == [[], [0], [0]]
+
+
+def test_another_training_is_refused(out):
+    """In one line that names the difference. Options on which no result depends may differ, and data that are made
+    anew count as well. What was begun and has saved nothing is free."""
+    data = step("data", "--size", "5")
+    run(data, training("a", "out/data", "--lr", "0.1", "--log-interval", "5"))
+    run(data, training("a", "out/data", "--lr", "0.1", "--log-interval", "9"))
+    assert text(out, "a/model.pt") == "++", "it goes on"
+    for changed, difference in (
+        ([data, training("a", "out/data", "--lr", "0.2")], "lr 0.2 instead of 0.1"),
+        ([data, training("a", "out/data", "--lr", "0.1", "--clip", "1")], "clip 1 is new"),
+        ([step("data", "--size", "6"), training("a", "out/data", "--lr", "0.1")], "size 6 instead of 5"),
+    ):
+        with pytest.raises(
+            UserError, match=f"^out/a: was begun with other settings: {difference}; choose another --out"
+        ):
+            run(*changed)
+    assert read_record("out")["steps"]["OUT/data"]["command"][-1] == "5", "nothing ran before it was refused"
+    (out / "a/model.pt").unlink()
+    run(data, training("a", "out/data", "--lr", "0.2"))
+
+
+def test_settings(out):
+    """All that a training depends on, but seeds: options of its data, checksums of the user's files, the settings of
+    the model that it starts from. A batch is that of all processes."""
+    (out.parent / "text").write_text("abc")
+    data = Step("copy", ["cp", "text", "out/text"], ["out/text"], ["text"])
+    binary = step("data/dict.txt", "--split", "90", "--text", "out/text")
+    first = training("a", "out/data", "--seed", "1", "--batch-size", "4", "--update-freq", "2", "--cpu", "--amp")
+    tuned = training("b", "out/data", "--lr=2", "--init", "out/a/model.pt", "--seed", "3")
+    run(data, binary, first, tuned, processes=2)
+    steps = read_record("out")["steps"]
+    own = {"amp": "", "batch_size": "16", "data text": "3 bytes, CRC 352441c2", "split": "90"}
+    assert steps["OUT/a/model.pt"]["settings"] == own
+    common = {"data text": own["data text"], "split": "90", "lr": "2"}
+    assert steps["OUT/b/model.pt"]["settings"] == {**common, **{f"init {name}": own[name] for name in own}}
+    assert steps["OUT/b/model.pt"]["hardware"] == "some CPU" and steps["OUT/b/model.pt"]["commit"]
+    (out.parent / "text").write_text("abd")
+    with pytest.raises(UserError, match="data text 3 bytes, CRC .* instead of 3 bytes, CRC"):
+        run(data, binary, first, tuned, processes=2)
+
+
+def test_settings_of_one_name(out):
+    """Those of another step with the same name have the option before it. Words that launch a training do not count."""
+    steps = [
+        step("a", "--size", "4"),
+        step("b", "--size", "8"),
+        step("c/dict", "--text", "out/a", "--dictionary", "out/b"),
+    ]
+    words = ["torchrun", "--nnodes", "2", "fairseq-train", "--data", "out/c", "--lr", "1", "--save-dir", "out/d"]
+    found = engine.Engine("own", "out", [*steps, Step("train d", words, ["out/d/a.pt"], trains=True)])
+    found.check(processes=1)
+    assert found.planned["OUT/d/a.pt"]["settings"] == {"lr": "1", "size": "4", "dictionary size": "8"}
+
+
+def test_a_folder_that_was_moved(out):
+    """Its record names files relative to it."""
+    run(training("a", "--lr", "1"), step("b", "out/a/model.pt"))
+    out.rename(out.parent / "other")
+    moved = [
+        Step("train a", ["python", "-c", OPTIONS, "other/a/model.pt", "--lr", "1"], ["other/a/model.pt"], trains=True)
+    ]
+    engine.run("own", moved, "other")
+    assert (out.parent / "other/a/model.pt").read_text() == "+"
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        ({"notes.txt": "mine"}, "has files that this command has not written"),
+        ({MARK: '{"recipe": "copy", "steps": {}}'}, "is of the recipe copy; give another folder"),
+        ({MARK: "{"}, "is damaged; give another --out"),
+    ],
+)
+def test_folders_of_others(out, content, message):
+    out.mkdir()
+    for name, value in content.items():
+        (out / name).write_text(value)
+    with pytest.raises(UserError, match=message):
+        run(step("a", "1"))
+    assert {path.name for path in out.iterdir()} <= {*content, ".lock"}, "untouched"
+
+
+def test_missing_data(out):
+    with pytest.raises(UserError, match="DATA text: no such file"):
+        run(Step("copy", ["cp", "text", "out/text"], ["out/text"], ["text"]))
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_step_that_fails(out, jobs, capsys):
+    """What depends on it does not run, all else does; the next call goes on."""
+    fails = Step("prepare", ["python", "-c", "print('no luck'); exit(3)"], ["out/x"])
+    steps = [fails, step("y", "out/x"), step("z", "1"), step("end", "out")]
+    with pytest.raises(
+        UserError, match="^prepare failed: no luck; see out/logs/prepare.log. Run the same command again"
+    ):
+        run(*steps, jobs=jobs)
+    assert [text(out, name) for name in ("y", "z", "end")] == [None, "1", None]
+    assert "[1/4] prepare: failed: no luck" in capsys.readouterr().out
+    run(step("x", "0"), *steps[1:], jobs=jobs)
+    assert [text(out, name) for name in ("y", "z", "end")] == ["out/x", "1", "out"]
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (["python", "-c", "pass"], "did not write out/x"),
+        (["python", "-c", "import sys; sys.exit('a\\nlast line')"], "failed: last line"),
+    ],
+)
+def test_half_written_files_are_not_done(out, words, message):
+    """A step whose command succeeds without its files has failed, and output appears when a command has succeeded."""
+    with pytest.raises(UserError, match=message):
+        run(Step("s", words, ["out/x"], output="out/y"))
+    assert not read_record("out")["steps"]["OUT/x"].get("done")
+    assert (out / "y").exists() == ("did not" in message)
+    with pytest.raises(UserError, match="nosuch: no such program beside this Python or on PATH"):
+        run(Step("s", ["nosuch"], ["out/x"]))
+
+
+def test_input_output_and_logs(out, capsys):
+    """Logs are added to; what is to be shown is shown."""
+    (out.parent / "in").write_text("abc")
+    steps = [Step("cat", ["cat"], ["out/o"], ["in"], output="out/o", source="in", shown=True)]
+    run(*steps)
+    assert text(out, "o") == "abc" and "\nabc\n" in capsys.readouterr().out
+    for _ in range(2):
+        run(training("a", "--words", log="out/a.log"))
+        (out / "a/model.pt").unlink()
+    assert text(out, "a.log").count("--words\n") == 4, "the command, and its output, twice"
+    run(Step("say", ["python", "-c", "print(7); open('out/b', 'w')"], ["out/b"], shown=True))
+    assert "[1/1] say: 7\n" in capsys.readouterr().out
+
+
+def test_what_is_printed_is_what_is_run(out, capsys):
+    """In a shell it does the same."""
+    (out.parent / "in put").write_text("x")
+    steps = [step("a b", "it's"), Step("cat", ["cat", "out/a b"], ["out/c/d"], output="out/c/d")]
+    steps += [
+        Step("sort", ["sort"], ["out/e"], source="in put", output="out/e"),
+        training("t", "--x", "1", log="out/t.log"),
+    ]
+    show("own", steps, "out")
+    subprocess.run(["bash", "-euc", capsys.readouterr().out], check=True, env={**os.environ, "PYTHONPATH": ""})
+    assert text(out, "c/d") == "it's" and text(out, "e") == "x\n" and text(out, "t/model.pt") == "+"
+    assert text(out, "t.log") == "--x 1\n"
+
+
+LONG = """
+import sys, time
+open(sys.argv[1], "w")
+print("begun", flush=True)
+try:
+    time.sleep({seconds})
+except KeyboardInterrupt:
+    {end}
+"""
+RUN = """
+import sys
+sys.path.insert(0, {root!r})
+from fb_fairseq.papers.steps import Step, engine
+engine.machine.hardware = lambda environment: ""
+steps = [Step("long", ["python", "-c", {long!r}, "out/a"], ["out/a"]), Step("next", ["touch", "out/b"], ["out/b"])]
+try:
+    {before}
+    engine.run("own", steps, "out")
+except Exception as error:
+    sys.exit("error: " + str(error))
+"""
+
+
+def program(end="sys.exit(130)", seconds=100, before=""):
+    """A recipe whose first step runs for so long, or until it is interrupted."""
+    return RUN.format(root=str(REPOSITORY), long=LONG.format(end=end, seconds=seconds), before=before)
+
+
+def start(folder, **how):
+    """Start it in a process of its own, and wait until the first step has begun."""
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", program(**how)], cwd=folder, start_new_session=True, **pipes)
+    log = folder / "out/logs/long.log"
+    wait_for(lambda: log.exists() and "\nbegun" in log.read_text() or process.poll() is not None)
+    return process
+
+
+@pytest.mark.parametrize("number,status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals(tmp_path, number, status):
+    """The commands get them, nothing after them runs, and the half-written file does not count as done."""
+    process = start(tmp_path)
+    process.send_signal(number)
+    printed, errors = process.communicate()
+    assert errors == "interrupted; run the same command again to resume\n" and process.returncode == status, printed
+    steps = read_record(str(tmp_path / "out"))["steps"]
+    assert (tmp_path / "out/a").exists() and list(steps) == ["OUT/a"] and not steps["OUT/a"].get("done")
+
+
+def test_the_second_ctrl_c_kills(tmp_path):
+    """A command that goes on after the first one, which is waited for."""
+    process = start(tmp_path, end="print('saving', flush=True); time.sleep(100)")
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: "\nsaving" in (tmp_path / "out/logs/long.log").read_text())
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1].startswith("interrupted") and process.returncode == 130
+
+
+def test_two_calls_on_one_folder(tmp_path):
+    """The second one is refused in one line, and leaves the first one alone."""
+    process = start(tmp_path)
+    other = start(tmp_path)
+    assert "another run is writing to this folder" in other.communicate()[1] and other.returncode == 1
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+def test_a_full_disk(tmp_path):
+    """A record that cannot be written is told in one line; what ran is stopped, and nothing counts as done."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({}, {}))"
+    for size in (0, 100):  # nothing can be written, or the mark but no command
+        words = [sys.executable, "-c", program(seconds=0, before=limit.format(size, size))]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1 and "File too large" in done.stderr and not (tmp_path / "out/b").exists()
+        (line,) = done.stderr.splitlines()
+    words = [sys.executable, "-c", program(seconds=0)]
+    assert subprocess.run(words, cwd=tmp_path).returncode == 0 and (tmp_path / "out/b").exists()
+
+
+def test_progress(capsys, tmp_path, monkeypatch):
+    """Numbers, times, and the last line of what takes long."""
+    (tmp_path / "log").write_text('command\n| train_inner | {"loss": "3.2", "wps": "7", "num_updates": "1250"}\n')
+    clock = iter((0, 70, 80, 5000))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    progress = Progress(["a", "b"])
+    progress.start(1)
+    for _ in range(2):
+        progress.tell(1, str(tmp_path / "log"), 8)
+    progress.end(1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["[2/2] b …", "[2/2] b, 1 min: update 1,250, loss 3.2", "[2/2] b: 1.4 h"]
+    assert [duration(seconds) for seconds in (4, 600, 7200)] == ["4 s", "10 min", "2.0 h"]
+    (tmp_path / "log").write_bytes(b"x\rfirst\r\nsecond\n\n")
+    assert last_line(str(tmp_path / "log"), 0) == "second" and last_line(str(tmp_path / "log"), 15) == ""
+
+
+def test_the_record_is_readable(out):
+    run(step("a", "1"))
+    record = json.loads((out / MARK).read_text())
+    assert record["recipe"] == "own" and shlex.join(record["steps"]["OUT/a"]["command"]).endswith("OUT/a 1")

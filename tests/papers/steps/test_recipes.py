@@ -1,0 +1,317 @@
+"""All recipes: their steps and options, what they refuse, and the commands of the pages."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import traceback
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fb_fairseq.commands import main as run_command
+from fb_fairseq.modules.memory import COMPOSITIONS
+from fb_fairseq.papers.experiments.settings import COMPOSITION
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
+from fb_fairseq.papers.steps import Call, Step, command, labels, machine, recipes, tracking
+from tests.conftest import REPOSITORY
+from tests.papers.steps.printed import commands, printed, refuses, trainings, values
+
+FEEDBACK = ["--models", "feedback_transformer_lm"]
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe(name, small):
+    """Steps have names and files of their own, all in the output folder, and trainings are resumed."""
+    recipe = recipes.find(name)
+    steps = list(recipe.steps(Call(name, "out", "DATA" if recipe.data else "", small)))
+    written = [path for step in steps for path in step.writes]
+    assert len(set(written)) == len(written) and all(path.startswith("out/") for path in written)
+    assert len({step.does for step in steps}) == len(steps)
+    assert [step.trains for step in steps] == [" train " in f" {step.does}" for step in steps]
+    assert f"[{len(steps)}/{len(steps)}]" in printed(
+        name, *([] if recipe.sizes == "one" else ["--small" if small else "--full"])
+    )
+
+
+def test_no_torch_is_imported():
+    """To print the commands, which any Python does."""
+    code = "import sys; sys.modules['torch'] = None; from fb_fairseq.commands import main; main(sys.argv[1:])"
+    for name in ("char_ptb", "word_problem", "corridor", "iwslt14_de_en", "memory_composition", "quickstart"):
+        words = [sys.executable, "-c", code, "recipe", name, "--print"]
+        done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
+        assert done.returncode == 0 and " train" in done.stdout.replace("-", " "), done.stderr
+
+
+def test_the_way_from_the_command_line_to_fairseq_train(monkeypatch, capsys):
+    """Five calls, as docs/recipes.md says."""
+    found = []
+
+    def recorded(*arguments):
+        frames = iter(traceback.extract_stack()[:-1])
+        found.append(
+            [f"{Path(frame.filename).parent.name}.{frame.name}" for frame in frames if "/fb_fairseq/" in frame.filename]
+        )
+        return Step("train", [], ["out/a"])
+
+    monkeypatch.setattr(labels, "fairseq_train", recorded)
+    run_command(["recipe", "copy", "--small", "--print"])
+    assert found[0] == ["commands.main", "commands.run", "steps.main", "steps.steps_of"]
+
+
+def test_names_that_are_kept_twice():
+    """Where the first list is in a module that imports torch."""
+    for name, kind in COMPOSITIONS.items():
+        assert COMPOSITION.fullmatch(f"{name}2" if kind.takes else name)
+    assert set(tracking.KNOWN) == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        ("chr_ptb", "chr_ptb: unknown recipe; did you mean char_ptb?"),
+        ("xyz", "xyz: unknown recipe; choose from quickstart, char_ptb"),
+        ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
+        ("char_ptb --models nosuch", "--models nosuch: unknown; choose from .*feedback_transformer_lm"),
+        ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
+        ("copy --models nosuch", "--models nosuch: unknown; choose from .*average, layer1"),
+        ("word_problem --models nosuch", "--models nosuch: unknown; choose from feedback, .*average"),
+        ("iwslt14_de_en --models nosuch", "--models nosuch: unknown; choose from transformer, feedback, initialised"),
+        ("maze --agents nosuch", "--models nosuch: unknown; choose from feedback, transformer, lstm"),
+        ("enwik8 --layers 2", "--layers: only with --small"),
+        ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
+        ("quickstart --minutes 3", "--minutes 3: give 2, 10 or 60"),
+        ("copy --lr 0.1", "--lr: unknown option"),
+        ("char_ptb PTB --steps train", "--steps: unknown option"),
+        ("word_problem --lr 0.1", "--lr: unknown option"),
+        ("char_ptb --spans 3", "--spans: unknown option"),
+        ("maze DATA", "DATA: unknown option, or more than the recipe takes"),
+        ("char_ptb A B", "B: unknown option, or more than the recipe takes"),
+        ("quickstart -- --lr 1", "--: this recipe takes no further options"),
+        ("char_ptb --seeds 0", "--seeds/--seed: 0: give a number, 1 or more"),
+        ("char_ptb --lr 0", "--lr: 0: give a number above 0"),
+        ("char_ptb --models", "--models/--agents: expected one argument"),
+        ("char_ptb -- --lr=1", "--lr: give it before the --; fine-tuning then has a tenth of it"),
+        ("char_ptb --small --processes 3", "64 streams cannot be divided by 3: --processes"),
+        ("char_ptb --small --processes 2 --jobs 2", "--jobs 2: each training uses all GPUs"),
+        *(
+            (f"copy --out a{part}b", f"--out a.*b: fairseq interprets {re.escape(part)} in paths")
+            for part in (":", ",", "${")
+        ),
+    ],
+)
+def test_mistakes(words, message):
+    refuses(message, *shlex.split(words))
+
+
+def test_without_data(capsys, tmp_path, monkeypatch):
+    """Missing files are named before anything runs."""
+    monkeypatch.chdir(tmp_path)
+    for data in ([], ["nowhere"]):
+        with pytest.raises(SystemExit):
+            command.main(["char_ptb", *data])
+        assert re.search(r"DATA .*ptb.train.txt: no such file; --help says", capsys.readouterr().err)
+    with pytest.raises(SystemExit):
+        command.main(["cnn_dm", "--small", str(tmp_path)])
+    assert "no *.csv or *.csv.gz in this folder" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_help_of_a_recipe(name, capsys):
+    """It names the recipe's options and no others."""
+    with pytest.raises(SystemExit) as stop:
+        command.main([name, "--help"])
+    text = capsys.readouterr().out
+    own = {f"--{option.replace('_', '-')}" for option in recipes.find(name).options}
+    common = {"--help", "--out", "--print", "--jobs", "--small", "--full", "--launch", "--processes"}
+    assert stop.value.code == 0 and recipes.find(name).summary.split()[0] in text
+    found = {re.split(r"[ ,]", line.strip())[0] for line in text.splitlines() if line.startswith("  -")}
+    assert own <= found and found - own - {"-h"} <= common
+
+
+def test_axes():
+    """Each combination is a run; LSTMs have no span, and are trained once."""
+    names = values(printed("copy", "--seeds", "1 2", "--spans", "4 16", "--layers", "1 3"), "--save-dir")
+    models = {name.rsplit("/")[-1] for name in names}
+    assert len(names) == len(models) == 2 * 2 * (2 + 2 + 1)
+    assert {
+        "feedback_transformer_lm-span16-3-seed2",
+        "streaming_lstm_lm-1",
+        "relative_transformer_lm-span4-1",
+    } <= models
+    names = values(
+        printed("corridor", "--agents", "feedback lstm", "--spans", "2 3"), "--span", "python -m fb_fairseq rl"
+    )
+    assert names == ["2", "3"]
+    text = printed("word_problem", "--lrs", "0.1 0.01", "--seeds", "1 2", "--spans", "4", "--models", "feedback layer1")
+    assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
+    assert len(commands(text, "python -m fb_fairseq state-tracking speed")) == 1
+
+
+def test_data_of_toy_tasks():
+    """Options of the data, and a curriculum, whose stages have their own data and the same dictionaries."""
+    text = printed("reverse", *FEEDBACK, "--train", 50, "--curriculum", "2 4", "--test-length", 9)
+    generated = commands(text, "python -m fb_fairseq synthetic-tasks reverse")
+    assert [words[words.index("--length") + 1] for words in generated] == ["8", "2", "4"]
+    assert all(words[words.index("--train") + 1] == "50" and "--test-length" in words for words in generated)
+    runs = trainings(text)
+    assert [run.finetune_from_model and run.finetune_from_model.split("/")[-2] for run in runs] == [
+        None,
+        "feedback_transformer_lm-length2",
+        "feedback_transformer_lm-length4",
+    ]
+    prepared = commands(text, "fairseq-preprocess")
+    assert ["--srcdict" in words for words in prepared] == [False, True, True]
+    assert "--nested-assignments" in printed("algorithmic", "--nested-assignments")
+
+
+def test_gpus_and_launch():
+    """The batch is divided among the processes; words before the training's; others run here."""
+    small = ["char_ptb", "--small", *FEEDBACK]
+    assert {run.batch_size for run in trainings(printed(*small, gpus=4))} == {16}
+    assert "--cpu" not in printed(*small, gpus=1) and "--cpu" in printed(*small)
+    text = printed(*small, "--update-freq", 2, "--launch", "torchrun --nnodes 2", "--processes", 8)
+    (first, *_) = commands(text, "torchrun --nnodes 2 fairseq-train ")
+    assert first[first.index("--batch-size") + 1] == "4" and not commands(text, "fairseq-train ")
+    assert printed("iwslt14_de_en", gpus=2).count("--max-tokens 2048") > 1
+
+
+def test_gpus_of_the_machine(monkeypatch):
+    """torch is asked only where there is a driver."""
+    monkeypatch.setattr(machine, "output", lambda words, environment: "3")
+    monkeypatch.setattr(machine, "DRIVERS", ("/nowhere",))
+    assert machine.gpus() == 0
+    monkeypatch.setattr(machine, "DRIVERS", ("/",))
+    assert machine.gpus() == 3
+
+
+def test_extra_options_come_last():
+    """So that they count."""
+    (run, tuned) = trainings(
+        printed("char_ptb", "--small", "--layers", 1, *FEEDBACK, "--", "--dropout", "0.3", "--clip-norm=7")
+    )
+    assert run.dropout == tuned.dropout == 0.3 and run.clip_norm == 7
+    assert "--length 9" in printed("maze", "--", "--length", "9")
+
+
+@pytest.mark.parametrize("names", [["text8"], ["a", "text8"]])
+def test_a_zip(tmp_path, names):
+    """A member, or the only file, whatever its name."""
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, f"this is {name}")
+    (step,) = [
+        step for step in recipes.find("text8").steps(Call("text8", "out", str(tmp_path / "x.zip"))) if step.reads
+    ]
+    words = [sys.executable if word == "python" else word for word in step.words]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.stdout == "this is text8" and step.output == "out/text/unpacked"
+
+
+def test_no_fine_tuning():
+    text = printed("char_ptb", "--small", *FEEDBACK, "--finetune-updates", 0)
+    assert len(trainings(text)) == 1 and len(commands(text, "fairseq-eval-lm")) == 2
+
+
+def test_memory_composition():
+    """Two recipes in one; PTB is left out without its data."""
+    text = printed("memory_composition", "--small", "--layers", 1, "--seeds", 2, "--walk-updates", 5, "--updates", 7)
+    runs = trainings(text)
+    assert {run.max_update for run in runs} == {5, 7, 100} and {run.seed for run in runs} == {2}
+    steps = recipes.find("memory_composition").steps(Call("memory_composition", "out"))
+    assert {step.does.split(":")[0] for step in steps} == {"walk", "draw composition.png"}
+
+
+def test_quickstart():
+    """More minutes are more updates, in a folder of their own; on a CPU even if there is a GPU."""
+    texts = [printed("quickstart", *(["--minutes", minutes] if minutes else []), gpus=1) for minutes in ("", 10, 60)]
+    found = [int(value) for text in texts for value in values(text, "--max-update")]
+    assert found == sorted(set(found)) and all("--cpu" in text for text in texts)
+    folders = [value for text in texts for value in values(text, "--save-dir")]
+    assert folders == [f"runs/quickstart{end}/checkpoints" for end in ("", "-10", "-60")]
+
+
+def test_folders(monkeypatch, tmp_path):
+    """Relative ones of the caller of a script in examples/, which runs the commands in the clone."""
+    monkeypatch.setenv("FB_FAIRSEQ_CALLER", str(tmp_path))
+    text = printed("enwik8", "--small", "text", "--out", "out", "--layers", 1, *FEEDBACK)
+    assert values(text, "--save-dir")[0] == f"{tmp_path}/out/feedback_transformer_lm-1"
+    assert f"cp {tmp_path}/text {tmp_path}/out/text/enwik8" in text
+    defaults = {name: values(printed(name), "--out", "python -m")[-1] for name in ("copy", "maze", "word_problem")}
+    assert {path.split("/")[1] for path in defaults.values()} == {"copy-small", "maze-small", "word_problem-small"}
+    assert "mkdir -p runs/word_problem-S3-small " in printed("word_problem", "--group", "S3")
+
+
+def test_what_models_of_text_are_evaluated_with():
+    """Both splits, with options of the model's evaluation."""
+    text = printed("enwik8", "--small", "--layers", 1, *FEEDBACK)
+    splits = [words[words.index("--gen-subset") + 1] for words in commands(text, "fairseq-eval-lm")]
+    assert splits == ["valid", "test"] * 2
+    (plot,) = commands(text, "python -m fb_fairseq plot --curves")
+    assert [word.split("=")[0] for word in plot if "=" in word] == ["feedback_transformer_lm-1"] * 2
+    (hours,) = commands(printed("wikitext103_training_time"), "python -m fb_fairseq plot --curves transformer=")[1:]
+    assert "--x hours" in " ".join(hours) and [word for word in hours if word.startswith("initialised-bptt=")] == [
+        f"initialised-bptt=runs/wikitext103_training_time/{run}.log" for run in ("transformer-post", "initialised-bptt")
+    ]
+
+
+SCRIPT = re.compile(r"bash (examples/\S+\.sh)\s+(.*)")
+EXAMPLES = [*REPOSITORY.glob("examples/**/*.md"), REPOSITORY / "docs/state-tracking.md", REPOSITORY / "README.md"]
+
+
+def doors(page):
+    """The recipe calls in the blocks of a page: the script's recipe, and its arguments."""
+    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        run = [
+            "bash",
+            "-c",
+            RECORD
+            + block.replace("…", "x")
+            .replace("translation/<corpus>", "translation/iwslt14_de_en")
+            .replace("<corpus>", "enwik8")
+            .replace("[--small|--full]", ""),
+        ]
+        lines = [line for line in block.splitlines() if not line.startswith("#")]
+        if any("examples/" in line and ".sh" in line and "test" not in line for line in lines):
+            done = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True)
+            yield from (shlex.split(line) for line in done.stdout.splitlines() if line.startswith("examples/"))
+
+
+# Commands of a block print themselves instead of running.
+RECORD = """
+bash() { printf '%q ' "$@"; echo; }
+python() { :; }; taskset() { :; }; srun() { shift 0; }; fairseq-train() { :; }; pip() { :; }
+"""
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_commands_of_the_pages(page):
+    """Each call of a script is a valid one of its recipe."""
+    for script, *words in doors(page):
+        text = (REPOSITORY / script).read_text()
+        found = re.search(r'(?:recipe\.sh"|^recipe) (\w+) "\$@"', text, re.MULTILINE)
+        if found:
+            assert "\n# [1/" in printed(found[1], *(word.strip("[]") for word in words)), (script, words)
+
+
+def test_recipe_in_a_file(tmp_path):
+    """Mistakes in it are told in one line."""
+    for text, message in (
+        ("RECIPE = 3", "has no variable RECIPE with a recipe"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def", "SyntaxError: invalid syntax"),
+    ):
+        (tmp_path / "mine.py").write_text(text)
+        refuses(f"mine.py: {message}", str(tmp_path / "mine.py"))
+
+
+def test_results_of_a_run_are_written_as_json():
+    """What a run is stands in the command, as JSON."""
+    (words, *_) = commands(printed("copy", *FEEDBACK), "python -m fb_fairseq.papers.results.write runs/copy-small/feed")
+    pairs = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
+    found = {name: json.loads(value) for name, value in pairs.items()}
+    assert found["recipe"] == "copy" and found["small"] is True and found["data"].startswith("--length 8 ")
