@@ -179,7 +179,7 @@ def test_copies(native_steps):
     assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
 
 
-@pytest.mark.parametrize("changes", [dict(step_loop="torch"), dict(step_loop="reference")])
+@pytest.mark.parametrize("changes", [dict(step_loop="reference")])
 @torch.no_grad()
 def test_other_loops_are_not_native(changes, native_steps):
     model = build(2, **changes)

@@ -1,6 +1,5 @@
-"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all."""
+"""A step loop as its author writes it. docs/development.md shows a new one; ``loops.py`` lists all."""
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -9,9 +8,9 @@ from torch import Tensor
 from fb_fairseq.ops.feedback.types import StepOutput
 
 if TYPE_CHECKING:
+    from fb_fairseq.ops.feedback.block import Block, Record
     from fb_fairseq.ops.feedback.decoding import Step
-    from fb_fairseq.ops.feedback.torch.block import Block, Record
-    from fb_fairseq.ops.feedback.torch.tile import Tile
+    from fb_fairseq.ops.feedback.tile import Tile
     from fb_fairseq.ops.feedback.types import BlockInputs
 
 DEVICES = ("cpu", "cuda")
@@ -31,12 +30,12 @@ class Kept:
     own: Any = None  # anything; None at first
 
 
-class Loop(ABC):
+class Loop:
     """Runs what is sequential: the steps of a block, forward and backward, and a step of decoding.
 
-    Everything before, between and after the steps is shared (``torch/passes.py``): weights in the compute type,
-    buffers, the carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
-    ``reference.py`` computes. The torch loop runs whatever it does not cover."""
+    Everything before, between and after the steps is shared (``passes.py``): weights in the compute type, buffers, the
+    carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
+    ``reference.py`` computes, which runs whatever the loop does not cover."""
 
     name: str  # as ``--step-loop`` calls it
     # what it is, and where it runs, for help and docs
@@ -48,14 +47,14 @@ class Loop(ABC):
     records_weights = True
     own_threads = False  # whether it divides streams among threads itself; torch then uses one thread in the loop
     # whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are compared with the
-    # torch loop's (``cuda_graphs/``).
+    # reference's (``cuda_graphs/``).
     as_graphs = False
+    passes_class: type[Any] | None = None  # a ``Passes`` of its own for its blocks; None: ``TiledPasses``
 
     def unsupported(self, inputs: "BlockInputs") -> str | None:
         """The reason why the loop does not run a block; None if it does."""
         return None
 
-    @abstractmethod
     def forward_steps(
         self, block: "Block", record: "Record", first: int, last: int, results: Results | None = None
     ) -> None:
@@ -65,8 +64,8 @@ class Loop(ABC):
         The loop may keep anything in ``block.own``.
 
         ``results``: None: activations are computed again, for the record alone; memories and slots are there."""
+        raise NotImplementedError
 
-    @abstractmethod
     def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """Run the steps of a tile backward, from the last to the first.
 
@@ -75,9 +74,10 @@ class Loop(ABC):
         ``tile.sums.slots``.
 
         ``d_out_TBD``: the gradient of the block's outputs."""
+        raise NotImplementedError
 
     def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
-        """Run a decoding step, and write what it leaves to the ring. None: torch's operations do. ``kept``: what the
+        """Run a decoding step, and write what it leaves to the ring. None: the reference does. ``kept``: what the
         loop has kept of the model, and may keep."""
         return None
 

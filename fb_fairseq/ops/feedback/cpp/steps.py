@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from fb_fairseq.ops.feedback.block import compute_weights
 from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments, record_arguments, recorded
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
 from fb_fairseq.ops.feedback.decoding import Step, StepModel
 from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing, SlotHolder
-from fb_fairseq.ops.feedback.torch.block import compute_weights
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
