@@ -20,7 +20,7 @@ from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
-from fb_fairseq.ops.threads import is_tracing
+from fb_fairseq.ops.tracing import is_tracing
 
 Holder = TypeVar("Holder", bound="StackHolder")
 

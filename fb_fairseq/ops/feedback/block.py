@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import SpanTerms, span_terms
+from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     EncoderContext,
@@ -17,7 +18,7 @@ from fb_fairseq.ops.feedback.types import (
     block_sizes,
 )
 from fb_fairseq.ops.layers import Affine, Layer, Projection, layer_norm, linear
-from fb_fairseq.ops.threads import Buffers, each
+from fb_fairseq.ops.threads import each
 
 # Steps outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
 # product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from fb_fairseq.ops import threads as buffers
+from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import bptt, train
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes

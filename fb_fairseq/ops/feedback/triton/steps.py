@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions, span_terms
+from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.block import Record, Room
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.ring import MemoryRing
@@ -21,7 +22,6 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     one_or_own,
 )
-from fb_fairseq.ops.threads import Buffers
 
 
 class RingSlots:
