@@ -9,7 +9,6 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fb_fairseq.ops.feedback.block import compute_weights
@@ -18,7 +17,7 @@ from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
 from fb_fairseq.ops.feedback.decoding import Step, StepModel
-from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing, SlotHolder
+from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -61,7 +60,6 @@ class CppStep:
         self,
         x_BD: Tensor,
         ring: MemoryRing,
-        origin_BC: Tensor | None,
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext] = (),
     ) -> StepOutput:
@@ -70,19 +68,18 @@ class CppStep:
         Args:
             x_BD: the step's embedding, fp32.
             ring: its buffer holds each set's keys and values, J = 2 I.
-            origin_BC: see ``CppSlots``.
             encoder: see ``fb_fairseq.ops.feedback.decoding.Stepper.step``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it."""
-        B, streams = len(x_BD), ring.buffer.shape[1] if origin_BC is None else len(origin_BC)
+        B, streams = len(x_BD), ring.buffer.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
         sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
         if B != streams or streams % sentences:
             raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
         with self._lock:  # the buffers are shared by all rings
-            return self._run(x_BD, ring, origin_BC, options, encoder)
+            return self._run(x_BD, ring, options, encoder)
 
-    def _run(self, x_BD: Tensor, ring: MemoryRing, origin_BC: Tensor | None, options, encoder) -> StepOutput:
+    def _run(self, x_BD: Tensor, ring: MemoryRing, options, encoder) -> StepOutput:
         B, slots, rows_JBHCE = len(x_BD), ring.slots, ring.buffer
         if encoder is not self._encoder:
             self._look_at(encoder)
@@ -104,9 +101,9 @@ class CppStep:
         age_B = None if ring.age_B is None else ring.age_B.long()
         place = self._ring
         place.span, place.position = ring.span, ring.position
-        place.origin, place.age = pointer(origin_BC), pointer(age_B)
+        place.origin, place.age = pointer(ring.origin_BC), pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
-        shared = origin_BC is not None and ring.position >= ring.span
+        shared = ring.origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
             threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
             each_range(partial(self.library.step, ctypes.byref(arguments), ctypes.byref(place)), B, threads)
@@ -158,46 +155,6 @@ class CppStep:
 LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
 
 
-class CppSlots(SlotHolder):
-    """A ring's slots between steps in C++: reordered streams look at each other's slots, and nothing is copied.
-
-    Each step of a stream is in a slot of its own number, so no stream writes what another one looks at.
-
-    ``weights``: the packed weights that the ring's last step was run with."""
-
-    def __init__(self, weights: CppStep):
-        self.weights = weights
-        self.origin_BC: Tensor | None = None  # the stream (int32) whose slot a stream looks at; None: its own
-
-    def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
-        streams = ring.buffer.shape[1]
-        if len(order) > streams:
-            return False
-        if self.origin_BC is None:
-            self.origin_BC = torch.arange(streams, dtype=torch.int32)[:, None].repeat(1, ring.slots)
-        self.origin_BC = self.origin_BC[order]
-        return True
-
-    def grow(self, ring: MemoryRing, slots: int) -> bool:
-        if self.origin_BC is not None:
-            self.origin_BC = pad(self.origin_BC, (0, slots - ring.position))
-        return True
-
-    def sort_slots(self, ring: MemoryRing) -> None:
-        """See ``SlotHolder``. The next step in C++ compares the weights again."""
-        ring.release()
-
-    def release(self, ring: MemoryRing) -> None:
-        """See ``SlotHolder``: copy the slots that a lazy reorder left with other streams."""
-        if self.origin_BC is None:
-            return
-        old, used = ring.buffer, ring.used
-        origin_B1C, heads_H1 = self.origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
-        new = old.new_zeros(len(old), len(origin_B1C), *old.shape[2:])
-        new[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
-        ring.replace_buffer(new)
-
-
 class PackedSteps:
     """The packed weights of one model, and its steps that use them.
 
@@ -217,11 +174,10 @@ class PackedSteps:
             return None
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
-        if not isinstance(ring.holder, CppSlots):
+        if ring.graph is not None:
             ring.release()
-            ring.holder = CppSlots(weights)
-        ring.holder.weights = weights
-        return weights.run(x_BD, ring, ring.holder.origin_BC, options, encoder)
+        ring.packed = weights
+        return weights.run(x_BD, ring, options, encoder)
 
     def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
         """The packed weights; None where steps in C++ do not cover this one.
@@ -246,7 +202,7 @@ class PackedSteps:
         """Whether the packed weights are the model's."""
         if self._weights is None or self._weights.span != ring.span:
             return False
-        if isinstance(ring.holder, CppSlots) and ring.holder.weights is self._weights:
+        if ring.packed is self._weights:
             return versions(self._parameters) == self._versions
         parameters = model.step_parameters()
         if versions(parameters) != self._versions or not model.fixed_weights():

@@ -71,7 +71,7 @@ class StepGraphs(Checks):
         # Autocast keeps casts of weights to itself, and drops them when it ends.
         if torch.is_autocast_enabled(x_BD.device.type) or ring.buffer is None or not len(x_BD):
             return None
-        if not isinstance(ring.holder, StepGraph) and not model.fixed_weights():
+        if ring.graph is None and not model.fixed_weights():
             return None
         self._forget_if_moved(model, ring)
         cache, waiting = self._own.cache, self._own.waiting
@@ -82,7 +82,7 @@ class StepGraphs(Checks):
         if graph is None:
             waiting[ring] = waiting.get(ring, 0) + 1
             graph = cache.capture(key, make)
-        elif graph.is_held() and graph is not ring.holder:
+        elif graph.is_held() and graph is not ring.graph:
             # Two sequences that share a graph would copy their slots in and out at every step.
             waiting[ring] = waiting.get(ring, 0) + 1
             if waiting[ring] < LIMITS.capture_at:
@@ -93,7 +93,7 @@ class StepGraphs(Checks):
         if graph is None:
             return None
         cache.use(key)
-        if ring.holder is not graph:
+        if ring.graph is not graph:
             graph.hold(ring)
         waiting.pop(ring, None)
         return graph
@@ -131,7 +131,7 @@ class StepGraphs(Checks):
 
     def _forget_if_moved(self, model, ring: MemoryRing) -> None:
         """Drop all graphs if parameters are elsewhere in memory than when they were captured."""
-        if not isinstance(ring.holder, StepGraph):  # (takes much longer than the rest)
+        if ring.graph is None:  # (takes much longer than the rest)
             self._parameters = model.step_parameters()
         pointers = [parameter.data_ptr() for parameter in self._parameters]
         if pointers != self._pointers:
