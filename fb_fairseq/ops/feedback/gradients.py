@@ -1,4 +1,4 @@
-"""Sums of the weights' gradients in the torch loop's backward pass, over tiles of steps.
+"""Sums of the weights' gradients in a loop's backward pass, over tiles of steps.
 
 All sums are at least fp32."""
 

@@ -1,5 +1,6 @@
 """A step loop as its author writes it. docs/development.md shows a new one; ``loops.py`` lists all."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -9,9 +10,9 @@ from fb_fairseq.ops.feedback.types import StepOutput
 
 if TYPE_CHECKING:
     from fb_fairseq.ops.feedback.block import Block, Record
-    from fb_fairseq.ops.feedback.decoding import Step
+    from fb_fairseq.ops.feedback.ring import MemoryRing
     from fb_fairseq.ops.feedback.tile import Tile
-    from fb_fairseq.ops.feedback.types import BlockInputs
+    from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions
 
 DEVICES = ("cpu", "cuda")
 
@@ -22,12 +23,6 @@ class Results(NamedTuple):
     out_TBD: Tensor | None  # the top layer's outputs; None: the record keeps those of all steps
     # attention to the encoder of ``FeedbackOptions.alignment_layer``, averaged over heads; None: it is not asked for
     aligned_TBC: Tensor | None
-
-
-class Kept:
-    """Holds what a loop keeps of a model from decoding step to decoding step, such as packed weights."""
-
-    own: Any = None  # anything; None at first
 
 
 class Loop:
@@ -76,10 +71,28 @@ class Loop:
         ``d_out_TBD``: the gradient of the block's outputs."""
         raise NotImplementedError
 
-    def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
-        """Run a decoding step, and write what it leaves to the ring. None: the reference does. ``kept``: what the
-        loop has kept of the model, and may keep."""
-        return None
+    def covers_step(self, stack: Any, x_BD: Tensor, ring: "MemoryRing") -> bool:
+        """Whether the loop runs a step of decoding; else ``stack.reference_step`` does. See ``decode``."""
+        return False
+
+    def decode(
+        self,
+        stack: Any,
+        kept: dict[str, Any],
+        x_BD: Tensor,
+        ring: "MemoryRing",
+        options: "FeedbackOptions",
+        encoder: Sequence["EncoderContext"],
+    ) -> StepOutput:
+        """Run a step of decoding, and write what it leaves to the ring, which counts it later.
+
+        Args:
+            stack: the layers, a ``fb_fairseq.modules.stack.TransformerStack``.
+            kept: whatever the loop keeps of the stack from step to step, such as packed weights; empty at first.
+            x_BD: the step's embedding.
+            ring: the memory, with room for the step.
+            encoder: each layer's keys and values of the encoder's output; empty in language models."""
+        raise NotImplementedError
 
     def unavailable(self, device: torch.device) -> str | None:
         """The reason why the loop does not run on a device of this machine; None if it does."""

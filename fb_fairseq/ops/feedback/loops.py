@@ -5,7 +5,8 @@ fb_fairseq env`` and the docs read this table."""
 
 import functools
 import logging
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,12 +15,12 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import LIMITS, BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.decoding import Step, torch_step
-from fb_fairseq.ops.feedback.loop import Kept, Loop
+from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -95,25 +96,33 @@ class Stepper:
         name: a value of ``--step-loop``.
 
     Attributes:
-        kept: by loop, what it keeps of the model.
+        kept: by the name of a loop, what it keeps of the model.
         graphs: the captured steps."""
 
     def __init__(self, name: str):
         self.name = AUTO if name == PARALLEL else name  # a single step has nothing to run in parallel
-        self.kept, self.graphs = {}, StepGraphs()
+        self.kept: dict[str, dict[str, Any]] = {}
+        self.graphs = StepGraphs()
 
     def __reduce__(self):
         return type(self), (self.name,)
 
-    def run(self, step: Step) -> StepOutput:
-        """Run a step."""
-        loop = loop_on(self.name, step.x_BD.device)
-        kept = self.kept.get(loop.name) or self.kept.setdefault(loop.name, Kept())
+    def run(
+        self,
+        stack: Any,
+        x_BD: Tensor,
+        ring: MemoryRing,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext],
+    ) -> StepOutput:
+        """Run a step; see ``Loop.decode``."""
+        loop = loop_on(self.name, x_BD.device)
+        given, kept, output = (x_BD, ring, options, encoder), self.kept.setdefault(loop.name, {}), None
         if loop.as_graphs:
-            output = self.graphs.run(step, functools.partial(loop.decoding_step, kept))
-        else:
-            output = loop.decoding_step(kept, step)
-        return torch_step(step) if output is None else output
+            output = self.graphs.run(loop, kept, stack, *given)
+        elif loop.covers_step(stack, x_BD, ring):
+            output = loop.decode(stack, kept, *given)
+        return stack.reference_step(*given) if output is None else output
 
 
 def details() -> str:

@@ -1,4 +1,4 @@
-"""Tiles of steps of the torch loop's backward pass.
+"""Tiles of steps of a loop's backward pass.
 
 The backward pass goes through a block in tiles of several steps. Its loop computes gradients of activations only and
 leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows

@@ -43,9 +43,12 @@ class OwnLoop(Loop):
 
     passes_class = OwnPasses
 
-    def decoding_step(self, kept, step):
-        kept.own = (kept.own or 0) + 1
-        return step.model.reference_step(*step[1:])
+    def covers_step(self, stack, x_BD, ring):
+        return True
+
+    def decode(self, stack, kept, x_BD, ring, options, encoder):
+        kept["steps"] = kept.get("steps", 0) + 1
+        return stack.reference_step(x_BD, ring, options, encoder)
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ def test_training_and_decoding(own, caplog):
         ring, expected = model.eval().new_ring(), model(x_TBD)[0]
         ours = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     torch.testing.assert_close(ours, expected)
-    assert model.stepper.kept["own"].own == ring.position == 4
+    assert model.stepper.kept["own"]["steps"] == ring.position == 4
 
 
 @pytest.mark.parametrize("recompute", [False, True])

@@ -260,7 +260,7 @@ def load() -> Loaded:
     try:
         library = Library(*build())
     except (BuildError, OSError) as error:
-        logger.info(f"step loop: the C++ loop is not available, the torch loop runs: {error}")
+        logger.info(f"step loop: the C++ loop is not available, the reference runs: {error}")
         return Loaded(None, str(error))
     logger.info(f"step loop: cpp, vectors of {library.VL} floats ({library.compiler}, {library.path})")
     return Loaded(library)

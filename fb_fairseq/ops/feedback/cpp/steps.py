@@ -16,7 +16,6 @@ from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments,
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
-from fb_fairseq.ops.feedback.decoding import Step, StepModel
 from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
@@ -68,7 +67,7 @@ class CppStep:
         Args:
             x_BD: the step's embedding, fp32.
             ring: its buffer holds each set's keys and values, J = 2 I.
-            encoder: see ``fb_fairseq.ops.feedback.decoding.Stepper.step``.
+            encoder: see ``Loop.decode``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it."""
@@ -167,11 +166,11 @@ class PackedSteps:
         self._versions: list[tuple[int, int]] = []
         self._sums: list[Tensor] = []
 
-    def run(self, step: Step) -> StepOutput | None:
-        """See ``Loop.decoding_step``; None where steps in C++ do not cover this one."""
-        model, x_BD, ring, options, encoder = step
-        if (weights := self._weights_for(model, x_BD, ring, options)) is None:
-            return None
+    def run(self, stack, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder) -> StepOutput:
+        """Run a step; see ``Loop.decode``."""
+        weights = self._weights_for(stack, x_BD, ring, options)
+        if weights is None:
+            return stack.reference_step(x_BD, ring, options, encoder)
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
         if ring.graph is not None:
@@ -179,39 +178,39 @@ class PackedSteps:
         ring.packed = weights
         return weights.run(x_BD, ring, options, encoder)
 
-    def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
-        """The packed weights; None where steps in C++ do not cover this one.
+    def _weights_for(self, stack, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
+        """The packed weights; None where steps in C++ do not cover this one, because of parameters or adapters.
 
-        They cover fp32 on a CPU without gradients, and rings that keep keys and values."""
-        if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
-            return None
-        if torch.is_autocast_enabled("cpu") or not model.uses_feedback_step or not keeps_rows(ring):
-            return None
-        if not self._is_current(model, ring):
-            self._parameters = model.step_parameters()
+        ``covers`` has passed; in the end the types of parameters and adapters decide."""
+        if not self._is_current(stack, ring):
+            self._parameters = stack.step_parameters()
             if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
                 return None
-            weights = model.step_weights(ring, x_BD.device)
+            weights = stack.step_weights(ring, x_BD.device)
             if has_modules(weights):
                 return None
             self._weights = CppStep(weights, options, load().library)
             self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
         return self._weights
 
-    def _is_current(self, model: StepModel, ring: MemoryRing) -> bool:
+    def _is_current(self, stack, ring: MemoryRing) -> bool:
         """Whether the packed weights are the model's."""
         if self._weights is None or self._weights.span != ring.span:
             return False
         if ring.packed is self._weights:
             return versions(self._parameters) == self._versions
-        parameters = model.step_parameters()
-        if versions(parameters) != self._versions or not model.fixed_weights():
+        parameters = stack.step_parameters()
+        if versions(parameters) != self._versions or not stack.fixed_weights():
             return False
         return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
 
 
-def keeps_rows(ring: MemoryRing) -> bool:
-    """Whether a ring holds keys and values in fp32 on a CPU, as steps in C++ need them."""
+def covers(stack, x_BD: Tensor, ring: MemoryRing) -> bool:
+    """Whether steps in C++ cover a step. They do in fp32 on a CPU without gradients, on rings of keys and values."""
+    if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
+        return False
+    if torch.is_autocast_enabled("cpu") or not stack.uses_feedback_step:
+        return False
     fits = ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
     return fits and isinstance(ring.storage, KeyValueStorage)
 

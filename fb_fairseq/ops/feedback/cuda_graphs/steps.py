@@ -56,7 +56,7 @@ class StepGraph:
     """A captured step and its memory.
 
     Args:
-        step: what is captured, such as ``StepModel.reference_step``.
+        step: what is captured, such as ``TransformerStack.reference_step``.
         x_BD, ring, options, encoder: a step's arguments, for their shapes.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The C++ loop is built once, in a cache folder; without a compiler or a folder the torch loop runs."""
+"""The C++ loop is built once, in a cache folder; without a compiler or a folder the reference runs."""
 
 import concurrent.futures
 import os

@@ -120,7 +120,7 @@ def test_without_gradients():
 
 
 def test_it_ran(monkeypatch):
-    """Not the torch loop in its place."""
+    """Not the reference in its place."""
     ran, run = [], BlockCalls.forward
     monkeypatch.setattr(BlockCalls, "forward", lambda *arguments: ran.append(1) or run(*arguments))
     single(1).run(feedback_block_cpp)
