@@ -11,7 +11,7 @@ class CppLoop(Loop):
 
     name = "cpp"
     summary = "C++, compiled at first use"
-    runs = "on a CPU in fp32; elsewhere torch runs"
+    runs = "on a CPU in fp32; elsewhere the reference runs"
     devices = ("cpu",)
     own_threads = True
 

@@ -16,8 +16,8 @@ class TritonLoop(Loop):
     """Five kernels per layer and step each way, as CUDA graphs."""
 
     name = "triton"
-    summary = "a few Triton kernels for each layer and step, as CUDA graphs; elsewhere torch as CUDA graphs"
-    runs = "on a GPU; elsewhere torch runs"
+    summary = "a few Triton kernels for each layer and step, as CUDA graphs; elsewhere the reference as CUDA graphs"
+    runs = "on a GPU; elsewhere the reference runs"
     records_weights = False
     as_graphs = True
 
