@@ -99,6 +99,6 @@ def test_training_speed(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["training_speed.py", *sizes.split()])
     runpy.run_path(str(REPOSITORY / "examples/translation/training_speed.py"), run_name="__main__")
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    models = ["vanilla", "feedback, shared", "feedback, per-layer", "feedback, shared, torch loop"]
+    models = ["vanilla", "feedback, shared", "feedback, per-layer", "feedback, shared, reference loop"]
     assert [(r["layers"], r["model"]) for r in found["results"]] == [(n, model) for n in (1, 2) for model in models]
     assert all(r["words_per_second"] > 0 for r in found["results"])

@@ -16,7 +16,6 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS
-from fb_fairseq.ops.feedback.torch.passes import Passes
 from fb_fairseq.ops.feedback.types import BlockInputs
 from tests.modules.options import random_options
 from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
@@ -95,7 +94,7 @@ CASES += [("relative", "triton", "amp", 1), ("all-attention", "triton", "half", 
 MORE_CASES = [
     (kind, loop, mode, seed)
     for kind in STACKS
-    for loop in ("torch", "triton")
+    for loop in ("reference", "triton")
     for mode in MODES
     for seed in range(6, 10)
 ]
@@ -209,7 +208,9 @@ def test_launches(mode):
         D, S = model.options.decoder_embed_dim, model.options.attention_span
         x_TBD = torch.empty(steps, B, D, device="cuda")
         memory_KCBD = torch.empty(model.memory.memories, S, B, D, device="cuda")
-        run = Passes(LOOPS["torch"], needs_backward=True)
+        from fb_fairseq.ops.feedback.passes import passes_of
+
+        run = passes_of(LOOPS["triton"], needs_backward=True)
         with torch.no_grad():
             weights, options = model.loop_weights(x_TBD.device, model.reaches()), model.loop_options(S)
             dropouts = model.draw_dropouts(x_TBD, S)
