@@ -1,7 +1,7 @@
 """All-attention: layers of attention only, over the context and persistent vectors; parallel over the block."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from fb_fairseq.ops.all_attention import (
     persistent_sublayer,
 )
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
-from fb_fairseq.ops.feedback.types import StepOutput
+from fb_fairseq.ops.feedback.ring import Window
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
 
@@ -151,7 +152,14 @@ class AllAttention(RelativeTransformer):
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
-    def layers_step(self, x_BD, windows, weights, options, encoder):
+    def layers_step(
+        self,
+        x_BD: Tensor,
+        windows: Sequence[Window],
+        weights: FeedbackWeights,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext],
+    ) -> StepOutput:
         inputs = []
         for layer, window in zip(weights.layers, windows):
             inputs.append(x_BD)
