@@ -89,6 +89,7 @@ setup(
         "safetensors",
     ],
     extras_require={
+        "compiler": ["ziglang"],  # for the step loop in C++, where the system has no compiler
         "explore": [GRADIO],
         "notebook": ["jupyterlab", "matplotlib"],
         "plot": ["matplotlib", "tensorboard"],

@@ -14,7 +14,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from fb_fairseq.ops.threads import Buffers
+from fb_fairseq.ops.buffers import Buffers
 from tests.surroundings import heed_interrupts, limit_waits, writable_home
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent

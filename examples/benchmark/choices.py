@@ -47,8 +47,7 @@ CHOICES = [
     Choice("`--decoder-layers 2`", options=SHARED, sizes={"layers": 2}),
     Choice("`--decoder-layers 8`", options=SHARED, sizes={"layers": 8}),
     Choice("`--step-loop-recompute`", options={**SHARED, "step_loop_recompute": True}),
-    Choice("`--step-loop torch` (no C++ compiler, or bf16)", options={**SHARED, "step_loop": "torch"}),
-    Choice("`--step-loop reference`", options={**SHARED, "step_loop": "reference"}),
+    Choice("`--step-loop reference` (no C++ compiler, or bf16)", options={**SHARED, "step_loop": "reference"}),
 ]
 
 

@@ -155,7 +155,7 @@ def benchmark(what: str, title: str, sizes: dict[str, int], *more: str) -> Measu
 def measurements(cpu: bool, folder: Path) -> list[Measurement]:
     """All checks and measurements, the most important first."""
     device, quick = ["--device", "cpu" if cpu else "cuda"], ["--repeats", "1" if cpu else "5"]
-    loops = ["--only", "torch" if cpu else "triton"]
+    loops = ["--only", "reference" if cpu else "triton"]
     sizes, half = ({"tiny": TINY}, "fp32") if cpu else (SIZES, "bf16")
     main_name, main_size = ("tiny", TINY) if cpu else ("char-PTB", SIZES["char-PTB"])
     fairseq = importlib.util.find_spec("fairseq") is not None

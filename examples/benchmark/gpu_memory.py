@@ -21,10 +21,10 @@ from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.torch.block import Block  # noqa: E402
-from fb_fairseq.ops.feedback.torch.gradients import BlockGradients  # noqa: E402
-from fb_fairseq.ops.feedback.torch.passes import tile_steps  # noqa: E402
-from fb_fairseq.ops.feedback.torch.tile import Workspace  # noqa: E402
+from fb_fairseq.ops.feedback.block import Block  # noqa: E402
+from fb_fairseq.ops.feedback.gradients import BlockGradients  # noqa: E402
+from fb_fairseq.ops.feedback.passes import tile_steps  # noqa: E402
+from fb_fairseq.ops.feedback.tile import Workspace  # noqa: E402
 from fb_fairseq.ops.feedback.types import BlockInputs, FeedbackDropouts  # noqa: E402
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
@@ -96,8 +96,6 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
             tile = tile_steps(block.sizes, x_TBD.device)
             kept = block.record(tile if options.step_loop_recompute else steps), BlockGradients(block)
             kept += (Workspace(block, tile),)
-            for name in ("pushed",) if triton else ("weights", "vectors", "pushed"):
-                getattr(kept[-1], name)
             if triton:
                 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 

@@ -35,7 +35,8 @@ SIZES = {
 LABELS = {"span": "span S (steps)", "layers": "layers L", "embed_dim": "width D (F = 4 D)", "batch_size": "streams B"}
 MODELS = {
     "cpp": "Feedback Transformer, C++ loop",
-    "torch": "Feedback Transformer, torch loop",
+    "reference": "Feedback Transformer, reference loop",
+    "torch": "Feedback Transformer, the former torch loop",  # in recorded results
     "transformer": "Transformer",
 }
 

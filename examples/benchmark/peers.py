@@ -8,7 +8,7 @@ Takes the options of ``python -m fb_fairseq benchmark train`` and measures the s
 loss and backward pass on a block, without embeddings and output layer. The models take turns. All have the same number
 and width of layers, heads and feed-forward sublayers, keys and values that the layers share, and no dropout. The
 functions below say how the others still differ; where there was a choice, it was made in their favour. A peer that is
-not installed is left out. (On a GPU or in half precision, the C++ loop runs as the torch one.)
+not installed is left out. (On a GPU or in half precision, the reference runs in the place of the C++ loop.)
 """
 
 import argparse
@@ -29,7 +29,7 @@ from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import DTYPES, add_model_options
 
-OWN = ("transformer", "cpp", "torch")  # of train.cases_on
+OWN = ("transformer", "cpp", "reference")  # of train.cases_on
 
 
 class Peer(NamedTuple):

@@ -21,7 +21,7 @@ from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
 
-ALL_MODELS = {**MODELS, "feedback, shared, torch loop": WITHOUT_CPP_LOOP}
+ALL_MODELS = {**MODELS, "feedback, shared, reference loop": WITHOUT_CPP_LOOP}
 
 
 def parse() -> argparse.Namespace:

@@ -17,7 +17,7 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
-from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, REFERENCE, details
+from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, details
 
 
 def version_of(*packages: str) -> str:
@@ -39,7 +39,7 @@ def step_loop() -> str:
 def step_loops() -> str:
     """The step loops that run on a device of this machine, and why the others do not."""
     devices = [torch.device(name) for name in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))]
-    lines = [AUTO, REFERENCE]
+    lines = [AUTO]
     for loop in LOOPS.values():
         problems = [loop.unavailable(device) for device in devices]
         lines.append(loop.name if None in problems else f"{loop.name} ({problems[-1]})")

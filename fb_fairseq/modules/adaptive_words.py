@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.threads import is_tracing
+from fb_fairseq.ops.tracing import is_tracing
 
 CHUNK = 1024  # positions; limits the memory for the logits of all words
 

@@ -26,8 +26,8 @@ from fb_fairseq.ops.all_attention import (
     persistent_sublayer,
 )
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
-from fb_fairseq.ops.feedback.ring import MemoryRing
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.ring import Window
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
 
@@ -152,12 +152,16 @@ class AllAttention(RelativeTransformer):
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
-    def reference_step(
-        self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
+    def layers_step(
+        self,
+        x_BD: Tensor,
+        windows: Sequence[Window],
+        weights: FeedbackWeights,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext],
     ) -> StepOutput:
-        weights = self.step_weights(ring, x_BD.device)
         inputs = []
-        for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
+        for layer, window in zip(weights.layers, windows):
             inputs.append(x_BD)
             window = window.of_type(x_BD.dtype)
             attend = partial(
@@ -169,9 +173,7 @@ class AllAttention(RelativeTransformer):
                 far_BC=window.far_BC,
             )
             x_BD, _ = self._sublayers(x_BD, attend, layer)
-        memory_KBD = torch.stack(inputs)
-        ring.store(memory_KBD, weights, options)
-        return StepOutput(x_BD, memory_KBD, None, [*inputs, x_BD])
+        return StepOutput(x_BD, torch.stack(inputs), None, [*inputs, x_BD])
 
     # For inspection: what the layers attend to, without dropout and without gradient.
 

@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice,
 from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
-from fb_fairseq.ops.threads import is_tracing, outside_compiler
+from fb_fairseq.ops.tracing import is_tracing, outside_compiler
 
 
 class FeedbackTransformer(TransformerStack):

@@ -14,23 +14,24 @@ from fb_fairseq.modules.interface import Report, Stack, StreamState
 from fb_fairseq.modules.layer import LayerWeights, TransformerLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import TRAINING_MARGIN, RelativePositions, reaches
-from fb_fairseq.ops.feedback.decoding import Step, StepModel, torch_step
 from fb_fairseq.ops.feedback.loops import Stepper
-from fb_fairseq.ops.feedback.reference import feedback_attention
-from fb_fairseq.ops.feedback.ring import MemoryRing
+from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
+from fb_fairseq.ops.feedback.ring import MemoryRing, Window, attend_window
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
-from fb_fairseq.ops.threads import is_tracing
+from fb_fairseq.ops.threads import loop_threads
+from fb_fairseq.ops.tracing import is_tracing
 
 Holder = TypeVar("Holder", bound="StackHolder")
 
 
-class TransformerStack(Stack, StepModel):
+class TransformerStack(Stack):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
     ``own_keys``: whether each layer has key and value projections of its own. ``layers``: layers that belong to another
     module; None: new ones of ``layer_class``."""
 
     layer_class = TransformerLayer
+    uses_feedback_step = True  # whether its steps are ``feedback_step``; loops with their own arithmetic look at it
 
     def __init__(
         self, options: TransformerOptions, own_keys: bool = True, layers: Sequence[LayerWeights] | None = None
@@ -153,13 +154,46 @@ class TransformerStack(Stack, StepModel):
         """Run the layers over one step as ``--step-loop`` says, without the final norm, and add the step to the ring.
         ``encoder``: each layer's keys and values of the encoder's output; empty in language models."""
         ring.make_room()
-        step = Step(self, x_BD, ring, options, encoder)
-        output = self.stepper.run(step) if self._watched is None else torch_step(step)
+        if self._watched is None:
+            output = self.stepper.run(self, x_BD, ring, options, encoder)
+        else:
+            output = self.reference_step(x_BD, ring, options, encoder)
         ring.advance()
         return output
 
+    def reference_step(
+        self,
+        x_BD: Tensor,
+        ring: MemoryRing,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext] = (),
+        weights: FeedbackWeights | None = None,
+    ) -> StepOutput:
+        """Run the layers over one step, operation by operation, and store what it leaves in the ring, which counts it
+        later. ``weights``: None: the model's."""
+        weights = weights or self.step_weights(ring, x_BD.device)
+        with loop_threads(x_BD.device, self.largest_product(len(x_BD))):
+            step = self.layers_step(x_BD, ring.windows(weights, options, x_BD), weights, options, encoder)
+            ring.store(step.memory_KBD, weights, options)
+        return step
+
+    def layers_step(
+        self,
+        x_BD: Tensor,
+        windows: Sequence[Window],
+        weights: FeedbackWeights,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext],
+    ) -> StepOutput:
+        """The arithmetic of ``reference_step``. ``windows``: the slots that each layer attends to."""
+
+        def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
+            return attend_window(query_BHE, windows[l])
+
+        return feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
+
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
-        """See ``StepModel``. Matrices of replaced layers are computed once per sequence."""
+        """The weights that a step on a ring needs. Matrices of replaced layers are computed once per sequence."""
         if ring.weights is not None and not torch.is_grad_enabled():
             return ring.weights
         given = self.loop_weights(device, [ring.span] * len(self.layers))
@@ -169,9 +203,11 @@ class TransformerStack(Stack, StepModel):
         return weights
 
     def fixed_weights(self) -> bool:
+        """False if a layer is not a plain ``nn.Linear``. Packed weights must then be made again for each sequence."""
         return not has_modules(self.loop_weights(torch.device("cpu"), self.reaches()))
 
     def largest_product(self, rows: int) -> int:
+        """Multiplications and additions of a step's largest product."""
         return 2 * rows * self.options.decoder_embed_dim * self.options.decoder_ffn_embed_dim
 
     def step_parameters(self) -> list[nn.Parameter]:

@@ -6,7 +6,9 @@
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
     cuda_graphs.py         CUDA graphs: capture, replay, which are kept, and where they are unavailable
     agreement.py           whether kernels compute what they should, on real input
-    threads.py             CPU threads and reusable memory of the step loops; torch.compile leaves them alone
+    threads.py             CPU threads of the step loops
+    buffers.py             their memory, which blocks use one after the other
+    tracing.py             torch.compile and exporters leave them alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
 ``modules``; a digit is a dimension of that size, a lower-case letter a size that the function explains.

@@ -23,7 +23,7 @@ from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions, build_word_layers
-from fb_fairseq.ops.feedback.loops import AUTO, TORCH
+from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
 LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
@@ -221,7 +221,7 @@ def reader(decoder: Any, steps: int) -> Callable[[int], Tensor]:
         steps: how many tokens it reads, about: for few, no step loop is compiled first."""
     stack, device, position = copy(decoder.stack), next(decoder.parameters()).device, 0
     if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
-        stack.options = replace(stack.options, step_loop=TORCH)
+        stack.options = replace(stack.options, step_loop=REFERENCE)
     ring = stack.new_ring(decoder.memory_storage)
 
     @torch.no_grad()

@@ -7,7 +7,7 @@ from transformers import Cache
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.ops.feedback.decoding import DecoderState
-from fb_fairseq.ops.threads import is_tracing
+from fb_fairseq.ops.tracing import is_tracing
 
 BLOCK_STEPS = 256  # steps of a long prompt that are run together without gradients
 

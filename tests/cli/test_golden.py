@@ -43,7 +43,9 @@ def test_golden(case, byte_data, parallel_data, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["feedback", "decoder"])
-@pytest.mark.parametrize("old,name", [("native", "cpp"), ("fast", "torch"), ("fused", "triton"), ("graph", "triton")])
+@pytest.mark.parametrize(
+    "old,name", [("native", "cpp"), ("fast", "reference"), ("fused", "triton"), ("graph", "triton")]
+)
 def test_names_of_loops_of_earlier_versions(case, old, name, byte_data, parallel_data, tmp_path):
     """They are read as the new ones, and an option that is gone is ignored."""
     data, files = parallel_data if case in recipe.TRANSLATION else byte_data, recipe.unpack(case, tmp_path / "golden")

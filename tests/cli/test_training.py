@@ -233,12 +233,12 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     losses, logs = {}, {}
     for name, (changes, *lines) in {
         "reference": ({}, "step loop: reference (asked for by --step-loop)"),
-        "auto": ({}, "step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"),
+        "auto": ({}, "step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere)"),
         "cpp": ({}, "step loop: cpp (asked for by --step-loop)"),
         "triton": (
             {"step_loop_recompute": True},
             "step loop: triton (asked for by --step-loop)",
-            "triton: it does not run on cpu; the torch loop runs",
+            "triton: it does not run on cpu; the reference runs",
         ),
         "parallel": ({}, "step loop: parallel (asked for by --step-loop)"),
         "two passes": (

@@ -25,7 +25,7 @@ def test_models():
     *lines, last = done.stdout.splitlines()
     results = json.loads(last)
     installed = {name for name, module in PEERS.items() if importlib.util.find_spec(module)}
-    expected = {"transformer", "cpp", "torch"} | installed
+    expected = {"transformer", "cpp", "reference"} | installed
     assert set(results["tokens_per_second"]) == expected
     assert {line.split()[0] for line in lines[-len(expected) :]} == expected
     assert set(results["ratio"]) == {f"{name}_vs_transformer" for name in expected - {"transformer"}}

@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_stack
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
-LOOPS = ["reference", "torch", "cpp"]
+LOOPS = ["reference", "cpp"]
 
 
 class Adapter(nn.Module):

@@ -6,8 +6,8 @@ import threading
 import pytest
 import torch
 
-from fb_fairseq.ops import threads as buffers
-from fb_fairseq.ops.threads import Buffers
+from fb_fairseq.ops import buffers
+from fb_fairseq.ops.buffers import Buffers
 
 CPU = torch.device("cpu")
 

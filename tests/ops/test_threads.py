@@ -1,7 +1,6 @@
 """Threads of the step loops."""
 
 import multiprocessing
-import sys
 import threading
 
 import pytest
@@ -15,7 +14,6 @@ from fb_fairseq.ops.threads import (
     each_range,
     keep_threads_for_loops,
     loop_threads,
-    outside_compiler,
 )
 
 CPU = torch.device("cpu")
@@ -86,10 +84,3 @@ def test_a_forked_process_has_threads_of_its_own():
     process.start()
     process.join(30)
     assert process.exitcode == 0
-
-
-def test_the_compiler_is_not_imported_for_it(monkeypatch):
-    """It takes seconds."""
-    monkeypatch.setattr(torch.compiler, "disable", lambda function: 1 / 0)
-    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
-    assert outside_compiler(lambda x: x + 1)(2) == 3

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.models.architectures import TRANSFORMERS
-from fb_fairseq.ops import threads as buffers
+from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.table5 import command
 from fb_fairseq.papers.table5 import task as settings

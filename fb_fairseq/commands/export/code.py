@@ -2,7 +2,7 @@
 
 transformers takes the code from one folder without subfolders, and finds the files by reading ``from .NAME import …``
 with a regular expression. So every module that the model needs becomes a file there, ``fb_fairseq.ops.layers``
-``fb_fairseq_ops_layers.py``, with relative imports. Sources in C++ cannot come along: the ``torch`` loop runs on CPUs.
+``fb_fairseq_ops_layers.py``, with relative imports. Sources in C++ cannot come along: the reference runs on CPUs.
 """
 
 import ast

@@ -4,7 +4,9 @@ types.py       weights, options and dropout masks of the loop
 reference.py   the equations: a step, and the loop around it, under autograd; to be read beside the paper
 loop.py        a loop as its author writes it: four functions
 loops.py       the table of loops, --step-loop auto, and what runs a block or a decoding step
-torch/         PyTorch's operations, with a backward pass written by hand; and what surrounds every loop's steps
+passes.py      the two passes over a block: of the reference, or around the steps of a loop
+block.py       a block's sizes, weights, slots and record of activations
+tile.py, gradients.py   a tile of steps backward, and the sums of the weights' gradients over tiles
 parallel.py    all steps at once, in passes until they converge
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer

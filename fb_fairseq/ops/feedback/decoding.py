@@ -1,4 +1,4 @@
-"""Decoding: a model whose steps are run, a step operation by operation, and a decoder's state.
+"""The state of a decoder with an encoder.
 
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.
@@ -6,19 +6,15 @@ rows of a batch are ordered as in beam search: n hypotheses of the first sentenc
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import groupby
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.reference import feedback_step
-from fb_fairseq.ops.feedback.ring import MemoryRing, attend_window
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
-from fb_fairseq.ops.threads import loop_threads
+from fb_fairseq.ops.feedback.ring import MemoryRing
+from fb_fairseq.ops.feedback.types import EncoderContext
 
 
 def group_size(rows: Sequence) -> int:
@@ -91,57 +87,3 @@ class DecoderState:
 def adjacent_slots(x_CBHE: Tensor) -> Tensor:
     """Lay a tensor out in memory as [B, H, C, E]: attention reads the slots of a sentence and head at once."""
     return x_CBHE.permute(1, 2, 0, 3).contiguous().permute(2, 0, 1, 3)
-
-
-class StepModel(ABC):
-    """A model whose decoding steps are run."""
-
-    # Whether its steps are ``feedback_step``; what has its own arithmetic for that checks this.
-    uses_feedback_step = True
-
-    @abstractmethod
-    def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
-        """The weights that a step on a ring needs."""
-
-    @abstractmethod
-    def fixed_weights(self) -> bool:
-        """False if a layer is not a plain ``nn.Linear``. Packed weights must then be made again for each sequence."""
-
-    @abstractmethod
-    def step_parameters(self) -> list[Tensor]:
-        """The parameters that ``step_weights`` depends on, and perhaps others."""
-
-    @abstractmethod
-    def largest_product(self, rows: int) -> int:
-        """Multiplications and additions of a step's largest product."""
-
-    def reference_step(
-        self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
-    ) -> StepOutput:
-        """Run the layers over one step, operation by operation, and store what it leaves in the ring."""
-        weights = self.step_weights(ring, x_BD.device)
-        windows = ring.windows(weights, options, x_BD)
-
-        def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
-            return attend_window(query_BHE, windows[l])
-
-        step = feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
-        ring.store(step.memory_KBD, weights, options)
-        return step
-
-
-class Step(NamedTuple):
-    """A decoding step."""
-
-    model: StepModel
-    x_BD: Tensor  # the step's embedding
-    ring: MemoryRing  # it has room for the step, whose memory goes there, and which is counted later
-    options: FeedbackOptions
-    # each layer's keys and values of the encoder's output; empty in language models
-    encoder: Sequence[EncoderContext] = ()
-
-
-def torch_step(step: Step) -> StepOutput:
-    """Run a step operation by operation; see ``StepModel.reference_step``."""
-    with loop_threads(step.x_BD.device, step.model.largest_product(len(step.x_BD))):
-        return step.model.reference_step(*step[1:])

@@ -1,6 +1,6 @@
-"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all."""
+"""A step loop as its author writes it. docs/development.md shows a new one; ``loops.py`` lists all."""
 
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -9,10 +9,10 @@ from torch import Tensor
 from fb_fairseq.ops.feedback.types import StepOutput
 
 if TYPE_CHECKING:
-    from fb_fairseq.ops.feedback.decoding import Step
-    from fb_fairseq.ops.feedback.torch.block import Block, Record
-    from fb_fairseq.ops.feedback.torch.tile import Tile
-    from fb_fairseq.ops.feedback.types import BlockInputs
+    from fb_fairseq.ops.feedback.block import Block, Record
+    from fb_fairseq.ops.feedback.ring import MemoryRing
+    from fb_fairseq.ops.feedback.tile import Tile
+    from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions
 
 DEVICES = ("cpu", "cuda")
 
@@ -25,18 +25,12 @@ class Results(NamedTuple):
     aligned_TBC: Tensor | None
 
 
-class Kept:
-    """Holds what a loop keeps of a model from decoding step to decoding step, such as packed weights."""
-
-    own: Any = None  # anything; None at first
-
-
-class Loop(ABC):
+class Loop:
     """Runs what is sequential: the steps of a block, forward and backward, and a step of decoding.
 
-    Everything before, between and after the steps is shared (``torch/passes.py``): weights in the compute type,
-    buffers, the carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
-    ``reference.py`` computes. The torch loop runs whatever it does not cover."""
+    Everything before, between and after the steps is shared (``passes.py``): weights in the compute type, buffers, the
+    carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
+    ``reference.py`` computes, which runs whatever the loop does not cover."""
 
     name: str  # as ``--step-loop`` calls it
     # what it is, and where it runs, for help and docs
@@ -48,14 +42,14 @@ class Loop(ABC):
     records_weights = True
     own_threads = False  # whether it divides streams among threads itself; torch then uses one thread in the loop
     # whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are compared with the
-    # torch loop's (``cuda_graphs/``).
+    # reference's (``cuda_graphs/``).
     as_graphs = False
+    passes_class: type[Any] | None = None  # a ``Passes`` of its own for its blocks; None: ``TiledPasses``
 
     def unsupported(self, inputs: "BlockInputs") -> str | None:
         """The reason why the loop does not run a block; None if it does."""
         return None
 
-    @abstractmethod
     def forward_steps(
         self, block: "Block", record: "Record", first: int, last: int, results: Results | None = None
     ) -> None:
@@ -65,8 +59,8 @@ class Loop(ABC):
         The loop may keep anything in ``block.own``.
 
         ``results``: None: activations are computed again, for the record alone; memories and slots are there."""
+        raise NotImplementedError
 
-    @abstractmethod
     def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """Run the steps of a tile backward, from the last to the first.
 
@@ -75,11 +69,30 @@ class Loop(ABC):
         ``tile.sums.slots``.
 
         ``d_out_TBD``: the gradient of the block's outputs."""
+        raise NotImplementedError
 
-    def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
-        """Run a decoding step, and write what it leaves to the ring. None: torch's operations do. ``kept``: what the
-        loop has kept of the model, and may keep."""
-        return None
+    def covers_step(self, stack: Any, x_BD: Tensor, ring: "MemoryRing") -> bool:
+        """Whether the loop runs a step of decoding; else ``stack.reference_step`` does. See ``decode``."""
+        return False
+
+    def decode(
+        self,
+        stack: Any,
+        kept: dict[str, Any],
+        x_BD: Tensor,
+        ring: "MemoryRing",
+        options: "FeedbackOptions",
+        encoder: Sequence["EncoderContext"],
+    ) -> StepOutput:
+        """Run a step of decoding, and write what it leaves to the ring, which counts it later.
+
+        Args:
+            stack: the layers, a ``fb_fairseq.modules.stack.TransformerStack``.
+            kept: whatever the loop keeps of the stack from step to step, such as packed weights; empty at first.
+            x_BD: the step's embedding.
+            ring: the memory, with room for the step.
+            encoder: each layer's keys and values of the encoder's output; empty in language models."""
+        raise NotImplementedError
 
     def unavailable(self, device: torch.device) -> str | None:
         """The reason why the loop does not run on a device of this machine; None if it does."""

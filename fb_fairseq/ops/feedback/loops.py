@@ -5,7 +5,8 @@ fb_fairseq env`` and the docs read this table."""
 
 import functools
 import logging
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,24 +15,23 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import LIMITS, BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.decoding import Step, torch_step
-from fb_fairseq.ops.feedback.loop import Kept, Loop
+from fb_fairseq.ops.feedback.loop import Loop
+from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.loop import TorchLoop
-from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions, StepOutput
 
 logger = logging.getLogger(__name__)
 
-LOOPS: dict[str, Loop] = {loop.name: loop for loop in (TorchLoop(), CppLoop(), TritonLoop())}
-TORCH, CPP, TRITON = LOOPS  # the first one runs where others do not
-AUTO, REFERENCE, PARALLEL = "auto", "reference", "parallel"
+LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
+REFERENCE, CPP, TRITON = LOOPS  # the first one runs where others do not
+AUTO, PARALLEL = "auto", "parallel"
 PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
-OLD_NAMES = {"fast": TORCH, "native": CPP, "fused": TRITON, "graph": TRITON}
+OLD_NAMES = {"torch": REFERENCE, "fast": REFERENCE, "native": CPP, "fused": TRITON, "graph": TRITON}
 
-GRAPHS = BlockGraphs(LOOPS[TORCH])
+GRAPHS = BlockGraphs(LOOPS[REFERENCE])
 
 
 class Choice(NamedTuple):
@@ -43,8 +43,7 @@ class Choice(NamedTuple):
 
 # The values of ``--step-loop``.
 CHOICES: dict[str, Choice] = {
-    AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere", "everywhere"),
-    REFERENCE: Choice("the equations step by step, with autograd, to check the others", "everywhere"),
+    AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere", "everywhere"),
     **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
     PARALLEL: Choice("all steps at once, in passes until they converge, or so many (--parallel-passes)", "everywhere"),
 }
@@ -56,25 +55,25 @@ def warm_up_blocks(name: str) -> int:
 
 
 def loop_on(name: str, device: torch.device) -> Loop:
-    """The loop that a name stands for on a device: where it does not run, the torch loop."""
-    loop = LOOPS[PREFERRED.get(device.type, TORCH) if name == AUTO else name]
+    """The loop that a name stands for on a device: where it does not run, the reference."""
+    loop = LOOPS[PREFERRED.get(device.type, REFERENCE) if name == AUTO else name]
     problem = loop.unavailable(device)
     if problem is None:
         return loop
     if name != AUTO:
-        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
-    return LOOPS[TORCH]
+        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the reference runs")
+    return LOOPS[REFERENCE]
 
 
 def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
-    """The passes that run a block: of the loop, or of the torch loop where it does not cover the block."""
+    """The passes that run a block: of the loop, or of the reference where it does not cover the block."""
     loop = loop_on(name, inputs.x_TBD.device)
     if loop.as_graphs:
         return GRAPHS.passes_for(loop, inputs, needs_backward)
     problem = loop.unsupported(inputs)
     if problem is not None and name != AUTO:
-        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
-    return Passes(loop if problem is None else LOOPS[TORCH], needs_backward)
+        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the reference runs")
+    return passes_of(loop if problem is None else LOOPS[REFERENCE], needs_backward)
 
 
 @functools.cache
@@ -85,7 +84,7 @@ def log_choice(name: str) -> None:
 
 def run_block(name: str, *arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a block of T steps by the loop of a name; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
-    if name == REFERENCE:
+    if name == REFERENCE:  # (not in one node of autograd: adapters are called, whose parameters learn)
         return feedback_block(*arguments)
     return run_block_with(functools.partial(passes_for, name), *arguments)
 
@@ -97,27 +96,33 @@ class Stepper:
         name: a value of ``--step-loop``.
 
     Attributes:
-        kept: by loop, what it keeps of the model.
+        kept: by the name of a loop, what it keeps of the model.
         graphs: the captured steps."""
 
     def __init__(self, name: str):
         self.name = AUTO if name == PARALLEL else name  # a single step has nothing to run in parallel
-        self.kept, self.graphs = {}, StepGraphs()
+        self.kept: dict[str, dict[str, Any]] = {}
+        self.graphs = StepGraphs()
 
     def __reduce__(self):
         return type(self), (self.name,)
 
-    def run(self, step: Step) -> StepOutput:
-        """Run a step."""
-        output = None
-        if self.name != REFERENCE:
-            loop = loop_on(self.name, step.x_BD.device)
-            kept = self.kept.get(loop.name) or self.kept.setdefault(loop.name, Kept())
-            if loop.as_graphs:
-                output = self.graphs.run(step, functools.partial(loop.decoding_step, kept))
-            else:
-                output = loop.decoding_step(kept, step)
-        return torch_step(step) if output is None else output
+    def run(
+        self,
+        stack: Any,
+        x_BD: Tensor,
+        ring: MemoryRing,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext],
+    ) -> StepOutput:
+        """Run a step; see ``Loop.decode``."""
+        loop = loop_on(self.name, x_BD.device)
+        given, kept, output = (x_BD, ring, options, encoder), self.kept.setdefault(loop.name, {}), None
+        if loop.as_graphs:
+            output = self.graphs.run(loop, kept, stack, *given)
+        elif loop.covers_step(stack, x_BD, ring):
+            output = loop.decode(stack, kept, *given)
+        return stack.reference_step(*given) if output is None else output
 
 
 def details() -> str:
@@ -127,5 +132,5 @@ def details() -> str:
         loop = LOOPS[PREFERRED[kind]]
         problem = loop.unavailable(torch.device(kind))
         found = f" ({loop.details()})" if problem is None and loop.details() else ""
-        texts.append(f"{TORCH}; {problem}" if problem else f"{loop.name} on {kind}{found}")
-    return f"{'; '.join(texts)}; otherwise {TORCH}"
+        texts.append(f"{REFERENCE}; {problem}" if problem else f"{loop.name} on {kind}{found}")
+    return f"{'; '.join(texts)}; otherwise {REFERENCE}"

@@ -78,28 +78,37 @@ def feedback_steps(
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
-    contexts = project_context(memory_KCBD, weights, options)
+    contexts = [[carried] for carried in project_context(memory_KCBD, weights, options)]
     steps: list[StepOutput] = []
     for t, x_BD in enumerate(x_TBD):
         masks = [dropouts.at(l, t) for l in range(len(weights.layers))]
         step = run(x_BD, contexts, masks=masks, age_B=None if age_TB is None else age_TB[t])
         new = project_context(step.memory_KBD[:, None], weights, options)
-        contexts = [
-            Context(*(torch.cat(slots)[-options.span :] for slots in zip(old, added)))
-            for old, added in zip(contexts, new)
-        ]
+        contexts = [[*older, newest] for older, newest in zip(contexts, new)]
         steps.append(step)
     return steps
 
 
 def block_step(x_BD, contexts, masks, age_B, weights, options, active, encoder) -> StepOutput:
-    """A step of a block, which attends to ``contexts``; see ``feedback_block``."""
+    """A step of a block, which attends to ``contexts``; see ``feedback_block``.
+
+    Each of them comes in pieces, the carried slots and those of each step since, which are put together here: so a step
+    that is computed again in the backward pass keeps no slots of its own."""
+    windows = [last_slots(pieces, options.span) for pieces in contexts]
 
     def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
-        context = contexts[one_or_own(l, len(contexts))]
+        context = windows[one_or_own(l, len(windows))]
         return attend(query_BHE, context, weights.layers[l], weights.positions, masks[l].attention_LTBHS, age_B)
 
     return feedback_step(x_BD, attend_memory, weights, options, masks, active, encoder)
+
+
+def last_slots(pieces: Sequence[Context], span: int) -> Context:
+    """The last ``span`` slots of the carried ones and those of the steps since."""
+    carried, *steps = pieces
+    steps = steps[-span:]
+    first = max(0, len(carried.keys_CBHE) + len(steps) - span)
+    return Context(*(torch.cat([slots[0][first:], *slots[1:]]) for slots in zip(carried, *steps)))
 
 
 def feedback_step(

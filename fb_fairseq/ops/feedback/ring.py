@@ -1,10 +1,11 @@
 """The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fb_fairseq.ops.attention import Positions, step_attention
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
@@ -89,26 +90,6 @@ def attend_window(query_BHE: Tensor, window: Window) -> Tensor:
     )
 
 
-class SlotHolder(ABC):
-    """Keeps a ring's slots in its own way between steps: in its own memory, or in another order of streams."""
-
-    @abstractmethod
-    def release(self, ring: "MemoryRing") -> None:
-        """Give the slots back, in memory of the ring's own and sorted by stream. ``ring.holder`` is None already."""
-
-    def sort_slots(self, ring: "MemoryRing") -> None:
-        """Sort the slots by stream before other code touches them."""
-        return None
-
-    def reorder(self, ring: "MemoryRing", order: Tensor) -> bool:
-        """Take the streams in another order. Returns False where the ring has to do it itself, after ``release``."""
-        return False
-
-    def grow(self, ring: "MemoryRing", slots: int) -> bool:
-        """Prepare for more slots. Returns False where the slots must be given back before."""
-        return False
-
-
 class MemoryRing(StepMemory):
     """The last S steps of B streams, a key-value cache. Step t is in slot t mod S.
 
@@ -124,7 +105,10 @@ class MemoryRing(StepMemory):
         buffer: what is stored, with slots as the last but one dimension: the slots of a stream and head are adjacent,
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
-        holder: what keeps the slots between steps; None: the ring itself.
+        graph: the captured step (``StepGraph``) in whose memory the slots lie; None: they lie in the ring's own.
+        packed: the packed weights (``CppStep``) of the last step, if it ran in C++; else None. Such steps read slots in
+            any order of streams, so that reordering copies nothing.
+        origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own.
         weights: matrices of adapters or quantised layers, computed at the first step."""
 
     def __init__(self, span: int, storage: str = "keys-values"):
@@ -132,7 +116,9 @@ class MemoryRing(StepMemory):
         self.position, self.slots = 0, min(FIRST_SLOTS, span)
         self.buffer: Tensor | None = None
         self.age_B: Tensor | None = None
-        self.holder: SlotHolder | None = None
+        self.graph: Any = None
+        self.packed: Any = None
+        self.origin_BC: Tensor | None = None
         self.weights: FeedbackWeights | None = None
         # As large as the buffer: reordered streams are written here, which saves an allocation in each step of beam
         # search.
@@ -164,8 +150,10 @@ class MemoryRing(StepMemory):
         if not self.position == self.slots < self.span:
             return
         slots = min(2 * self.slots, self.span)
-        if self.holder is not None and not self.holder.grow(self, slots):
+        if self.graph is not None:
             self.release()
+        if self.origin_BC is not None:
+            self.origin_BC = pad(self.origin_BC, (0, slots - self.position))
         old, self.slots = self.buffer, slots
         self.buffer = old.new_zeros(*old.shape[:-2], slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
@@ -173,7 +161,7 @@ class MemoryRing(StepMemory):
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Window]:
         """The slots that each layer attends to: those that hold a step. ``x_BD``: the step's embedding, for its type
         and device."""
-        self._settle()
+        self.settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None
         if self.age_B is not None and self.buffer is not None:
@@ -198,7 +186,7 @@ class MemoryRing(StepMemory):
 
     def store(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Store a step's memories, in place of the oldest."""
-        self._settle()
+        self.settle()
         new = self.storage.stored(memory_KBD[:, None], weights, options)[:, 0]
         if self.buffer is None:
             self.buffer = new.new_zeros(*new.shape[:-1], self.slots, new.shape[-1])
@@ -232,7 +220,17 @@ class MemoryRing(StepMemory):
     def reorder(self, order: Tensor) -> None:
         if self.age_B is not None:
             self.reset(self.age_B[order])
-        if self.buffer is None or (self.holder is not None and self.holder.reorder(self, order)):
+        if self.buffer is None:
+            return
+        streams = self.buffer.shape[1]
+        if self.packed is not None and len(order) <= streams:
+            if self.origin_BC is None:
+                self.origin_BC = torch.arange(streams, dtype=torch.int32)[:, None].repeat(1, self.slots)
+            self.origin_BC = self.origin_BC[order]
+            return
+        if self.graph is not None and len(order) == streams and not self.buffer.requires_grad:
+            filled = self.buffer[..., : self.used, :]  # in place, because the graph reads this memory
+            filled.copy_(filled.index_select(1, order))
             return
         self.release()
         if self.buffer.requires_grad:
@@ -244,23 +242,33 @@ class MemoryRing(StepMemory):
         torch.index_select(old[..., filled, :], 1, order, out=self._spare[..., filled, :])
         self.buffer, self._spare = self._spare, old if old.shape[1] == streams else None
 
-    def release(self) -> None:
-        """Take the slots back from what holds them."""
-        holder, self.holder = self.holder, None
-        if holder is not None:
-            holder.release(self)
+    def settle(self) -> None:
+        """Sort the slots by stream, before other code than C++ touches them. (Each step of a stream is in a slot of its
+        own number, so no stream has written what another one looks at.)"""
+        origin_BC, self.origin_BC, self.packed = self.origin_BC, None, None
+        if origin_BC is None:
+            return
+        old, used = self.buffer, self.used
+        origin_B1C, heads_H1 = origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
+        new = old.new_zeros(len(old), len(origin_BC), *old.shape[2:])
+        new[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
+        self.replace_buffer(new)
 
-    def _settle(self) -> None:
-        if self.holder is not None:
-            self.holder.sort_slots(self)
+    def release(self) -> None:
+        """Take the slots into memory of the ring's own, sorted by stream."""
+        self.settle()
+        if self.graph is not None:
+            self.graph = None
+            self.replace_buffer(self.buffer.clone())
+            if self.age_B is not None:
+                self.age_B = self.age_B.clone()
 
     def replace_buffer(self, buffer: Tensor) -> None:
         """Take other memory for the slots."""
         self.buffer, self._spare = buffer, None
 
     def __getstate__(self):
-        """For copies and files: the slots in memory of the ring's own. Their holder may hold native pointers, too;
-        the next step makes a new one, as it does the weights."""
+        """For copies and files: the slots in memory of the ring's own."""
         self.release()
         return {**vars(self), "_spare": None, "weights": None}
 
@@ -286,7 +294,7 @@ class MemoryRing(StepMemory):
     @torch.no_grad()
     def copy_rows(self, ring: "MemoryRing") -> None:
         """Copy a ring's steps to the first streams of this one."""
-        ring._settle()
+        ring.settle()
         self.buffer[:, : ring.buffer.shape[1]].copy_(ring.buffer)
         self.position = ring.position
         if ring.age_B is not None:

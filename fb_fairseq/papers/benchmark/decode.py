@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from fb_fairseq.ops.feedback.loops import TORCH
+from fb_fairseq.ops.feedback.loops import REFERENCE
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import seconds, table
@@ -24,8 +24,8 @@ STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets sl
 CASES = {
     **{name: Case(name, {}) for name in MODELS},
     # The steps in C++ that the others take where they can, against torch's operations.
-    "feedback, torch": Case("feedback", {"step_loop": TORCH}),
-    "transformer, torch": Case("transformer", {"step_loop": TORCH}),
+    "feedback, reference": Case("feedback", {"step_loop": REFERENCE}),
+    "transformer, reference": Case("transformer", {"step_loop": REFERENCE}),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from fb_fairseq.ops.threads import Buffers, release_free
+from fb_fairseq.ops.buffers import Buffers, release_free
 
 COPY_BYTES = 256 << 20  # far more than the caches of a CPU or GPU hold
 COPY_REPEATS = 5

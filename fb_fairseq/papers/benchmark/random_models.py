@@ -9,7 +9,7 @@ from fairseq.models.transformer import TransformerModel, TransformerModelBase
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
-from fb_fairseq.ops.feedback.loops import TORCH
+from fb_fairseq.ops.feedback.loops import REFERENCE
 
 
 class Kind(NamedTuple):
@@ -24,7 +24,7 @@ MODELS = {
     "feedback, shared": Kind(FeedbackDecoderModel, {"memory_projections": "shared"}),
     "feedback, per-layer": Kind(FeedbackDecoderModel, {"memory_projections": "per-layer"}),
 }
-WITHOUT_CPP_LOOP = Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": TORCH})
+WITHOUT_CPP_LOOP = Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": REFERENCE})
 
 
 def dictionary(size: int) -> Dictionary:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback import loops
-from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE, TORCH
+from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import DTYPES, STOCK_NAME, Case
@@ -114,8 +114,6 @@ def speed_ratios(speeds: dict[str, float]) -> dict[str, float]:
     """Speeds relative to each other, under the names that they have in the JSON."""
     own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
     ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
-    if TORCH in speeds and REFERENCE in speeds:
-        ratios[f"{TORCH}_vs_{REFERENCE}"] = speeds[TORCH] / speeds[REFERENCE]
     if STOCK_NAME in speeds:
         ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[STOCK_NAME]
     return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}

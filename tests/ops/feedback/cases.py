@@ -5,12 +5,19 @@ from functools import partial
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops.feedback.loops import run_block
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout
 from tests.modules.options import random_options, randomise
 
-feedback_block_torch = partial(run_block, "torch")
+
+def block_of(name):
+    """The blocks of a loop, whatever the device."""
+    return partial(run_block_with, lambda inputs, needs_backward: passes_of(LOOPS[name], needs_backward))
+
+
+reference_passes = block_of("reference")  # in one node of autograd, as where no other loop runs
 
 
 # What a block may have to do, as changes of a ``Case``; "same" is the Recurrent Transformer.

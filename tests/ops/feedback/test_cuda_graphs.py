@@ -10,10 +10,9 @@ from fb_fairseq.ops import agreement, cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
 from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.passes import ReferenceLoop, ReferencePasses, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.loop import TorchLoop
-from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
-from tests.ops.feedback.cases import Case, compare, feedback_block_torch
+from tests.ops.feedback.cases import Case, compare, reference_passes
 from tests.ops.recorded_graph import capture_on_cpu, change_limits
 
 CAPTURE_AT = 3
@@ -23,7 +22,7 @@ CAPTURE_AT = 3
 def graphs(monkeypatch):
     """Graphs that work on a CPU."""
     capture_on_cpu(monkeypatch, blocks, blocks, CAPTURE_AT)
-    return BlockGraphs(LOOPS["torch"])
+    return BlockGraphs(LOOPS["reference"])
 
 
 def loop_with(graphs, own=LOOPS["triton"]):
@@ -75,7 +74,7 @@ def small(**changes):
 def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
     case, loop = small(), loop_with(graphs)
     warm(case, loop)
-    expected = case.run(feedback_block_torch)
+    expected = case.run(reference_passes)
     first = case.forward(loop)[0]
     assert loop.captured
     with torch.no_grad():
@@ -168,8 +167,10 @@ def test_rare_shapes_are_not_captured(graphs, monkeypatch):
 @pytest.mark.parametrize("gpu", [True, False])
 def test_what_cannot_be_captured_runs_operation_by_operation(graphs, gpu, monkeypatch, caplog):
     """Which is logged once."""
-    run = Passes.forward
-    monkeypatch.setattr(Passes, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1])
+    run = ReferencePasses.forward
+    monkeypatch.setattr(
+        ReferencePasses, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1]
+    )
     monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",) if gpu else ("cuda",))
     case, loop = small(), loop_with(graphs)
     plain = case.run(feedback_block)
@@ -195,44 +196,49 @@ def test_one_graph_serves_a_memory_that_grows(graphs, seed, recompute):
 # Kernels are checked as they will be replayed. (A loop with torch's operations in place of kernels.)
 
 
-class Kernels(TorchLoop):
-    """Torch's operations, spoiled: ``spoil`` changes a step's record (forward) or a tile's gradients (backward)."""
+class Spoiled(ReferencePasses):
+    def forward(self, inputs):
+        self.loop.blocks += 1
+        results = super().forward(inputs)
+        if self.loop.forward is not None:
+            self.loop.forward(*results)
+        return results
+
+    def backward(self, d_out_TBD):
+        gradients = super().backward(d_out_TBD)
+        if self.loop.backward is not None:
+            self.loop.backward(gradients)
+        return gradients
+
+
+class Kernels(ReferenceLoop):
+    """Torch's operations, spoiled: ``forward`` changes a block's results, ``backward`` its gradients."""
 
     as_graphs = True
+    passes_class = Spoiled
 
     def __init__(self, forward=None, backward=None):
         self.forward, self.backward, self.blocks = forward, backward, 0
-
-    def forward_steps(self, block, record, first, last, results=None):
-        self.blocks += results is not None
-        super().forward_steps(block, record, first, last, results)
-        if self.forward is not None:
-            self.forward(block, record, first)
-
-    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD):
-        super().backward_tile(block, tile, d_out_TBD, d_x_TBD)
-        if self.backward is not None:
-            self.backward(block, tile)
 
 
 def fail(*_):
     raise TypeError("no such kernel\nmore text")
 
 
-def wrong_output(block, record, first):
-    record.x.whole[-1].mul_(1.1)
+def wrong_output(out_TBD, memory_KTBD, aligned_BTC):
+    out_TBD.mul_(1.1)
 
 
-def wrong_memory(block, record, first):
-    block.memory_KTBD.mul_(1.1)
+def wrong_memory(out_TBD, memory_KTBD, aligned_BTC):
+    memory_KTBD.mul_(1.1)
 
 
-def wrong_gradient(block, tile):
-    tile.work.d_ffn.whole.mul_(1.1)
+def wrong_gradient(gradients):
+    gradients.weights.layers[0].fc1.weight.mul_(1.1)
 
 
-def not_a_number(block, tile):
-    tile.work.dq.whole.fill_(float("nan"))
+def not_a_number(gradients):
+    gradients.weights.layers[0].fc1.weight.fill_(float("nan"))
 
 
 @pytest.mark.parametrize("grows", [True, False])

@@ -12,11 +12,21 @@ from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, Choice, log_choice, loop_on, run_block
+from fb_fairseq.ops.feedback.passes import ReferencePasses
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.loop import run_steps, run_tile
 from fb_fairseq.papers.benchmark import train
 from tests.modules.options import random_options
 from tests.ops.feedback.cases import Case, compare
+
+
+class OwnPasses(ReferencePasses):
+    def forward(self, inputs):
+        self.loop.calls["forward"] += 1
+        return super().forward(inputs)
+
+    def backward(self, d_out_TBD):
+        self.loop.calls["backward"] += 1
+        return super().backward(d_out_TBD)
 
 
 class OwnLoop(Loop):
@@ -31,17 +41,14 @@ class OwnLoop(Loop):
     def unsupported(self, inputs):
         return "it knows no encoder" if inputs.encoder else None
 
-    def forward_steps(self, block, record, first, last, results=None):
-        self.calls["forward"] += 1
-        run_steps(block, record, first, last, results)
+    passes_class = OwnPasses
 
-    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD):
-        self.calls["backward"] += 1
-        run_tile(tile, d_out_TBD, d_x_TBD)
+    def covers_step(self, stack, x_BD, ring):
+        return True
 
-    def decoding_step(self, kept, step):
-        kept.own = (kept.own or 0) + 1
-        return step.model.reference_step(*step[1:])
+    def decode(self, stack, kept, x_BD, ring, options, encoder):
+        kept["steps"] = kept.get("steps", 0) + 1
+        return stack.reference_step(x_BD, ring, options, encoder)
 
 
 @pytest.fixture
@@ -78,17 +85,17 @@ def test_training_and_decoding(own, caplog):
         ring, expected = model.eval().new_ring(), model(x_TBD)[0]
         ours = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     torch.testing.assert_close(ours, expected)
-    assert model.stepper.kept["own"].own == ring.position == 4
+    assert model.stepper.kept["own"]["steps"] == ring.position == 4
 
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_gradient(own, seed, recompute):
-    """And what it does not cover runs in the torch loop, which is logged once."""
+    """And what it does not cover the reference runs, which is logged once."""
     cuda_graphs.log_once.cache_clear()
     case = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
     compare(case.run(partial(run_block, "own"), recompute), case.run(feedback_block, recompute), 1e-10)
-    assert (own.calls["backward"] > 0) == (seed % 3 > 0) and own.calls["forward"] >= own.calls["backward"]
+    assert (own.calls["backward"] > 0) == (seed % 3 > 0) and own.calls["forward"] == own.calls["backward"]
 
 
 def test_the_environment_variable(own, monkeypatch):
@@ -111,7 +118,7 @@ def test_the_benchmarks_check_of_gradients(own):
 def test_the_environment(own, capsys):
     main(["env"])
     shown = capsys.readouterr().out
-    assert "auto, reference, torch, cpp, triton (it does not run on cpu), own\n" in shown
+    assert "auto, reference, cpp, triton (it does not run on cpu), own\n" in shown
 
 
 def test_each_loop_tells_what_it_is():
@@ -122,7 +129,13 @@ def test_each_loop_tells_what_it_is():
 
 def test_names_of_earlier_versions(monkeypatch):
     """In checkpoints and exported configurations."""
-    for old, name in {"fast": "torch", "native": "cpp", "fused": "triton", "graph": "triton"}.items():
+    for old, name in {
+        "torch": "reference",
+        "fast": "reference",
+        "native": "cpp",
+        "fused": "triton",
+        "graph": "triton",
+    }.items():
         assert build(old).loop_name == build(old).options.step_loop == name
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "native")
     assert build("auto").loop_name == "cpp"
@@ -133,10 +146,10 @@ def test_what_auto_takes(monkeypatch, caplog):
     cuda_graphs.log_once.cache_clear()
     cpp, cpu = LOOPS["cpp"], torch.device("cpu")
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: None)
-    assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["torch"]
+    assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["reference"]
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: "there is no compiler")
-    assert loop_on("auto", cpu) is LOOPS["torch"] and not caplog.records
+    assert loop_on("auto", cpu) is LOOPS["reference"] and not caplog.records
     assert (
-        loop_on("cpp", cpu) is LOOPS["torch"]
-        and "--step-loop cpp: there is no compiler; the torch loop runs" in caplog.text
+        loop_on("cpp", cpu) is LOOPS["reference"]
+        and "--step-loop cpp: there is no compiler; the reference runs" in caplog.text
     )

@@ -95,7 +95,7 @@ def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypa
 
     def other(*arguments):
         lengths.append(len(arguments[0]))
-        return run_block("torch", *arguments)
+        return run_block("reference", *arguments)
 
     loop = loop_of(other=other, seen=seen)
     if gradients:

@@ -12,8 +12,8 @@ import torch
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loops import LOOPS, run_block
+from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
 from fb_fairseq.ops.feedback.triton.launches import (
     SHARED_MEMORY,
     AttentionTile,
@@ -60,12 +60,12 @@ def test_compiles_for_every_gpu():
 
 
 def test_where_there_is_no_gpu(caplog):
-    """The torch loop runs, which is logged once."""
+    """The reference runs, which is logged once."""
     cuda_graphs.log_once.cache_clear()
     case = Case(1, steps=3)
     for _ in range(2):
         compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
-    assert caplog.text.count("--step-loop triton: it does not run on cpu; the torch loop runs") == 1
+    assert caplog.text.count("--step-loop triton: it does not run on cpu; the reference runs") == 1
 
 
 def test_what_is_not_covered(monkeypatch):
@@ -75,7 +75,7 @@ def test_what_is_not_covered(monkeypatch):
 
     def passes_for(inputs, needs_backward):
         found.append(LOOPS["triton"].unsupported(inputs))
-        return Passes(LOOPS["torch"], needs_backward)
+        return passes_of(LOOPS["reference"], needs_backward)
 
     for each in (case, wide):
         each.forward(partial(run_block_with, passes_for))

@@ -25,7 +25,7 @@ from triton.runtime.jit import JITFunction  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
 from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
-from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with  # noqa: E402
+from fb_fairseq.ops.feedback.passes import passes_of, run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
 from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
 
@@ -99,7 +99,7 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
     memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)
     with torch.autocast("cpu", dtype=half) if half else contextlib.nullcontext():
         y = run_block_with(
-            lambda inputs, needs_backward: Passes(LOOPS["triton"], needs_backward), x, memory,
+            lambda inputs, needs_backward: passes_of(LOOPS["triton"], needs_backward), x, memory,
             model.loop_weights(x.device, model.reaches()), model.loop_options(span), model.draw_dropouts(x, span),
         )[0]  # fmt: skip
     y.sum().backward()

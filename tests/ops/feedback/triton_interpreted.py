@@ -18,8 +18,8 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
+from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.feedback.types import BlockInputs
@@ -46,7 +46,7 @@ def kernels_on_a_cpu(monkeypatch):
 @pytest.fixture
 def loop():
     """The kernels, without the comparison with torch's operations."""
-    return partial(run_block_with, lambda inputs, needs_backward: Passes(LOOPS["triton"], needs_backward))
+    return partial(run_block_with, lambda inputs, needs_backward: passes_of(LOOPS["triton"], needs_backward))
 
 
 def case_of(seed, **changes):
@@ -68,8 +68,8 @@ def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
 @pytest.mark.parametrize("seed,recompute", cases([(1, True)], [(0, False), (2, False), (4, True)]))
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
-    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.TILE_ROWS", 1)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.MIN_TILE_STEPS", 3)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.passes.TILE_ROWS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.passes.MIN_TILE_STEPS", 3)
     case = case_of(seed, steps=5, streams=2, decoder_layers=2)
     compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
 

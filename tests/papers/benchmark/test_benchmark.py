@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from fb_fairseq.ops import threads as buffers
+from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import bptt, train
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
@@ -42,7 +42,7 @@ def test_span(capsys):
 
 def test_train(capsys):
     found = results(capsys, "train", "--block", "10", "--repeats", "1")
-    assert {"torch_vs_transformer", "torch_vs_reference", "all-attention_vs_transformer"} < set(found["ratio"])
+    assert {"cpp_vs_transformer", "all-attention_vs_transformer"} < set(found["ratio"])
     assert min(found["ratio"].values()) > 0 and "transformer_vs_stock" in found["ratio"]
 
 
@@ -50,9 +50,9 @@ def test_memory(capsys, monkeypatch):
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than a model of this size needs
     found = results(capsys, "memory", "--block", "60", "--batch-size", "16")
     peaks = found["peak_bytes"]
-    assert peaks["torch, recomputing"] < peaks["torch"] < peaks["reference"]
+    assert peaks["cpp, recomputing"] < peaks["cpp"] < peaks["reference"]
     assert peaks["transformer, recomputing"] < peaks["transformer"]
-    assert found["ratio"]["torch_vs_transformer"] == round(peaks["torch"] / peaks["transformer"], 4)
+    assert found["ratio"]["cpp_vs_transformer"] == round(peaks["cpp"] / peaks["transformer"], 4)
 
 
 def test_peak_bytes():
@@ -76,13 +76,13 @@ def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
 
         def wrong_run_block(x_TBD, state):
             out_TBD, state = run_block(x_TBD, state)
-            return (1.1 * out_TBD if model.options.step_loop == "torch" else out_TBD), state
+            return (1.1 * out_TBD if model.options.step_loop == "cpp" else out_TBD), state
 
         monkeypatch.setattr(model, "run_block", wrong_run_block)
         return model
 
     monkeypatch.setattr(train.models, "build_model", build_with_wrong_fast_loop)
-    with pytest.raises(RuntimeError, match="the gradients of .*'torch'.* differ from the reference loop's by 10.0%"):
+    with pytest.raises(RuntimeError, match="the gradients of .*'cpp'.* differ from the reference loop's by 10.0%"):
         results(capsys, "train", "--block", "10", "--repeats", "1")
 
 
@@ -101,7 +101,10 @@ def test_saved_bytes():
         ("span --span 0", "--span 0: give 1 or more"),
         ("decode --device foo", "--device foo: unknown"),
         ("decode --device cuda", "--device cuda: torch finds no GPU"),
-        ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference', 'torch'"),
+        (
+            "train --only faster",
+            "--only 'faster': not measured on cpu; choose from 'reference'",
+        ),
         ("bptt --tokens 100", "--tokens 100: is not a multiple of --blocks 32; give one that is"),
         ("bptt --blocks 32 0", "--blocks 0: give 1 or more"),
         ("bptt --out figure.foo", "--out figure.foo: give a name that ends with .png, .pdf or .svg"),
@@ -114,12 +117,12 @@ def test_bad_input(refused, monkeypatch, words, message):
 
 
 def test_only_some_loops(capsys):
-    """The Transformer is measured beside them; without the reference loop, gradients are not checked."""
+    """Without the reference loop, gradients are not checked."""
     sizes = "--layers 1 --embed-dim 16 --heads 2 --ffn-dim 16 --span 4 --block 4 --batch-size 2 --device cpu".split()
-    main(["train", *sizes, "--repeats", "1", "--only", "torch"])
+    main(["train", *sizes, "--repeats", "1", "--only", "transformer"])
     printed = capsys.readouterr().out
     assert "Gradients are not checked" in printed and "cpp" not in printed
-    assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:2] == ["torch", "transformer"]
+    assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:1] == ["transformer"]
 
 
 def test_bptt(capsys, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.feedback.block import Block, ComputeWeights, Record
 from fb_fairseq.ops.feedback.cpp.library import Library, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import (
@@ -23,8 +24,7 @@ from fb_fairseq.ops.feedback.cpp.structures import (
     TileArgs,
 )
 from fb_fairseq.ops.feedback.loop import Results
-from fb_fairseq.ops.feedback.torch.block import Block, ComputeWeights, Record
-from fb_fairseq.ops.feedback.torch.tile import Tile
+from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions, Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
 from fb_fairseq.ops.threads import each, each_range
@@ -140,7 +140,7 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
         first=tile.first,
         steps=tile.steps,
         at=tile.at,
-        room=len(work.dq.whole),
+        room=len(work.dq),
         W=work.ds_TLGW.shape[-1],
         transposes=transposes,
         d_out=pointer(d_out_TBD),
@@ -151,8 +151,8 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
         d_memory=pointer(work.d_memory_KTBD),
         ds=pointer(work.ds_TLGW),
         p_slots=pointer(work.p_TLGW),
-        **{name: pointer(getattr(work, name).whole) for name in WORKSPACE},
-        **{name: pointer(getattr(work, name).whole) if encoder else None for name in WORKSPACE_CROSS},
+        **{name: pointer(getattr(work, name)) for name in WORKSPACE},
+        **{name: pointer(getattr(work, name)) if encoder else None for name in WORKSPACE_CROSS},
     )
 
 
@@ -207,7 +207,7 @@ class BlockCalls:
 
     def _on(self, record: Record) -> BlockArgs:
         """The arguments of a call that works on a record."""
-        pointers = {name: pointer(getattr(record, name).whole) for name in self._recorded}
+        pointers = {name: pointer(getattr(record, name)) for name in self._recorded}
         self._arguments.record = record_arguments(record.steps, pointers)
         return self._arguments
 

@@ -7,12 +7,14 @@ is not loaded, but compiled again."""
 import ctypes
 import functools
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +32,7 @@ OPTIONS = (
     "-std=c++17 -O3 -shared -fPIC -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros -fopenmp-simd"
 ).split()
 PROCESSOR_OPTIONS = ("-march=native", "-mcpu=native", "")  # the first that the compiler accepts
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 600  # ziglang takes most of a minute on an idle core, the first time
 
 
 class BuildError(Exception):
@@ -93,16 +95,19 @@ def checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def find_compiler() -> str:
-    """The compiler named by ``CXX``, or the first that is installed.
+def find_compiler() -> list[str]:
+    """The command of the compiler named by ``CXX``, or of the first that is installed; of none, that of the Python
+    package ziglang.
 
     Raises:
         BuildError: there is none."""
     for name in filter(None, [os.environ.get("CXX"), *COMPILERS]):
         path = shutil.which(name)
         if path:
-            return path
-    raise BuildError("no C++ compiler was found (Debian: apt install g++)")
+            return [path]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "c++"]
+    raise BuildError("no C++ compiler was found; pip install 'fb_fairseq[compiler]' brings one (or: apt install g++)")
 
 
 @functools.cache
@@ -136,7 +141,7 @@ def build() -> Built:
     Raises:
         BuildError: there is no compiler, it fails, or the cache folder cannot be written."""
     compiler, extra = find_compiler(), os.environ.get("FB_FAIRSEQ_CXXFLAGS", "")
-    version = _run([compiler, "--version"]).splitlines()[:1]
+    version = _run([*compiler, "--version"]).splitlines()[:1]
     digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
     for source in sources():
         digest.update(source.read_bytes())
@@ -145,7 +150,7 @@ def build() -> Built:
     for option in choices:
         for path in sorted(folder.glob(f"{_name(name, option)}-*.so")):
             if is_intact(path):
-                return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
+                return Built(path, _described(compiler, option, extra))
     return _compile(compiler, choices, extra, folder, name)
 
 
@@ -153,7 +158,13 @@ def _name(name: str, option: str) -> str:
     return f"step_loop-{name}{option.replace('=', '-')}"
 
 
-def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, name: str) -> Built:
+def _described(compiler: Sequence[str], option: str, extra: str) -> str:
+    """A compiler's name with its options for the processor."""
+    name = "ziglang c++" if "ziglang" in compiler else os.path.basename(compiler[0])
+    return " ".join(filter(None, [name, option, extra]))
+
+
+def _compile(compiler: Sequence[str], choices: Sequence[str], extra: str, folder: Path, name: str) -> Built:
     """Compile with the first of some options for the processor that the compiler accepts."""
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
@@ -164,7 +175,7 @@ def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, na
         for option in choices:
             options = [*OPTIONS, *filter(None, [option]), *extra.split()]
             try:
-                _run([compiler, *options, str(SOURCES / "loop.cpp"), "-o", str(scratch / "loop.so")])
+                _run([*compiler, *options, str(SOURCES / "loop.cpp"), "-o", str(scratch / "loop.so")])
             except BuildError as error:
                 problem = problem or error
                 continue
@@ -172,8 +183,8 @@ def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, na
             library.chmod(0o700)
             path = folder / f"{_name(name, option)}-{checksum(library)}.so"
             os.replace(library, path)
-            return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
-        raise problem or BuildError(f"{compiler} failed")
+            return Built(path, _described(compiler, option, extra))
+        raise problem or BuildError(f"{compiler[0]} failed")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -249,7 +260,7 @@ def load() -> Loaded:
     try:
         library = Library(*build())
     except (BuildError, OSError) as error:
-        logger.info(f"step loop: the C++ loop is not available, the torch loop runs: {error}")
+        logger.info(f"step loop: the C++ loop is not available, the reference runs: {error}")
         return Loaded(None, str(error))
     logger.info(f"step loop: cpp, vectors of {library.VL} floats ({library.compiler}, {library.path})")
     return Loaded(library)

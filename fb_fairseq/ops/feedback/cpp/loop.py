@@ -11,7 +11,7 @@ class CppLoop(Loop):
 
     name = "cpp"
     summary = "C++, compiled at first use"
-    runs = "on a CPU in fp32; elsewhere torch runs"
+    runs = "on a CPU in fp32; elsewhere the reference runs"
     devices = ("cpu",)
     own_threads = True
 
@@ -30,12 +30,17 @@ class CppLoop(Loop):
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
         block.own.backward(block, tile, d_out_TBD, d_x_TBD)
 
-    def decoding_step(self, kept, step):
-        if kept.own is None:
+    def covers_step(self, stack, x_BD, ring) -> bool:
+        from fb_fairseq.ops.feedback.cpp.steps import covers
+
+        return covers(stack, x_BD, ring)
+
+    def decode(self, stack, kept, x_BD, ring, options, encoder):
+        if "steps" not in kept:
             from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
 
-            kept.own = PackedSteps()
-        return kept.own.run(step)
+            kept["steps"] = PackedSteps()
+        return kept["steps"].run(stack, x_BD, ring, options, encoder)
 
     def unavailable(self, device: torch.device) -> str | None:
         if device.type not in self.devices:

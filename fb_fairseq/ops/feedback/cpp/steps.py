@@ -9,16 +9,14 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from fb_fairseq.ops.feedback.block import compute_weights
 from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments, record_arguments, recorded
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
-from fb_fairseq.ops.feedback.decoding import Step, StepModel
-from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing, SlotHolder
-from fb_fairseq.ops.feedback.torch.block import compute_weights
+from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -61,7 +59,6 @@ class CppStep:
         self,
         x_BD: Tensor,
         ring: MemoryRing,
-        origin_BC: Tensor | None,
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext] = (),
     ) -> StepOutput:
@@ -70,19 +67,18 @@ class CppStep:
         Args:
             x_BD: the step's embedding, fp32.
             ring: its buffer holds each set's keys and values, J = 2 I.
-            origin_BC: see ``CppSlots``.
-            encoder: see ``fb_fairseq.ops.feedback.decoding.Stepper.step``.
+            encoder: see ``Loop.decode``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it."""
-        B, streams = len(x_BD), ring.buffer.shape[1] if origin_BC is None else len(origin_BC)
+        B, streams = len(x_BD), ring.buffer.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
         sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
         if B != streams or streams % sentences:
             raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
         with self._lock:  # the buffers are shared by all rings
-            return self._run(x_BD, ring, origin_BC, options, encoder)
+            return self._run(x_BD, ring, options, encoder)
 
-    def _run(self, x_BD: Tensor, ring: MemoryRing, origin_BC: Tensor | None, options, encoder) -> StepOutput:
+    def _run(self, x_BD: Tensor, ring: MemoryRing, options, encoder) -> StepOutput:
         B, slots, rows_JBHCE = len(x_BD), ring.slots, ring.buffer
         if encoder is not self._encoder:
             self._look_at(encoder)
@@ -104,9 +100,9 @@ class CppStep:
         age_B = None if ring.age_B is None else ring.age_B.long()
         place = self._ring
         place.span, place.position = ring.span, ring.position
-        place.origin, place.age = pointer(origin_BC), pointer(age_B)
+        place.origin, place.age = pointer(ring.origin_BC), pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
-        shared = origin_BC is not None and ring.position >= ring.span
+        shared = ring.origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
             threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
             each_range(partial(self.library.step, ctypes.byref(arguments), ctypes.byref(place)), B, threads)
@@ -158,46 +154,6 @@ class CppStep:
 LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
 
 
-class CppSlots(SlotHolder):
-    """A ring's slots between steps in C++: reordered streams look at each other's slots, and nothing is copied.
-
-    Each step of a stream is in a slot of its own number, so no stream writes what another one looks at.
-
-    ``weights``: the packed weights that the ring's last step was run with."""
-
-    def __init__(self, weights: CppStep):
-        self.weights = weights
-        self.origin_BC: Tensor | None = None  # the stream (int32) whose slot a stream looks at; None: its own
-
-    def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
-        streams = ring.buffer.shape[1]
-        if len(order) > streams:
-            return False
-        if self.origin_BC is None:
-            self.origin_BC = torch.arange(streams, dtype=torch.int32)[:, None].repeat(1, ring.slots)
-        self.origin_BC = self.origin_BC[order]
-        return True
-
-    def grow(self, ring: MemoryRing, slots: int) -> bool:
-        if self.origin_BC is not None:
-            self.origin_BC = pad(self.origin_BC, (0, slots - ring.position))
-        return True
-
-    def sort_slots(self, ring: MemoryRing) -> None:
-        """See ``SlotHolder``. The next step in C++ compares the weights again."""
-        ring.release()
-
-    def release(self, ring: MemoryRing) -> None:
-        """See ``SlotHolder``: copy the slots that a lazy reorder left with other streams."""
-        if self.origin_BC is None:
-            return
-        old, used = ring.buffer, ring.used
-        origin_B1C, heads_H1 = self.origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
-        new = old.new_zeros(len(old), len(origin_B1C), *old.shape[2:])
-        new[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
-        ring.replace_buffer(new)
-
-
 class PackedSteps:
     """The packed weights of one model, and its steps that use them.
 
@@ -210,52 +166,51 @@ class PackedSteps:
         self._versions: list[tuple[int, int]] = []
         self._sums: list[Tensor] = []
 
-    def run(self, step: Step) -> StepOutput | None:
-        """See ``Loop.decoding_step``; None where steps in C++ do not cover this one."""
-        model, x_BD, ring, options, encoder = step
-        if (weights := self._weights_for(model, x_BD, ring, options)) is None:
-            return None
+    def run(self, stack, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder) -> StepOutput:
+        """Run a step; see ``Loop.decode``."""
+        weights = self._weights_for(stack, x_BD, ring, options)
+        if weights is None:
+            return stack.reference_step(x_BD, ring, options, encoder)
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
-        if not isinstance(ring.holder, CppSlots):
+        if ring.graph is not None:
             ring.release()
-            ring.holder = CppSlots(weights)
-        ring.holder.weights = weights
-        return weights.run(x_BD, ring, ring.holder.origin_BC, options, encoder)
+        ring.packed = weights
+        return weights.run(x_BD, ring, options, encoder)
 
-    def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
-        """The packed weights; None where steps in C++ do not cover this one.
+    def _weights_for(self, stack, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
+        """The packed weights; None where steps in C++ do not cover this one, because of parameters or adapters.
 
-        They cover fp32 on a CPU without gradients, and rings that keep keys and values."""
-        if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
-            return None
-        if torch.is_autocast_enabled("cpu") or not model.uses_feedback_step or not keeps_rows(ring):
-            return None
-        if not self._is_current(model, ring):
-            self._parameters = model.step_parameters()
+        ``covers`` has passed; in the end the types of parameters and adapters decide."""
+        if not self._is_current(stack, ring):
+            self._parameters = stack.step_parameters()
             if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
                 return None
-            weights = model.step_weights(ring, x_BD.device)
+            weights = stack.step_weights(ring, x_BD.device)
             if has_modules(weights):
                 return None
             self._weights = CppStep(weights, options, load().library)
             self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
         return self._weights
 
-    def _is_current(self, model: StepModel, ring: MemoryRing) -> bool:
+    def _is_current(self, stack, ring: MemoryRing) -> bool:
         """Whether the packed weights are the model's."""
         if self._weights is None or self._weights.span != ring.span:
             return False
-        if isinstance(ring.holder, CppSlots) and ring.holder.weights is self._weights:
+        if ring.packed is self._weights:
             return versions(self._parameters) == self._versions
-        parameters = model.step_parameters()
-        if versions(parameters) != self._versions or not model.fixed_weights():
+        parameters = stack.step_parameters()
+        if versions(parameters) != self._versions or not stack.fixed_weights():
             return False
         return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
 
 
-def keeps_rows(ring: MemoryRing) -> bool:
-    """Whether a ring holds keys and values in fp32 on a CPU, as steps in C++ need them."""
+def covers(stack, x_BD: Tensor, ring: MemoryRing) -> bool:
+    """Whether steps in C++ cover a step. They do in fp32 on a CPU without gradients, on rings of keys and values."""
+    if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
+        return False
+    if torch.is_autocast_enabled("cpu") or not stack.uses_feedback_step:
+        return False
     fits = ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
     return fits and isinstance(ring.storage, KeyValueStorage)
 

@@ -31,7 +31,7 @@ from fb_fairseq.ops.cuda_graphs import (
     tensors,
 )
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.torch.passes import Passes
+from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs, block_sizes
 
 # Each graph holds the memory for a block's activations. Blocks that follow each other come again and again; of others,
@@ -50,7 +50,7 @@ class CapturedPasses:
 
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
-        self.passes, self.checked = Passes(loop, needs_backward), False  # (whose buffers are the graphs')
+        self.passes, self.checked = passes_of(loop, needs_backward), False  # (whose buffers are the graphs')
         self.owner: Callable[[], Any | None] = lambda: None  # see ``Passes``
         inputs = at_full_length(inputs)
         leaves, tree = pytree.tree_flatten(inputs)
@@ -101,11 +101,11 @@ class CapturedPasses:
 class BlockGraphs(Checks):
     """The graphs of blocks, by the shapes they are for.
 
-    ``torch_loop``: what runs where kernels do not."""
+    ``reference``: what runs where kernels do not."""
 
-    def __init__(self, torch_loop: Loop):
+    def __init__(self, reference: Loop):
         super().__init__()
-        self._torch = torch_loop
+        self._reference = reference
         self.cache: GraphCache[CapturedPasses] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
         cuda_graphs.owners_of_graphs.add(self)
 
@@ -122,9 +122,9 @@ class BlockGraphs(Checks):
                 return captured
         # (The kernels of blocks that grow are compared with torch's when they are captured, which is soon.)
         if key not in self.problems and not inputs.options.grows:
-            self._check(loop, Passes(loop, needs_backward), inputs, key)
+            self._check(loop, passes_of(loop, needs_backward), inputs, key)
         right = self.problems.get(key, "not compared yet") is None
-        return Passes(loop if right else self._torch, needs_backward)
+        return passes_of(loop if right else self._reference, needs_backward)
 
     def _find(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses | None:
         """The graph for a block, captured now if it is time; or None."""
@@ -144,13 +144,13 @@ class BlockGraphs(Checks):
 
     def _capture(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses:
         """New captured passes: of kernels, or where these are not used, of torch's operations."""
-        own, reference = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._torch))
+        own, reference = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._reference))
         return self.graph(key, f"--step-loop {loop.name}", own, reference)
 
     def _check(self, loop: Loop, passes, inputs: BlockInputs, key: tuple) -> bool:
         """Compare the results of passes with those of torch's operations, all gradients too."""
         needs_backward = key[0]
-        reference, exact = Passes(self._torch, needs_backward), None
+        reference, exact = passes_of(self._reference, needs_backward), None
         if inputs.dtype.itemsize < torch.float32.itemsize:
             wide = partial(in_fp32, inputs)
             exact = lambda: results(reference, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731

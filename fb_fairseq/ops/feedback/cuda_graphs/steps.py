@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
-from fb_fairseq.ops.feedback.ring import MemoryRing, SlotHolder
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
@@ -52,11 +52,11 @@ class DeviceRing(MemoryRing):
         self.buffer.index_copy_(-2, self._position_1 % self.span, new.unsqueeze(-2))
 
 
-class StepGraph(SlotHolder):
+class StepGraph:
     """A captured step and its memory.
 
     Args:
-        step: what is captured, such as ``StepModel.reference_step``.
+        step: what is captured, such as ``TransformerStack.reference_step``.
         x_BD, ring, options, encoder: a step's arguments, for their shapes.
 
     Attributes:
@@ -93,35 +93,18 @@ class StepGraph(SlotHolder):
         ring.replace_buffer(self._ring.buffer[:, : ring.buffer.shape[1]])
         if ring.age_B is not None:
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
-        ring.holder, self._served = self, weakref.ref(ring)
+        ring.graph, self._served = self, weakref.ref(ring)
 
     def detach(self) -> None:
         """Give the slots that lie here back."""
         ring = self._served()
-        if ring is not None and ring.holder is self:
+        if ring is not None and ring.graph is self:
             ring.release()
 
     def is_held(self) -> bool:
         """Whether a ring's slots lie here."""
         ring = self._served()
-        return ring is not None and ring.holder is self
-
-    # As a holder of slots.
-
-    def release(self, ring: MemoryRing) -> None:
-        ring.replace_buffer(ring.buffer.clone())
-        if ring.age_B is not None:
-            ring.age_B = ring.age_B.clone()
-
-    def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
-        """See ``SlotHolder``. In place, because the graph reads this memory."""
-        if len(order) != ring.buffer.shape[1] or ring.buffer.requires_grad:
-            return False
-        filled = ring.buffer[..., : ring.used, :]
-        filled.copy_(filled.index_select(1, order))
-        return True
-
-    # Steps.
+        return ring is not None and ring.graph is self
 
     def run(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.block import Block
-from fb_fairseq.ops.feedback.torch.tile import Tile
+from fb_fairseq.ops.feedback.block import Block
+from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, contiguous, keep_of
@@ -61,8 +61,8 @@ class BackwardKernels:
         slots = tile.sums.slots
         d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
         launcher.launch(
-            memory.own_slot, (s.G, s.I, 2), d_scores, kept, tile.record.q.whole[tile.at + i + 1 :],
-            work.da.whole[i + 1 :], slots, work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3],
+            memory.own_slot, (s.G, s.I, 2), d_scores, kept, tile.record.q[tile.at + i + 1 :],
+            work.da[i + 1 :], slots, work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3],
             slots.stride(0), d_scores.stride(2), d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H,
             E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, num_warps=4,
         )  # fmt: skip
@@ -95,14 +95,14 @@ class BackwardKernels:
             mix = self.kernels.mix[:, number + 1 :], self.kernels.mix.stride(0)
             keep = keep_of(masks.ffn_residual_LTBD, l, t)
             base = self._back(
-                base, above, mix, i, l, at, "ffn", layer.ffn_norm, None if pre else record.ffn_sum.whole[l, at],
-                layer.fc2, keep, work.d_ffn.whole[l, i], work.d_ffn_norm.whole[l, i], work.d_hidden.whole[l, i],
-                self.d_sums[0], record.hidden.whole[l, at], keep_of(masks.hidden_LTBF, l, t),
+                base, above, mix, i, l, at, "ffn", layer.ffn_norm, None if pre else record.ffn_sum[l, at],
+                layer.fc2, keep, work.d_ffn[l, i], work.d_ffn_norm[l, i], work.d_hidden[l, i],
+                self.d_sums[0], record.hidden[l, at], keep_of(masks.hidden_LTBF, l, t),
             )  # fmt: skip
-            d_normed = work.d_ffn_norm.whole[l, i] if pre else self.d_normed
-            self._through(work.d_hidden.whole[l, i], layer.fc1, d_normed)
+            d_normed = work.d_ffn_norm[l, i] if pre else self.d_normed
+            self._through(work.d_hidden[l, i], layer.fc1, d_normed)
             last_x = record.crossed_x if block.encoder else record.attended_x
-            above = Above(d_normed, last_x.whole[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
+            above = Above(d_normed, last_x[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
             if block.encoder:
                 base, above = self._cross_attention(base, above, i, l)
             # Attention to the memory.
@@ -110,18 +110,18 @@ class BackwardKernels:
             to = self.d_sums[2] if number else d_x
             base = self._back(
                 base, above, None, i, l, at, "attn", layer.attn_norm,
-                None if pre else record.attention_sum.whole[l, at], layer.out, keep, work.d_attention.whole[l, i],
-                work.d_attn_norm.whole[l, i], work.da.whole[i, l], to,
+                None if pre else record.attention_sum[l, at], layer.out, keep, work.d_attention[l, i],
+                work.d_attn_norm[l, i], work.da[i, l], to,
             )  # fmt: skip
-            q, a, lse = record.q.whole[at, l], record.a.whole[at, l], record.lse[at, l]
-            d_normed = work.d_attn_norm.whole[l, i] if pre else self.d_normed
+            q, a, lse = record.q[at, l], record.a[at, l], record.lse[at, l]
+            d_normed = work.d_attn_norm[l, i] if pre else self.d_normed
             attended, end = self.kernels.slots.memory(l, t), s.S + i
             left = [x[i, l, :, end - attended.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
             self._attention(
-                q, a, lse, attended, work.da.whole[i, l], work.dq.whole[i, l], left, None if l == 0 else layer.query,
+                q, a, lse, attended, work.da[i, l], work.dq[i, l], left, None if l == 0 else layer.query,
                 d_normed,
             )  # fmt: skip
-            above = Above(d_normed, record.x.whole[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
+            above = Above(d_normed, record.x[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
         if self.kernels.active and self.kernels.active[0] > 0:  # else the queries' part follows, for all steps at once
             d_x += tile.attn_norm[self.kernels.active[0]].step_backward(above.d_normed, i) if pre else above.d_normed
 
@@ -131,19 +131,17 @@ class BackwardKernels:
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
         cross, keep = block.weights.layers[l].cross, keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t)
         base = self._back(
-            base, above, None, i, l, at, "cross", cross.attn_norm, None if pre else record.cross_sum.whole[l, at],
-            cross.out, keep, work.d_crossed.whole[l, i], work.d_cross_norm.whole[l, i], work.dca.whole[i, l],
+            base, above, None, i, l, at, "cross", cross.attn_norm, None if pre else record.cross_sum[l, at],
+            cross.out, keep, work.d_crossed[l, i], work.d_cross_norm[l, i], work.dca[i, l],
             self.d_sums[1],
         )  # fmt: skip
-        q, a, lse = record.cross_q.whole[at, l], record.cross_a.whole[at, l], record.cross_lse[at, l]
-        d_normed = work.d_cross_norm.whole[l, i] if pre else self.d_normed
+        q, a, lse = record.cross_q[at, l], record.cross_a[at, l], record.cross_lse[at, l]
+        d_normed = work.d_cross_norm[l, i] if pre else self.d_normed
         self._attention(
-            q, a, lse, self.kernels.slots.encoder(l, t), work.dca.whole[i, l], work.dcq.whole[i, l],
-            [work.dcs.whole[i, l], work.cross_p[i, l]], cross.query, d_normed,
+            q, a, lse, self.kernels.slots.encoder(l, t), work.dca[i, l], work.dcq[i, l],
+            [work.dcs[i, l], work.cross_p[i, l]], cross.query, d_normed,
         )  # fmt: skip
-        return base, Above(
-            d_normed, record.attended_x.whole[l, at], cross.attn_norm, record.statistics["cross"][:, l, at]
-        )
+        return base, Above(d_normed, record.attended_x[l, at], cross.attn_norm, record.statistics["cross"][:, l, at])
 
     def _back(
         self,

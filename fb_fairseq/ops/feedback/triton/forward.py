@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import MASKED_FRACTION, cross_attention
+from fb_fairseq.ops.feedback.block import Block, Record, Room
 from fb_fairseq.ops.feedback.loop import Results
-from fb_fairseq.ops.feedback.torch.block import Block, Record, Room, StepTensor
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, contiguous, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
@@ -52,7 +52,7 @@ class StepKernels:
         it leaves to its slot."""
         s, r = self.sizes, record
         pre_norm, last = self.pre_norm, s.L - 1
-        x = r.x.whole[:, at]
+        x = r.x[:, at]
         x[0].copy_(x_BD)
         pending: Pending | None = None
         for l, layer in enumerate(self.layers):
@@ -61,28 +61,28 @@ class StepKernels:
                 continue
             masks = self.dropouts
             # Attention to the memory.
-            q, a = (first_query_BX, r.a.whole[at, l]) if l == 0 else (r.q.whole[at, l], r.a.whole[at, l])
+            q, a = (first_query_BX, r.a[at, l]) if l == 0 else (r.q[at, l], r.a[at, l])
             if l > 0:
                 self._normed_product(r, at, l, "attn", x[l], pending, layer.attn_norm, layer.query, q)
             attended = self.slots.memory(l, t)
-            result = r.attended_x.whole[l, at] if pre_norm else r.attention_sum.whole[l, at]
+            result = r.attended_x[l, at] if pre_norm else r.attention_sum[l, at]
             keep = keep_of(masks.attention_residual_LTBD, l, t)
             self._attend(q, attended, a, r.lse[at, l], x[l], layer.out, keep, result)
             pending = self._pending(r, at, l, "attn", result, layer.attn_norm, r.attended_x)
-            x_now = r.attended_x.whole[l, at]
+            x_now = r.attended_x[l, at]
             if self.has_encoder:
                 cross = layer.cross
-                q, a = r.cross_q.whole[at, l], r.cross_a.whole[at, l]
+                q, a = r.cross_q[at, l], r.cross_a[at, l]
                 self._normed_product(r, at, l, "cross", x_now, pending, cross.attn_norm, cross.query, q)
-                result = r.crossed_x.whole[l, at] if pre_norm else r.cross_sum.whole[l, at]
+                result = r.crossed_x[l, at] if pre_norm else r.cross_sum[l, at]
                 keep = keep_of(masks.cross_residual_LTBD, l, t)
                 self._attend(q, self.slots.encoder(l, t), a, r.cross_lse[at, l], x_now, cross.out, keep, result)
                 pending = self._pending(r, at, l, "cross", result, cross.attn_norm, r.crossed_x)
-                x_now = r.crossed_x.whole[l, at]
+                x_now = r.crossed_x[l, at]
             # Feed-forward sublayer.
-            hidden = r.hidden.whole[l, at]
+            hidden = r.hidden[l, at]
             self._normed_product(r, at, l, "ffn", x_now, pending, layer.ffn_norm, layer.fc1, hidden, relu=self.relu)
-            result = x[l + 1] if pre_norm else r.ffn_sum.whole[l, at]
+            result = x[l + 1] if pre_norm else r.ffn_sum[l, at]
             keep_in, keep_out = keep_of(masks.hidden_LTBF, l, t), keep_of(masks.ffn_residual_LTBD, l, t)
             self._product_residual(hidden, layer.fc2, x_now, result, keep_in, keep_out, s.F, self.kind)
             pending = self._pending(r, at, l, "ffn", result, layer.ffn_norm, r.x, 1)
@@ -98,13 +98,13 @@ class StepKernels:
         self._normed_product(record, 0, 0, "attn", x_BD, None, layer.attn_norm, layer.query, query_BX)
 
     def _pending(
-        self, r: Record, at: int, l: int, kind: str, summed: Tensor, norm: Affine, results: StepTensor, next: int = 0
+        self, r: Record, at: int, l: int, kind: str, summed: Tensor, norm: Affine, results: Tensor, next: int = 0
     ) -> Pending | None:
         """The norm that is still to be taken after a sublayer; None with pre-norm."""
         if self.pre_norm:
             return None
         mean, rstd = r.statistics[kind][:, l, at]
-        return Pending(summed, norm, results.whole[l + next, at], mean, rstd)
+        return Pending(summed, norm, results[l + next, at], mean, rstd)
 
     def _normed_product(
         self,
@@ -265,17 +265,17 @@ class BlockKernels:
         queries_TBX = torch.stack(list(block.first_queries(first, last)))
         for i in range(last - first):
             t, at = first + i, i if record.steps > 1 else 0
-            self.steps.run(record, at, t, block.x_steps[t], queries_TBX[i], again=results is None)
+            self.steps.run(record, at, t, block.inputs.x_TBD[t], queries_TBX[i], again=results is None)
             if results is None:
                 continue
             if results.out_TBD is not None:
-                results.out_TBD[t].copy_(record.x.whole[-1, at])
+                results.out_TBD[t].copy_(record.x[-1, at])
             if results.aligned_TBC is not None:
                 l = block.inputs.options.alignment_layer
-                query_BX, encoder = record.cross_q.whole[at, l], block.inputs.encoder[l]
+                query_BX, encoder = record.cross_q[at, l], block.inputs.encoder[l]
                 results.aligned_TBC[t] = aligned_weights(query_BX, encoder, block.inputs.options)
         if results is None or results.out_TBD is None:  # the record has all steps
-            record.q.whole[: last - first, 0] = queries_TBX
+            record.q[: last - first, 0] = queries_TBX
 
 
 def padding_bytes(encoder: Sequence) -> Tensor | None:

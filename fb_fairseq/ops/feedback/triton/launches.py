@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.block import Room
+from fb_fairseq.ops.feedback.block import Room
 from fb_fairseq.ops.feedback.triton import memory, products
 from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import Affine, Dropout

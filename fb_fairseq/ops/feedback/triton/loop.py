@@ -16,8 +16,8 @@ class TritonLoop(Loop):
     """Five kernels per layer and step each way, as CUDA graphs."""
 
     name = "triton"
-    summary = "a few Triton kernels for each layer and step, as CUDA graphs; elsewhere torch as CUDA graphs"
-    runs = "on a GPU; elsewhere torch runs"
+    summary = "a few Triton kernels for each layer and step, as CUDA graphs; elsewhere the reference as CUDA graphs"
+    runs = "on a GPU; elsewhere the reference runs"
     records_weights = False
     as_graphs = True
 
@@ -53,16 +53,16 @@ class TritonLoop(Loop):
 
         BackwardKernels(block, block.own, tile).run(d_out_TBD, d_x_TBD)
 
-    def decoding_step(self, kept, step):
-        model, x_BD, ring, options, encoder = step
-        same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in model.step_parameters())
-        if not (model.uses_feedback_step and isinstance(ring.storage, KeyValueStorage) and same_type):
-            return None
-        if problem_of_kernels(x_BD.device) is not None:
-            return None
+    def covers_step(self, stack, x_BD, ring) -> bool:
+        if not stack.uses_feedback_step or not isinstance(ring.storage, KeyValueStorage):
+            return False
+        same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in stack.step_parameters())
+        return same_type and problem_of_kernels(x_BD.device) is None
+
+    def decode(self, stack, kept, x_BD, ring, options, encoder):
         from fb_fairseq.ops.feedback.triton.steps import run_step
 
-        return run_step(model.step_weights(ring, x_BD.device), x_BD, ring, options, encoder)
+        return run_step(stack.step_weights(ring, x_BD.device), x_BD, ring, options, encoder)
 
 
 def problem_of_kernels(device: torch.device) -> str | None:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions, span_terms
+from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.feedback.block import Record, Room
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.ring import MemoryRing
-from fb_fairseq.ops.feedback.torch.block import Record, Room
 from fb_fairseq.ops.feedback.triton import memory
 from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, contiguous
@@ -21,7 +22,6 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     one_or_own,
 )
-from fb_fairseq.ops.threads import Buffers
 
 
 class RingSlots:
@@ -93,11 +93,11 @@ def run_step(
     slots = RingSlots(weights, x_BD, ring, sizes, encoder)
     active, record, most = [True] * sizes.L, Record(room, 1, weights=False), max(ring.slots, sources)
     kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), active, slots, most)
-    query_BX, x_BD = record.q.whole[0, 0], x_BD.contiguous()
+    query_BX, x_BD = record.q[0, 0], x_BD.contiguous()
     kernels.first_query(record, x_BD, query_BX)
     kernels.run(record, 0, 0, x_BD, query_BX)
     aligned_BC: Tensor | None = None
     if encoder and options.alignment_layer is not None:
         l = options.alignment_layer
-        aligned_BC = aligned_weights(record.cross_q.whole[0, l], encoder[l], options)
-    return StepOutput(record.x.whole[-1, 0], slots.memory_KBD, aligned_BC)
+        aligned_BC = aligned_weights(record.cross_q[0, l], encoder[l], options)
+    return StepOutput(record.x[-1, 0], slots.memory_KBD, aligned_BC)

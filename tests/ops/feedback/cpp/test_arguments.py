@@ -4,6 +4,7 @@ import ctypes
 
 import pytest
 
+from fb_fairseq.ops.feedback import block, tile
 from fb_fairseq.ops.feedback.cpp.arguments import WORKSPACE, WORKSPACE_CROSS
 from fb_fairseq.ops.feedback.cpp.library import SOURCES
 from fb_fairseq.ops.feedback.cpp.structures import (
@@ -15,7 +16,6 @@ from fb_fairseq.ops.feedback.cpp.structures import (
     Norm,
     structures,
 )
-from fb_fairseq.ops.feedback.torch import block, tile
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.ops.feedback.cpp.built import feedback_block_cpp, needs_cpp_loop, single
 

@@ -1,4 +1,4 @@
-"""The C++ loop is built once, in a cache folder; without a compiler or a folder the torch loop runs."""
+"""The C++ loop is built once, in a cache folder; without a compiler or a folder the reference runs."""
 
 import concurrent.futures
 import os
@@ -54,7 +54,7 @@ def test_a_library_that_is_damaged_or_could_be_anothers_is_not_loaded(cache, tmp
         assert build().path == path and library.is_intact(path) and path.read_bytes() == intact
     foreign = tmp_path / "foreign.so"
     (tmp_path / "foreign.cpp").write_text("int nothing;")
-    subprocess.run([find_compiler(), "-shared", "-fPIC", tmp_path / "foreign.cpp", "-o", foreign], check=True)
+    subprocess.run([*find_compiler(), "-shared", "-fPIC", tmp_path / "foreign.cpp", "-o", foreign], check=True)
     with pytest.raises(BuildError, match="foreign.so is another library; remove it"):
         library.Library(foreign, "c++")
     monkeypatch.setattr(library, "_user", lambda: os.geteuid() + 1)  # the folder is made, but by another user
@@ -75,7 +75,7 @@ def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "variables,message",
     [
-        ({"PATH": "{cache}", "CXX": ""}, "no C++ compiler was found"),
+        ({"PATH": "{cache}", "CXX": ""}, "no C++ compiler was found; pip install 'fb_fairseq[compiler]' brings one"),
         ({"CXX": "{compiler}"}, "failed: loop.cpp:1: error: no"),
         ({"FB_FAIRSEQ_CACHE": "{compiler}"}, "FB_FAIRSEQ_CACHE"),
     ],
@@ -91,6 +91,24 @@ def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplo
     assert library.load().library is None and library.load().library is None
     (line,) = caplog.messages
     assert message in line and not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_without_a_compiler_that_of_the_package_ziglang(cache, tmp_path, monkeypatch, caplog):
+    """A package of this name whose compiler is the system's stands for it."""
+    (compiler,) = find_compiler()
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    lines = f"import os, sys\nassert sys.argv[1] == 'c++'\nos.execv({compiler!r}, [{compiler!r}, *sys.argv[2:]])\n"
+    (package / "__main__.py").write_text(lines)
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(library, "COMPILERS", ())
+    caplog.set_level("INFO")
+    assert library.load().library.compiler.startswith("ziglang c++")
+    (line,) = caplog.messages
+    assert "step loop: cpp" in line and "ziglang c++" in line
 
 
 TESTS = [pathlib.Path(__file__).with_name("test_loop.py"), REPOSITORY / "tests/modules/test_cpp_steps.py"]

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fb_fairseq.ops.cuda_graphs import log_once
+from fb_fairseq.ops.feedback import passes
 from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch import passes
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import KINDS, Case, compare, feedback_block_torch
+from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
 from tests.ops.feedback.cpp.built import feedback_block_cpp, needs_cpp_loop, single
 
 pytestmark = needs_cpp_loop
@@ -36,8 +36,8 @@ def widened(case: Case) -> Case:
 
 
 # Rounding errors of sums with cancellation, in tensors that are small beside the others: one tensor's error may by
-# chance be more than twice the torch loop's, which is then next to nothing. In gradients of a span, a single number,
-# the largest relative error over 54 seeds was 9.9e-6 for the torch loop, and 7.1e-6 for the native one.
+# chance be more than twice the reference's, which is then next to nothing. In gradients of a span, a single number,
+# the largest relative error over 54 seeds was 9.9e-6 for the former torch loop, and 7.1e-6 for the native one.
 ROUNDING = 1e-5
 if os.environ.get("FB_FAIRSEQ_CXXFLAGS") or os.environ.get("CXX"):
     ROUNDING *= 4  # other builds add up in another order, some without fused multiply-adds
@@ -61,10 +61,10 @@ def tile_rows(request, monkeypatch):
 
 
 def check(case: Case, recompute: bool = False) -> None:
-    """In all no more than twice the torch loop's error; each result too, or no more than rounding errors."""
+    """In all no more than twice the reference's error; each result too, or no more than rounding errors."""
     exact = widened(case).run(feedback_block)
     ours = errors(case.run(feedback_block_cpp, recompute), exact)
-    torchs = errors(case.run(feedback_block_torch, recompute), exact)
+    torchs = errors(case.run(reference_passes, recompute), exact)
     # (A key's bias has no gradient: softmax does not change when all scores grow alike.)
     largest = max(norm for _, norm in ours.values())
     for name, (error, norm) in ours.items():
@@ -120,7 +120,7 @@ def test_without_gradients():
 
 
 def test_it_ran(monkeypatch):
-    """Not the torch loop in its place."""
+    """Not the reference in its place."""
     ran, run = [], BlockCalls.forward
     monkeypatch.setattr(BlockCalls, "forward", lambda *arguments: ran.append(1) or run(*arguments))
     single(1).run(feedback_block_cpp)
@@ -130,10 +130,10 @@ def test_it_ran(monkeypatch):
 def test_what_it_does_not_cover_runs_in_the_fast_loop(caplog):
     log_once.cache_clear()
     case = Case(1, dtype=torch.float64)
-    plain, ours = case.run(feedback_block_torch), case.run(feedback_block_cpp)
+    plain, ours = case.run(reference_passes), case.run(feedback_block_cpp)
     for name, expected in plain.items():
         assert expected is None or ours[name].equal(expected), name
-    assert caplog.text.count("not in float64; the torch loop runs") == 1
+    assert caplog.text.count("not in float64; the reference runs") == 1
 
 
 def test_embeddings_that_are_a_transpose(empty_is_nan):

@@ -1,10 +1,11 @@
-"""The two passes over a block, as one ``autograd.Function``: what surrounds the steps of every loop but the reference.
+"""The two passes over a block, as one ``autograd.Function``: of the reference, or around the steps of a loop.
 
-The backward pass goes through a block in tiles of several steps: after each tile, the weights' gradients are one
+A loop's backward pass goes through a block in tiles of several steps: after each tile, the weights' gradients are one
 product over the tile's rows, and the gradients of older keys and values one product over the tile's steps and layers
 (``gradients.py``)."""
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
+from fb_fairseq.ops.feedback.block import Block, Record
+from fb_fairseq.ops.feedback.gradients import BlockGradients
 from fb_fairseq.ops.feedback.loop import Loop, Results
-from fb_fairseq.ops.feedback.torch.block import Block, Record
-from fb_fairseq.ops.feedback.torch.gradients import BlockGradients
-from fb_fairseq.ops.feedback.torch.tile import Tile, Workspace
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.tile import Tile, Workspace
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     EncoderContext,
@@ -48,18 +50,84 @@ class Differentiable(NamedTuple):
     encoder: list[EncoderContext]
 
 
-class Passes:
-    """The two passes over a block. A loop runs the steps.
-
-    ``needs_backward``: whether there will be a backward pass."""
+class Passes(ABC):
+    """The two passes over a block."""
 
     def __init__(self, loop: Loop, needs_backward: bool):
         self.loop, self.needs_backward = loop, needs_backward
         # returns the autograd context that they belong to, or None
         self.owner: Callable[[], object | None] = lambda: None
 
+    @abstractmethod
     def forward(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+
+    @abstractmethod
+    def backward(self, d_out_TBD: Tensor) -> Differentiable:
+        """The gradients of ``Differentiable``, in the same structure."""
+
+    @abstractmethod
+    def free(self) -> None:
+        """Free what a forward pass has kept, once its backward pass is done."""
+
+    def _threads(self, inputs: BlockInputs) -> AbstractContextManager[int]:
+        largest = 2 * inputs.x_TBD.shape[1] * inputs.weights.layers[0].fc1.weight.numel()
+        return loop_threads(inputs.x_TBD.device, 0 if self.loop.own_threads else largest)
+
+
+class ReferencePasses(Passes):
+    """The reference under autograd."""
+
+    def forward(self, inputs):
+        given = Differentiable(inputs.x_TBD, inputs.weights, inputs.encoder)
+        leaves, self._tree = pytree.tree_flatten(given)
+        self._leaves = [x.detach().requires_grad_(learns(x)) if torch.is_tensor(x) else x for x in leaves]
+        given, half = pytree.tree_unflatten(self._leaves, self._tree), inputs.dtype != inputs.x_TBD.dtype
+        autocast = torch.autocast(inputs.x_TBD.device.type, inputs.dtype, half, cache_enabled=False)
+        with torch.set_grad_enabled(self.needs_backward), self._threads(inputs), autocast:
+            out_TBD, memory_KTBD, aligned_BTC = feedback_block(
+                given.x_TBD,
+                inputs.memory_KCBD,
+                given.weights,
+                inputs.options,
+                inputs.dropouts,
+                inputs.active,
+                given.encoder,
+                inputs.age_TB,
+            )
+        self._inputs, self._out_TBD = inputs, out_TBD
+        return out_TBD.detach(), memory_KTBD.detach(), None if aligned_BTC is None else aligned_BTC.detach()
+
+    def backward(self, d_out_TBD):
+        wanted = [x for x in self._leaves if learns(x)]
+        with self._threads(self._inputs):
+            found = torch.autograd.grad(self._out_TBD, wanted, d_out_TBD, retain_graph=True, materialize_grads=True)
+        gradients = iter(found)
+        return pytree.tree_unflatten([next(gradients) if learns(x) else None for x in self._leaves], self._tree)
+
+    def free(self):
+        self._inputs = self._leaves = self._out_TBD = None
+
+
+def learns(x: object) -> bool:
+    """Whether a leaf is a tensor that may have a gradient."""
+    return torch.is_tensor(x) and x.is_floating_point()
+
+
+class ReferenceLoop(Loop):
+    """Runs everywhere, operation by operation under autograd; and where another loop does not run."""
+
+    name = "reference"
+    summary = "the equations step by step, under autograd"
+    runs = "everywhere"
+
+    passes_class = ReferencePasses
+
+
+class TiledPasses(Passes):
+    """Passes whose steps a loop runs, backward in tiles."""
+
+    def forward(self, inputs):
         records_all = self.needs_backward and not inputs.options.recompute
         with self._threads(inputs) as threads:
             block = Block(inputs, self.loop.records_weights, threads if self.loop.own_threads else 1)
@@ -71,13 +139,12 @@ class Passes:
                 aligned_TBC = x_TBD.new_empty(s.T, s.B, block.room.sources, dtype=inputs.dtype)
             self.loop.forward_steps(block, record, 0, s.T, Results(out_TBD, aligned_TBC))
             if out_TBD is None:
-                out_TBD = record.x.whole[-1].clone()
+                out_TBD = record.x[-1].clone()
         if self.needs_backward:
             self.block, self.record = block, record if records_all else None
         return out_TBD, block.memory_KTBD, None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
 
-    def backward(self, d_out_TBD: Tensor) -> Differentiable:
-        """The gradients of ``Differentiable``, in the same structure."""
+    def backward(self, d_out_TBD):
         block, s, loop = self.block, self.block.sizes, self.loop
         with self._threads(block.inputs):
             d_out_TBD = d_out_TBD.contiguous()
@@ -97,19 +164,19 @@ class Passes:
                 sums.add_carried()
             return Differentiable(d_x_TBD, sums.weights(), sums.encoder_contexts())
 
-    def free(self) -> None:
-        """Free what a forward pass has kept, once its backward pass is done."""
+    def free(self):
         self.block = self.record = None
 
-    def _threads(self, inputs: BlockInputs) -> AbstractContextManager[int]:
-        largest = 2 * inputs.x_TBD.shape[1] * inputs.weights.layers[0].fc1.weight.numel()
-        return loop_threads(inputs.x_TBD.device, 0 if self.loop.own_threads else largest)
+
+def passes_of(loop: Loop, needs_backward: bool) -> Passes:
+    """The passes of a loop over a block. ``needs_backward``: whether there will be a backward pass."""
+    return (loop.passes_class or TiledPasses)(loop, needs_backward)
 
 
 def recompute(loop: Loop, block: Block, record: Record, first: int, last: int) -> None:
     """Compute the activations of a tile's steps again."""
     if block.records_weights and block.ragged:
-        record.p.whole.zero_()
+        record.p.zero_()
     loop.forward_steps(block, record, first, last)
 
 
@@ -126,7 +193,7 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
     block, s, n = tile.block, tile.block.sizes, tile.steps
     if not block.inputs.active[0]:
         return
-    dq_RX, kept_TBD = tile.work.dq.whole[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm.whole[0, :n]
+    dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
     d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
     if block.inputs.options.normalize_before:
         d_normed_TBD = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])[0]

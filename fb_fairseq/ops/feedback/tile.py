@@ -1,10 +1,9 @@
-"""Tiles of steps of the torch loop's backward pass.
+"""Tiles of steps of a loop's backward pass.
 
 The backward pass goes through a block in tiles of several steps. Its loop computes gradients of activations only and
 leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
 (``gradients.py``)."""
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,18 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.block import Block, Record, StepTensor
+from fb_fairseq.ops.feedback.block import Block, Record
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 
 ALIGNED = 16  # numbers; products on tensor cores need aligned rows
-
-
-class StepIndex(NamedTuple):
-    """The index of a step in its tile, in its block, and in the record of activations."""
-
-    in_tile: int
-    in_block: int
-    in_record: int
 
 
 class KeysOrValues(NamedTuple):
@@ -72,17 +63,6 @@ class Normed:
         )
 
 
-class Scratch:
-    """A flat buffer that is used in any shape that fits into it."""
-
-    def __init__(self, buffer: Tensor):
-        self.buffer = buffer
-
-    def shaped(self, *shape: int) -> Tensor:
-        """The first elements in this shape."""
-        return self.buffer[: math.prod(shape)].view(shape)
-
-
 class Workspace:
     """Per-step gradients that become weight gradients after the tile. Made once per block, used by all tiles.
 
@@ -94,15 +74,15 @@ class Workspace:
         d_attn_norm, d_ffn_norm, d_cross_norm: gradients of the norms' results [L, T, B, D].
         d_kv_ITBZ: gradients of each step's keys and values, side by side; d_kv_normed_ITBD: of the normed memories.
         d_memory_KTBD: gradients of the memories.
-        ds: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the tile's
-            step i begins in column i. ``ds.at[i][l]`` and ``p_TLGS`` are their windows, by distance.
+        ds_TLGW: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the
+            tile's step i begins in column i. ``ds_TLGS`` and ``p_TLGS`` are their windows, by distance.
         dcs: gradients of the scores of attention to the encoder [T, L, G, C].
         cross_p: that attention's weights after dropout [T, L, G, C], where they are not recorded; else None."""
 
     def __init__(self, block: Block, steps: int):
         s, room = block.sizes, block.room
         L, B = s.L, s.B
-        self._block, self._rows, self._steps = block, steps * L * s.G, steps
+        self._block, self._steps = block, steps
         self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
         self.d_attention, self.d_ffn = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D, True)
         self.d_hidden = room.by_layer(steps, s.F, True)
@@ -112,11 +92,10 @@ class Workspace:
         if room.sources:
             self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
             self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D)
-            self.dcs = StepTensor(room.new_half(steps, L, s.G, room.sources), steps_first=True)
+            self.dcs = room.new_half(steps, L, s.G, room.sources)
             self.cross_p = None if block.records_weights else room.new_half(steps, L, s.G, room.sources)
         self.ds_TLGW, self.p_TLGW = self._by_slot(), self._by_slot()
-        self.ds = StepTensor(step_windows(self.ds_TLGW, s.S), steps_first=True)
-        self.p_TLGS = step_windows(self.p_TLGW, s.S)
+        self.ds_TLGS, self.p_TLGS = step_windows(self.ds_TLGW, s.S), step_windows(self.p_TLGW, s.S)
 
     def _by_slot(self) -> Tensor:
         """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
@@ -127,24 +106,6 @@ class Workspace:
             return self._block.room.new_half(steps, s.L, s.G, width).zero_()
         width = -(-width // ALIGNED) * ALIGNED
         return self._block.room.new_half(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
-
-    # Operands in the order of the products over a tile's steps and layers.
-
-    @cached_property
-    def weights(self) -> Scratch:
-        """Room for weights of slots."""
-        return Scratch(self._block.room.new_half(self._rows * self._block.sizes.S))
-
-    @cached_property
-    def vectors(self) -> Scratch:
-        """Room for vectors of heads."""
-        return Scratch(self._block.room.new_half(self._rows * self._block.sizes.E))
-
-    @cached_property
-    def pushed(self) -> Scratch:
-        """Room for gradients of slots."""
-        s = self._block.sizes
-        return Scratch(self._block.room.new_half(s.G * s.S * s.E))
 
 
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
@@ -173,13 +134,13 @@ class Tile:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()
         self.sides = (
-            KeysOrValues(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
-            KeysOrValues(1, work.p_TLGW, work.da.whole, 1.0),
+            KeysOrValues(0, work.ds_TLGW, record.q[in_record], block.scale),
+            KeysOrValues(1, work.p_TLGW, work.da, 1.0),
         )
         layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
 
-        def norms(pre: StepTensor, post: StepTensor | None, affines: list[Affine]) -> list[Normed]:
-            inputs = (pre if pre_norm else post).whole
+        def norms(pre: Tensor, post: Tensor | None, affines: list[Affine]) -> list[Normed]:
+            inputs = pre if pre_norm else post
             return [Normed(inputs[l, in_record], affine) for l, affine in enumerate(affines)]
 
         last_x = record.crossed_x if block.encoder else record.attended_x
@@ -192,26 +153,13 @@ class Tile:
             for kv in block.weights.kv_sets
         ]
 
-    def write_weights(self) -> None:
-        """Write the attention weights after dropout to the workspace, by slot."""
-        S, mask = self.block.sizes.S, self.block.inputs.dropouts.attention_LTBHS
-        p_TLGS = self.record.p.whole[self.at : self.at + self.steps]
-        if mask is not None:
-            keep_TLGS = mask.keep[:, self.first : self.last, ..., -S:].transpose(0, 1).flatten(2, 3)
-            p_TLGS = p_TLGS * keep_TLGS * mask.scale
-        self.work.p_TLGS[: self.steps] = p_TLGS
-
-    def index(self, i: int) -> StepIndex:
-        """The tile's step i."""
-        return StepIndex(i, self.first + i, self.at + i)
-
-    def rows(self, x: StepTensor, l: int) -> Tensor:
+    def rows(self, x: Tensor, l: int) -> Tensor:
         """The tile's rows of a layer of a recorded tensor [L, T, B, …], [R, …]."""
-        return x.whole[l, self.at : self.at + self.steps].flatten(0, 1)
+        return x[l, self.at : self.at + self.steps].flatten(0, 1)
 
-    def vectors(self, x: StepTensor, l: int) -> Tensor:
+    def vectors(self, x: Tensor, l: int) -> Tensor:
         """The tile's rows of a layer of a recorded tensor [T, L, B, X], [R, X]."""
-        return x.whole[self.at : self.at + self.steps, l].flatten(0, 1)
+        return x[self.at : self.at + self.steps, l].flatten(0, 1)
 
     def mask(self, mask: Dropout, l: int) -> Tensor:
         """The kept entries of a dropout mask [L, T, …] for the tile's steps of a layer."""

@@ -1,27 +1,24 @@
 """A block's data: sizes, weights in the compute type, slots for keys and values, and the record of activations."""
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import SpanTerms, span_terms
+from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     EncoderContext,
-    FeedbackDropouts,
     FeedbackWeights,
     KeyValueSet,
     Sizes,
     block_sizes,
-    one_or_own,
 )
-from fb_fairseq.ops.layers import Affine, Dropout, Layer, Projection, layer_norm, linear
-from fb_fairseq.ops.threads import Buffers, each
-
-NO_DROPOUTS = FeedbackDropouts()
+from fb_fairseq.ops.layers import Affine, Layer, Projection, layer_norm, linear
+from fb_fairseq.ops.threads import each
 
 # Steps outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
 # product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the
@@ -109,40 +106,6 @@ class KeyValueSlots:
             for slots_GCE, new in ((self.keys_IGCE[i], both[:, :, 0]), (self.values_IGCE[i], both[:, :, 1])):
                 slots_GCE.view(s.B, s.H, -1, s.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
 
-    def windows(self, reaches: Sequence[int]) -> list["Windows"]:
-        """Each layer's windows. Layers with the same keys and reach share them. ``reaches``: how many steps back each
-        layer reaches."""
-        s, made = self.sizes, {}
-        sets = [one_or_own(l, s.I) for l in range(len(reaches))]
-        for i, reach in zip(sets, reaches):
-            if (i, reach) not in made:
-                made[i, reach] = Windows(self.keys_IGCE[i], self.values_IGCE[i], s.C, s.T, reach)
-        return [made[i, reach] for i, reach in zip(sets, reaches)]
-
-
-class Windows:
-    """The slots that each step of a block reaches, as lists of views, one per step.
-
-    Attributes:
-        lengths: number of slots n of each step.
-        keys_GnE, values_GnE, keys_GEn, values_GEn: the slots, and their transposes."""
-
-    def __init__(self, keys_GCE: Tensor, values_GCE: Tensor, carried: int, steps: int, reach: int):
-        self.lengths = [min(carried + t, reach) for t in range(steps)]
-        self.keys_GEn = self._transposed(keys_GCE, carried, steps, reach)
-        self.values_GEn = self._transposed(values_GCE, carried, steps, reach)
-        self.keys_GnE = [x.transpose(1, 2) for x in self.keys_GEn]
-        self.values_GnE = [x.transpose(1, 2) for x in self.values_GEn]
-
-    @staticmethod
-    def _transposed(slots_GCE: Tensor, carried: int, steps: int, reach: int) -> list[Tensor]:
-        growing = max(0, min(steps, reach - carried))  # the first steps reach all slots so far
-        windows = [slots_GCE[:, : carried + t].transpose(1, 2) for t in range(growing)]
-        if growing < steps:
-            first = carried + growing - reach
-            windows += slots_GCE[:, first : carried + steps - 1].unfold(1, reach, 1).unbind(1)
-        return windows
-
 
 class EncoderSlots(NamedTuple):
     """One layer's keys and values of the encoder's output, in the compute type."""
@@ -166,40 +129,6 @@ def pieces(steps: int, streams: int, device: torch.device) -> list[slice]:
     """Slices of ``range(steps)``, of about ``PROJECTION_ROWS`` rows each."""
     size = max(1, (PROJECTION_ROWS if device.type == "cpu" else GPU_PROJECTION_ROWS) // streams)
     return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
-
-
-class StepTensor:
-    """A tensor with a part for each step and layer.
-
-    Views are made once and lazily: making one in Python takes as long as a small matmul.
-
-    Args:
-        whole: [T, L, …] if ``steps_first``, else [L, T, …].
-        heads: G and E, if the parts are vectors of all heads."""
-
-    def __init__(self, whole: Tensor, steps_first: bool, heads: tuple[int, int] | None = None):
-        self.whole, self._steps_first, self._heads = whole, steps_first, heads
-
-    @cached_property
-    def at(self) -> list[Sequence[Tensor]]:
-        """``at[t][l]``: the part of step t and layer l."""
-        return parts(self.whole, self._steps_first)
-
-    @cached_property
-    def heads(self) -> list[Sequence[Tensor]]:
-        """``heads[t][l]``: a part [B, X] by head, [G, 1, E]."""
-        G, E = self._heads
-        return parts(self.whole.view(*self.whole.shape[:2], G, 1, E), self._steps_first)
-
-
-def parts(x: Tensor, steps_first: bool) -> list[Sequence[Tensor]]:
-    """``[t][l]``: the views of a tensor [T, L, …] if ``steps_first``, else [L, T, …]."""
-    if not x.is_contiguous():
-        by_step = x if steps_first else x.transpose(0, 1)
-        return [step.unbind(0) for step in by_step.unbind(0)]
-    flat = x.flatten(0, 1).unbind(0)
-    T, L = x.shape[:2] if steps_first else x.shape[1::-1]
-    return [flat[t * L : (t + 1) * L] if steps_first else flat[t::T] for t in range(T)]
 
 
 class Room:
@@ -233,15 +162,15 @@ class Room:
         """A buffer in the compute type."""
         return self._make(*shape, dtype=self.dtype)
 
-    def by_layer(self, steps: int, width: int, half: bool = False, layers: int | None = None) -> StepTensor:
+    def by_layer(self, steps: int, width: int, half: bool = False, layers: int | None = None) -> Tensor:
         """Vectors by layer, then step [L, T, B, width]."""
         make = self.new_half if half else self.new
-        return StepTensor(make(layers or self.sizes.L, steps, self.sizes.B, width), steps_first=False)
+        return make(layers or self.sizes.L, steps, self.sizes.B, width)
 
-    def of_heads(self, steps: int) -> StepTensor:
+    def of_heads(self, steps: int) -> Tensor:
         """Vectors of all heads by step, then layer [T, L, B, X]."""
         s = self.sizes
-        return StepTensor(self.new_half(steps, s.L, s.B, s.X), steps_first=True, heads=(s.G, s.E))
+        return self.new_half(steps, s.L, s.B, s.X)
 
 
 class Record:
@@ -274,9 +203,9 @@ class Record:
             self.crossed_x = room.by_layer(steps, s.D)
             self.cross_q, self.cross_a = room.of_heads(steps), room.of_heads(steps)
         if weights:
-            self.p = StepTensor(self._by_slot(room, steps, s.S, ragged), steps_first=True)
+            self.p = self._by_slot(room, steps, s.S, ragged)
             if room.sources:
-                self.cross_p = StepTensor(self._by_slot(room, steps, room.sources, False), steps_first=True)
+                self.cross_p = self._by_slot(room, steps, room.sources, False)
         else:
             self.lse, self.cross_lse = (
                 room.new(steps, s.L, s.G, dtype=room.wide) if wanted else None for wanted in (True, room.sources)
@@ -303,7 +232,6 @@ class Block:
         memory_KTBD: the memories that the steps leave.
         reaches: how many steps back each layer reaches.
         ragged: some steps or layers reach fewer than S slots.
-        far_TBS: the columns that a stream does not reach; None: it reaches all.
         wide: the type of softmax and of sums over steps, at least fp32.
         own: anything that the loop keeps for the block."""
 
@@ -321,14 +249,9 @@ class Block:
         spans = [layer.span_mask_HS for layer in inputs.weights.layers]
         self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
         self.ragged = s.C < s.S or min(self.reaches) < s.S or zeros
-        self.far_TBS = None
-        if inputs.age_TB is not None:
-            self.far_TBS = torch.arange(s.S, 0, -1, device=device) > inputs.age_TB[..., None]
         self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
         each([partial(self._project_carried, steps) for steps in pieces(s.C, s.B, device)], threads)
-        self.x_steps, self.relu = inputs.x_TBD.unbind(0), options.activation == "relu"
-        self._drops = any(mask is not None for mask in inputs.dropouts)
 
     def _project_carried(self, steps: slice) -> None:
         """Write keys and values of some steps of the carried memory."""
@@ -339,11 +262,6 @@ class Block:
         """A new record of some steps' activations."""
         return Record(self.room, steps, self.records_weights, self.ragged)
 
-    @cached_property
-    def windows(self) -> list[Windows]:
-        """The slots that each layer attends to at each step."""
-        return self.slots.windows(self.reaches)
-
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
         """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""
         layer, queries = self.weights.layers[0], []
@@ -352,17 +270,3 @@ class Block:
             x = layer_norm(x, layer.attn_norm if self.inputs.options.normalize_before else None)
             queries += linear(x.to(self.dtype), layer.query).unbind(0)
         return queries
-
-    def masks(self, l: int, t: int) -> FeedbackDropouts:
-        """A layer's dropout masks at one step."""
-        return self.inputs.dropouts.at(l, t) if self._drops else NO_DROPOUTS
-
-    def attention_dropout(self, l: int, t: int, n: int) -> Dropout | None:
-        """The mask [G, n] of a step's attention weights over its last n slots."""
-        mask = self.inputs.dropouts.attention_LTBHS
-        return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1)[:, -n:], mask.scale)
-
-    def cross_dropout(self, l: int, t: int) -> Dropout | None:
-        """The mask [G, C] of a step's attention weights over the encoder's output."""
-        mask = self.inputs.dropouts.cross_LTBHC
-        return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1), mask.scale)

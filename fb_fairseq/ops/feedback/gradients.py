@@ -1,4 +1,4 @@
-"""Sums of the weights' gradients in the torch loop's backward pass, over tiles of steps.
+"""Sums of the weights' gradients in a loop's backward pass, over tiles of steps.
 
 All sums are at least fp32."""
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.feedback.torch.block import Block, pieces
-from fb_fairseq.ops.feedback.torch.tile import Normed, Tile, Workspace
+from fb_fairseq.ops.feedback.block import Block, pieces
+from fb_fairseq.ops.feedback.tile import Normed, Tile
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import (
     ACTIVATIONS,
@@ -104,7 +104,7 @@ class BlockGradients:
             self.key_values[kv.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
             if normed.norm is not None:
                 self.memory_norms[kv.projection].add_norm(work.d_kv_normed_ITBD[i, :n], normed)
-        x_ARD = tile.record.x.whole[:, tile.at : tile.at + n].flatten(1)
+        x_ARD = tile.record.x[:, tile.at : tile.at + n].flatten(1)
         add_product(self.mix_KA, work.d_memory_KTBD[:, :n].flatten(1), x_ARD.t())
 
     def _add_layer(self, tile: Tile, l: int) -> None:
@@ -113,22 +113,22 @@ class BlockGradients:
         sums, pre_norm = self.layers[l], block.inputs.options.normalize_before
         attn_norm, ffn_norm = tile.attn_norm[l], tile.ffn_norm[l]
         x = attn_norm.rows(block.dtype) if pre_norm else tile.rows(record.x, l).to(block.dtype)
-        sums.query.add_linear(work.dq.whole[:n, l].reshape(-1, block.sizes.X), x)
-        sums.out.add_linear(work.d_attention.whole[l, :n].flatten(0, 1), tile.vectors(record.a, l))
-        sums.attn_norm.add_norm(work.d_attn_norm.whole[l, :n], attn_norm)
+        sums.query.add_linear(work.dq[:n, l].reshape(-1, block.sizes.X), x)
+        sums.out.add_linear(work.d_attention[l, :n].flatten(0, 1), tile.vectors(record.a, l))
+        sums.attn_norm.add_norm(work.d_attn_norm[l, :n], attn_norm)
         if block.encoder:
             self._add_cross_attention(tile, l)
         last_x = record.crossed_x if block.encoder else record.attended_x
         x = ffn_norm.rows(block.dtype) if pre_norm else tile.rows(last_x, l).to(block.dtype)
-        sums.fc1.add_linear(work.d_hidden.whole[l, :n].flatten(0, 1), x)
+        sums.fc1.add_linear(work.d_hidden[l, :n].flatten(0, 1), x)
         activation, mask = block.inputs.options.activation, block.inputs.dropouts.hidden_LTBF
         act = tile.rows(record.hidden, l)
         if activation != "relu":  # a ReLU's result is what was recorded
             act = ACTIVATIONS[activation](act)
         if mask is not None:
             act = dropout(act, Dropout(tile.mask(mask, l).flatten(0, 1), mask.scale)).to(block.dtype)
-        sums.fc2.add_linear(work.d_ffn.whole[l, :n].flatten(0, 1), act)
-        sums.ffn_norm.add_norm(work.d_ffn_norm.whole[l, :n], ffn_norm)
+        sums.fc2.add_linear(work.d_ffn[l, :n].flatten(0, 1), act)
+        sums.ffn_norm.add_norm(work.d_ffn_norm[l, :n], ffn_norm)
 
     def _add_cross_attention(self, tile: Tile, l: int) -> None:
         """Add the gradients of a layer's attention to the encoder: of its weights, and of the encoder's keys and
@@ -138,12 +138,12 @@ class BlockGradients:
         x = tile.rows(record.attended_x, l).to(block.dtype)
         if block.inputs.options.normalize_before:
             x = normed.rows(block.dtype)
-        sums.query.add_linear(work.dcq.whole[:n, l].reshape(-1, s.X), x)
-        sums.out.add_linear(work.d_crossed.whole[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
-        sums.attn_norm.add_norm(work.d_cross_norm.whole[l, :n], normed)
+        sums.query.add_linear(work.dcq[:n, l].reshape(-1, s.X), x)
+        sums.out.add_linear(work.d_crossed[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
+        sums.attn_norm.add_norm(work.d_cross_norm[l, :n], normed)
         p_TGC, d_scores_TGC = self.cross_weights(tile, l)
         d_keys, d_values = self.encoder[l]
-        queries_RX, d_attended_RX = tile.vectors(record.cross_q, l), work.dca.whole[:n, l].reshape(-1, s.X)
+        queries_RX, d_attended_RX = tile.vectors(record.cross_q, l), work.dca[:n, l].reshape(-1, s.X)
         for total, weights_TGC, vectors_RX in (
             (d_keys, d_scores_TGC, queries_RX),
             (d_values, p_TGC.to(block.dtype), d_attended_RX),
@@ -155,28 +155,28 @@ class BlockGradients:
         """A layer's weights of attention to the encoder after dropout [T, G, C], and the gradients of its scores."""
         n, mask = tile.steps, self.block.inputs.dropouts.cross_LTBHC
         if not self.block.records_weights:
-            return tile.work.cross_p[:n, l], tile.work.dcs.whole[:n, l] * self.block.scale
-        p_TGC = tile.record.cross_p.whole[tile.at : tile.at + n, l]
+            return tile.work.cross_p[:n, l], tile.work.dcs[:n, l] * self.block.scale
+        p_TGC = tile.record.cross_p[tile.at : tile.at + n, l]
         if mask is not None:
             p_TGC = p_TGC * tile.mask(mask, l).flatten(1, 2) * mask.scale
-        return p_TGC, tile.work.dcs.whole[:n, l]
+        return p_TGC, tile.work.dcs[:n, l]
 
     def _add_positions(self, tile: Tile) -> None:
         """Add the gradients of relative positions: sums over rows by distance."""
         block, work, n = self.block, tile.work, tile.steps
         s, (d_key, d_value) = block.sizes, self.positions
         if d_key is not None:
-            q_RE = tile.record.q.whole[tile.at : tile.at + n].reshape(-1, s.E)
-            add_product(d_key, work.ds.whole[:n].reshape(-1, s.S).t(), q_RE, block.scale)
+            q_RE = tile.record.q[tile.at : tile.at + n].reshape(-1, s.E)
+            add_product(d_key, work.ds_TLGS[:n].reshape(-1, s.S).t(), q_RE, block.scale)
         if d_value is not None:
-            add_product(d_value, work.p_TLGS[:n].reshape(-1, s.S).t(), work.da.whole[:n].reshape(-1, s.E))
+            add_product(d_value, work.p_TLGS[:n].reshape(-1, s.S).t(), work.da[:n].reshape(-1, s.E))
 
     def _add_spans(self, tile: Tile) -> None:
         """Add the scores' gradients by head and distance, from which the spans' gradients are computed."""
         s = self.block.sizes
         for l, total_HS in enumerate(self.span_masks):
             if total_HS is not None and self.block.inputs.active[l]:
-                ds_TGS = tile.work.ds.whole[: tile.steps, l]
+                ds_TGS = tile.work.ds_TLGS[: tile.steps, l]
                 ds_TBHS = ds_TGS.unflatten(1, (s.B, s.H))[..., s.S - total_HS.shape[1] :]
                 total_HS += ds_TBHS.sum((0, 1), dtype=total_HS.dtype)
 
@@ -192,21 +192,9 @@ class BlockGradients:
             for side in tile.sides:
                 weights_YGC = side.weights_TLGW[: tile.steps, layers, :, columns].flatten(0, 1)
                 vectors_YGE = side.vectors_TLBX[: tile.steps, layers].reshape(-1, s.G, s.E)
-                weights_GYC, vectors_GYE = self.head_by_head(tile.work, weights_YGC, vectors_YGE)
-                pushed_GCE = tile.work.pushed.shaped(s.G, slots, s.E)
-                torch.bmm(weights_GYC.transpose(1, 2), vectors_GYE, out=pushed_GCE)
+                pushed_GCE = torch.bmm(weights_YGC.permute(1, 2, 0), vectors_YGE.transpose(0, 1))
                 # (baddbmm_ on a slice would go matrix by matrix.)
                 self.slots[side.index, i, :, places].add_(pushed_GCE, alpha=side.scale)
-
-    def head_by_head(self, work: Workspace, weights_YGC: Tensor, vectors_YGE: Tensor) -> tuple[Tensor, Tensor]:
-        """The operands of ``push_slots`` [G, Y, …]. Where weights are recorded, copies, which are faster than strides
-        of the width of all heads."""
-        if not self.block.records_weights:
-            return weights_YGC.transpose(0, 1), vectors_YGE.transpose(0, 1)
-        return (
-            work.weights.shaped(*weights_YGC.transpose(0, 1).shape).copy_(weights_YGC.transpose(0, 1)),
-            work.vectors.shaped(*vectors_YGE.transpose(0, 1).shape).copy_(vectors_YGE.transpose(0, 1)),
-        )
 
     def add_carried(self) -> None:
         """Add what the carried slots contribute: the memory is constant, its projections and norm learn from it."""
