@@ -80,7 +80,7 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
     """Bytes of a training block, carried memory included.
 
     Args:
-        triton: of the Triton loop (which needs Triton), instead of the torch loop.
+        triton: of the Triton loop (which needs Triton), instead of the reference.
     """
     S, D = options.attention_span, options.decoder_embed_dim
     with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"), torch.no_grad():

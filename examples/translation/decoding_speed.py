@@ -44,7 +44,7 @@ from fb_fairseq.papers.benchmark.random_models import (
 
 NAME = "decoding-speed"  # as the writer of files
 SOURCE_WORDS = 25  # length of every source sentence
-CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_CPP_LOOP}
+CPU_MODELS = {**MODELS, "feedback, shared, reference": WITHOUT_CPP_LOOP}
 GPU_MODELS = {
     **CPU_MODELS,
     "feedback, shared, triton": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "triton"}),
