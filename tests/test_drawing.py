@@ -50,7 +50,7 @@ TRACKED = {
     "valid_accuracy": 0.5,
 }
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
-SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
+SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, reference=5.0, transformer=7.0)}
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
 NUMBERS, SHARE = [[0.5, 0.5], [0.25, 0.75]], "share of the memory"
 # Every function that draws on axes, the labels of its axes, and little data.

@@ -36,9 +36,9 @@ LABELS = {"span": "span S (steps)", "layers": "layers L", "embed_dim": "width D 
 MODELS = {
     "cpp": "Feedback Transformer, C++ loop",
     "reference": "Feedback Transformer, reference loop",
-    "torch": "Feedback Transformer, the former torch loop",  # in recorded results
     "transformer": "Transformer",
 }
+FORMER = {"torch": "Feedback Transformer, the former torch loop"}  # in recorded results
 
 
 def parse() -> argparse.Namespace:
@@ -81,8 +81,9 @@ def settings(args: argparse.Namespace) -> list[dict]:
 def draw_speed(axes, results: list[dict], size: str) -> None:
     """Tokens per second against one of the sizes."""
     own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
-    color = colors(MODELS.values())
-    for model, name in MODELS.items():
+    names = {name: title for name, title in {**MODELS, **FORMER}.items() if name in own[0]["tokens_per_second"]}
+    color = colors(names.values())
+    for model, name in names.items():
         speeds = [[r["tokens_per_second"][model]] for r in own]
         draw_points(axes, [r["setting"][size] for r in own], speeds, name, color[name])
     axes.set(xscale="log", yscale="log", xlabel=LABELS[size], ylabel="training (tokens/s)")

@@ -183,9 +183,9 @@ def tracker(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tracker")
     import_transformers(["a5", "--out", str(folder / "a5.pt")])
     numbers = ["--length", "12", "--train", "9", "--valid", "9", "--test", "30"]
-    make_task(["word_problem", "--group", "A5", "--out", str(folder), *numbers])
-    preprocess(folder, **SIDES, srcdict=folder / "dict.input.txt", tgtdict=folder / "dict.label.txt")
-    return folder / "a5.pt", folder / "bin"
+    make_task(["word_problem", "--group", "A5", "--out", str(folder / "text"), *numbers])
+    preprocess(folder / "text", **SIDES, srcdict=folder / "dict.input.txt", tgtdict=folder / "dict.label.txt")
+    return folder / "a5.pt", folder / "text/bin"
 
 
 def test_sequences_are_read_as_in_training(tracker, capsys, tmp_path):

@@ -247,7 +247,7 @@ OWN = [
     ("benchmark train --device meta", "--device meta: unknown; give cpu or cuda"),
     ("benchmark decode --layers 0", "--layers 0: give 1 or more"),
     ("rl evaluate --path $half", "half: is truncated or corrupt"),
-    ("quickstart --text / --out $new", "error: --text /: no such file"),
+    ("quickstart --text / --out $new", "error: /: no such file; give the recipe's data"),
     ("quickstart --text $text --out $text/out", "--out .*/text/out: .*/text is a file"),
     ("quickstart --epochs 3 --out $new", "error: .*--epochs"),
     ("rl plot A=$folder --out $new.png", "contains no log.jsonl"),

@@ -33,4 +33,4 @@ def test_not_a_dump(tmp_path):
     (tmp_path / "dump").write_bytes(b"words")
     done = clean(tmp_path / "dump", tmp_path / "out")
     assert done.status == 0 and (tmp_path / "out").read_text() == "words", "it is copied"
-    assert "No such file" in clean(tmp_path / "nowhere", tmp_path / "out").errors
+    assert "No such file" in clean(tmp_path / "nowhere", tmp_path / "other").errors

@@ -256,7 +256,7 @@ def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: 
     Exits with 128 + the number of a signal that has stopped the call."""
     for path in (path for step in steps for path in step.reads):
         if not os.path.isfile(path):
-            raise UserError(f"DATA {path}: no such file; --help says what the recipe needs")
+            raise UserError(f"{path}: no such file; give the recipe's data (--help says which)")
     check_marked_folder("--out", out, os.path.join(out, MARK))
     lock_folder("--out", out)
     engine = Engine(recipe, out, steps)

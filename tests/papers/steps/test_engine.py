@@ -159,7 +159,7 @@ def test_folders_of_others(out, content, message):
 
 
 def test_missing_data(out):
-    with pytest.raises(UserError, match="DATA text: no such file"):
+    with pytest.raises(UserError, match="^text: no such file; give the recipe's data"):
         run(Step("copy", ["cp", "text", "out/text"], ["out/text"], ["text"]))
     assert not out.exists()
 
@@ -234,7 +234,9 @@ except KeyboardInterrupt:
     {end}
 """
 RUN = """
-import sys
+import signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a job in the background ignores some
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 sys.path.insert(0, {root!r})
 from fb_fairseq.papers.steps import Step, engine
 engine.machine.hardware = lambda environment: ""
