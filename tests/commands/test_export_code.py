@@ -18,6 +18,9 @@ class Refuse:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Refuse())
 import torch
+from transformers import utils
+for module in (utils, utils.import_utils):  # fairseq's torchaudio may be of another CUDA version, and Trainer imports it
+    module.is_torchaudio_available = lambda: False
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, Trainer
 for name, kind in {"lm": AutoModelForCausalLM, "translator": AutoModelForSeq2SeqLM}.items():
     model, inputs = kind.from_pretrained(name, trust_remote_code=True), torch.load(name + "/inputs.pt")
