@@ -19,7 +19,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import torch
 from transformers import utils
-for module in (utils, utils.import_utils):  # fairseq's torchaudio may be of another CUDA version, and Trainer imports it
+for module in (utils, utils.import_utils):  # a torchaudio of another CUDA version cannot be imported, as Trainer does
     module.is_torchaudio_available = lambda: False
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, Trainer
 for name, kind in {"lm": AutoModelForCausalLM, "translator": AutoModelForSeq2SeqLM}.items():
