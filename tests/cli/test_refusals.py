@@ -129,6 +129,7 @@ FAIRSEQ = [
     ("eval-lm", "--path $model:$model", "evaluates one model"),
     ("eval-lm", "--path $text", "text: not a checkpoint, or one with objects that are not data"),
     ("eval-lm", "--model-overrides \"{'attention_span': 9}\"", "do not fit.*--model-overrides.*positions.key"),
+    ("eval-lm", "--model-overrides \"{'activation_fn': 'gelu'}\"", "trained with --activation-fn relu, not gelu: its"),
     ("eval-lm", "--model-overrides \"{'attention_span'\"", "is code, or not a valid value.*--model-overrides"),
     *((name, OVERRIDES, "--model-overrides: .*'atention_span'; did you mean attention_span") for name in EVALUATIONS),
     ("eval-lm", "--batch-size 3 --valid-streams 4", "--batch-size 3, --valid-streams 4: both"),
