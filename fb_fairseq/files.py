@@ -239,12 +239,13 @@ def check_output_folder(option: str, path: str) -> None:
         raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")
 
 
-def check_marked_folder(option: str, path: str, mark: str) -> None:
-    """Check that a folder is new or empty, but for hidden files, or has the file that marks it. ``mark``: its path."""
+def check_marked_folder(option: str, path: str, mark: str, remedy: str = "give an empty folder") -> None:
+    """Check that a folder is new or empty, but for hidden files, or has the file that marks it. ``mark``: its path.
+    ``remedy``: what to do otherwise."""
     check_output_folder(option, path)
     check_regular(mark)
     if _visible(path) and not os.path.isfile(mark):
-        raise UserError(f"{option} {path}: has files that this command has not written; give an empty folder")
+        raise UserError(f"{option} {path}: has files that this command has not written; {remedy}")
 
 
 def check_own_folder(
@@ -277,9 +278,7 @@ def check_own_folder(
     if overwrite or not _visible(path):
         return
     mark, remedy = os.path.join(path, MARK.format(command)), "give a new or empty folder, or --overwrite"
-    check_regular(mark)
-    if not os.path.isfile(mark):
-        raise UserError(f"{option} {path}: has files that this command has not written; {remedy}")
+    check_marked_folder(option, path, mark, remedy)
     with open(mark, encoding="utf-8", errors="replace") as file:
         of, *written = file.read().splitlines() or [""]
     if of != (made_from or command):

@@ -3,8 +3,9 @@ run goes on."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RESUME = "run the same command again to resume"
@@ -61,12 +62,21 @@ class Interruption:
 def heeding_signals() -> Iterator[Interruption]:
     """Within the block, remember SIGINT and SIGTERM. Those that are ignored stay so: a job in the background ignores
     SIGINT. In a thread other than the main one, nothing changes."""
-    interruption, before = Interruption(), {}
-    if threading.current_thread() is threading.main_thread():
-        heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        before = {number: signal.signal(number, interruption.handle) for number in heeded}
-    try:
+    interruption = Interruption()
+    with handling(SIGNALS, interruption.handle):
         yield interruption
+
+
+@contextmanager
+def handling(signals: Iterable[int], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Within the block, call a handler for these signals, but for those that are ignored. In a thread other than the
+    main one, nothing changes. ``handler``: called with the signal's number and the frame, as by ``signal.signal``."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, handler) for number in heeded}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

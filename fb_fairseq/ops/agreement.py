@@ -115,9 +115,10 @@ class Checks:
             self.problems.setdefault(key, None)
         return problem is None
 
-    def graph(self, key: Hashable, who: str, own: Callable[[], Any], reference: Callable[[], Any]) -> Any:
-        """A new graph: by ``own`` of kernels, or where these are not used or do not compile, by ``reference``."""
-        if self.problems.get(key) is None:
+    def graph(self, key: Hashable, who: str, own: Callable[[], Any] | None, reference: Callable[[], Any]) -> Any:
+        """A new graph: by ``own`` of kernels, or where there are none, or they are not used or do not compile, by
+        ``reference``."""
+        if own is not None and self.problems.get(key) is None:
             try:
                 return own()
             except CaptureError:

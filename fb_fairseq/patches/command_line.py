@@ -30,7 +30,7 @@ from fb_fairseq.errors import (
 )
 from fb_fairseq.files import check_output_folder, lock_folder
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.patches.stopping import TRAINING_MODULES
+from fb_fairseq.patches.stopping import training_modules
 from fb_fairseq.patches.wrapping import wrap_once
 
 # The lowest and the highest value. With others, fairseq trains without a word: away from the minimum, or on noise.
@@ -287,10 +287,8 @@ def patch_best_metric() -> None:
     """Save a checkpoint before the end of a training that lacks its --best-checkpoint-metric.
 
     Only the first validation shows what a criterion and a task measure, and fairseq fails then, before it saves."""
-    for name in TRAINING_MODULES:
-        module = sys.modules.get(name)
-        if hasattr(module, "validate") and hasattr(module, "validate_and_save"):
-            wrap_once(module, "validate", "best_metric", _validate)
+    for module in training_modules():
+        wrap_once(module, "validate", "best_metric", _validate)
 
 
 def _validate(original, cfg, trainer, task, epoch_itr, subsets):

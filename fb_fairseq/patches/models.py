@@ -22,7 +22,6 @@ from fb_fairseq.tensor_files import using
 logger = logging.getLogger(__name__)
 BEST = "checkpoint_best.pt"
 STREAMS = "streaming_lm"
-PACKAGE = __name__.partition(".")[0]
 
 
 def patch_train_step() -> None:
@@ -138,7 +137,7 @@ def _load_in_training(original, self, filename, *args, **kwargs):
     extra_state = original(self, filename, *args, **kwargs)
     if extra_state is not None:
         check_dictionaries(filename, extra_state.get(DICTIONARIES), task_dictionaries(self.task))
-        if is_ours(self.get_model()):
+        if is_ours(type(self.get_model())):
             saved = with_architecture(trained(filename).model)
             check_same_meaning(filename, saved, with_architecture(given), "give the same, or another --save-dir")
     return extra_state
@@ -153,9 +152,9 @@ def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "arch": ARCH_MODEL_NAME_REGISTRY.get(name, name)} if name else dict(options)
 
 
-def is_ours(model: Any) -> bool:
-    """Whether a model is one of this package."""
-    return any(kind.__module__.startswith(f"{fb_fairseq.__name__}.") for kind in type(model).__mro__)
+def is_ours(model: type | None) -> bool:
+    """Whether a class of models is one of this package, or made from one."""
+    return model is not None and any(kind.__module__.startswith(f"{fb_fairseq.__name__}.") for kind in model.__mro__)
 
 
 def _load_and_compare(original, filenames, *args, **kwargs):
@@ -164,7 +163,7 @@ def _load_and_compare(original, filenames, *args, **kwargs):
         known = trained(name)
         check_dictionaries(f"--path {name}", known.dictionaries, task_dictionaries(task))
         compare_task(f"--path {name}", known.task, getattr(task, "args", task.cfg))
-        if len(filenames) == 1 and is_ours(models[0]):
+        if len(filenames) == 1 and is_ours(type(models[0])):
             saved, given = with_architecture(known.model), with_architecture(as_dict(cfg.model))
             check_same_meaning(f"--path {name}", saved, given, "leave it out of --model-overrides")
     return models, cfg, task
@@ -217,7 +216,7 @@ def _override(original, cfg, overrides):
     from fairseq.tasks import TASK_REGISTRY
 
     model = ARCH_MODEL_REGISTRY.get(getattr(cfg.model, "arch", None)) or MODEL_REGISTRY.get(cfg.model._name)
-    if getattr(model, "__module__", "").partition(".")[0] != PACKAGE:
+    if not is_ours(model):
         original(cfg, overrides)
         return
     # from_pretrained overrides also the names of files that it finds beside a checkpoint.

@@ -42,13 +42,13 @@ def patch_interruption() -> None:
 
     The update ends first. A validation does not: it may take long, and is made when the run resumes. With one process;
     several are stopped by torchrun."""
-    for module in _training_modules():
+    for module in training_modules():
         wrap_once(module, "train", "interruption", _train_interruptibly)
         wrap_once(module, "validate", "interruption", _validate)
         wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
 
 
-def _training_modules() -> list[Any]:
+def training_modules() -> list[Any]:
     """The modules of ``fairseq-train`` that are imported, the one that runs last."""
     modules = (sys.modules.get(name) for name in TRAINING_MODULES)
     return [module for module in modules if hasattr(module, "validate_and_save") and hasattr(module, "train")]
@@ -180,7 +180,7 @@ def patch_finished_run() -> None:
     wrap_once(Trainer, "load_checkpoint", "finished_run", _note_resets)
     wrap_once(checkpoint_utils, "load_checkpoint", "finished_run", _load_checkpoint)
     wrap_once(EpochBatchIterator, "end_of_epoch", "finished_run", _end_of_epoch)
-    for module in _training_modules():
+    for module in training_modules():
         wrap_once(module, "train", "finished_run", _train)
 
 
@@ -229,7 +229,7 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
             _plateau(trainer).num_bad_epochs = stopping.get("num_bad_epochs", 0)
             if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
                 trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
-        if stopping.get(DUE) and not cfg.reset_dataloader and _training_modules():
+        if stopping.get(DUE) and not cfg.reset_dataloader and training_modules():
             _make_up_for_validation(trainer, epoch_itr)
             return extra_state, epoch_itr
         reached = limit_reached(
@@ -248,7 +248,7 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
 
 def _make_up_for_validation(trainer, epoch_itr) -> None:
     """Validate and save, as fairseq would have done after the update that the checkpoint ends with."""
-    cfg, module = trainer.cfg, _training_modules()[-1]
+    cfg, module = trainer.cfg, training_modules()[-1]
     logger.info(f"the validation after update {trainer.get_num_updates()} is still to be made")
     place, is_at_end = epoch_itr, epoch_itr.iterations_in_epoch == 0
     if is_at_end:  # the iterator is that of the next epoch
@@ -272,7 +272,7 @@ def _train(original, cfg, trainer, task, epoch_itr):
 
 def _early_stop() -> Any:
     """fairseq's ``should_stop_early``, which keeps the best loss and the validations since as its attributes."""
-    modules = _training_modules()
+    modules = training_modules()
     return modules[-1].should_stop_early if modules else SimpleNamespace()  # in a program that calls fairseq's trainer
 
 

@@ -111,7 +111,6 @@ class LanguageModel(MemoryModel):
     base_model_prefix = "decoder"
     _no_split_modules = ["Decoder"]
     gives_labels = False  # whether it predicts the label of each token
-    counts_targets = True  # see adapt_trainer
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__(config)
@@ -261,7 +260,6 @@ class FeedbackTransformerForTokenClassification(FeedbackTransformerForCausalLM):
     """A Feedback Transformer that predicts a label of each token, which has the name of a token."""
 
     gives_labels = True
-    counts_targets = False  # its labels are not shifted, as Trainer expects
 
 
 class RelativeTransformerForCausalLM(LanguageModel):

@@ -49,7 +49,8 @@ def adapt_trainer() -> None:
 
 
 def _counts_targets(model: Any) -> bool:
-    return any(getattr(module, "counts_targets", False) for module in model.modules())
+    # (Labels of tokens are not shifted: Trainer counts them as they are.)
+    return any(getattr(module, "gives_labels", None) is False for module in model.modules())
 
 
 def _predicted(batch: MutableMapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_marked_folder, lock_folder
+from fb_fairseq.interruption import RESUME, handling
 from fb_fairseq.papers.results.record import (
     HERE,
     MARK,
@@ -54,6 +55,8 @@ class Engine:
         if self.record["recipe"] != recipe:
             raise UserError(f"--out {out}: is of the recipe {self.record['recipe']}; give another folder")
         self.names = [self.here(step.writes[0]) for step in steps]
+        paths = {path for step in steps for path in step.reads}  # the user's files; several steps may read one
+        self.contents = {path: f"{os.path.getsize(path)} bytes, CRC {checksum_of(path)}" for path in paths}
         self.planned = {name: self.entry(step) for name, step in zip(self.names, steps)}
         # Of each step, the earlier ones that it depends on.
         self.after = [self.origins(place) for place in range(len(steps))]
@@ -71,7 +74,7 @@ class Engine:
 
     def entry(self, step: Step) -> Entry:
         """What the record will have of a step."""
-        reads = {path: f"{os.path.getsize(path)} bytes, CRC {checksum_of(path)}" for path in step.reads}
+        reads = {path: self.contents[path] for path in step.reads}
         writes = list(map(self.here, step.writes))
         command = [*step.words, *(["<", step.source] if step.source else [])]
         return Entry(command=list(map(self.here, command)), reads=reads, writes=writes)
@@ -262,17 +265,14 @@ def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: 
     engine = Engine(recipe, out, steps)
     engine.check(processes)
     write_record(out, engine.record)  # first of all, as it marks the folder
-    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, engine.stop) for number in heeded}
-    try:
-        engine.run(jobs)
-    finally:
-        for running in engine.running.values():  # after an error
-            send(running.process, signal.SIGINT)
-        for running in engine.running.values():
-            running.process.wait()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(SIGNALS, engine.stop):
+        try:
+            engine.run(jobs)
+        finally:
+            for running in engine.running.values():  # after an error
+                send(running.process, signal.SIGINT)
+            for running in engine.running.values():
+                running.process.wait()
     if engine.stopped:
-        print("interrupted; run the same command again to resume", file=sys.stderr, flush=True)
+        print(f"interrupted; {RESUME}", file=sys.stderr, flush=True)
         sys.exit(128 + engine.stopped)

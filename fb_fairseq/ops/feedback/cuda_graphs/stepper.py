@@ -109,11 +109,9 @@ class StepGraphs(Checks):
     def _capture(self, loop: Loop, kept, stack, x_BD, ring, options, encoder) -> StepGraph:
         """A new graph: of the loop's kernels, or where these are not used, of torch's operations."""
         reference = partial(StepGraph, stack.reference_step, x_BD, ring, options, encoder)
-        if not loop.covers_step(stack, x_BD, ring):
-            graph = reference()
-            graph.checked = True
-            return graph
-        own = partial(StepGraph, partial(loop.decode, stack, kept), x_BD, ring, options, encoder)
+        own = None
+        if loop.covers_step(stack, x_BD, ring):
+            own = partial(StepGraph, partial(loop.decode, stack, kept), x_BD, ring, options, encoder)
         return self.graph(MODEL, WHO, own, reference)
 
     def _check(self, graph: StepGraph, stack, x_BD, ring, options, encoder) -> bool:
