@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.attention import SpanTerms, span_terms
 from fb_fairseq.ops.buffers import Buffers
@@ -50,16 +51,10 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         dtype: of the matrices.
         wide: of the mix."""
 
-    def cast(affine: Affine) -> Affine:
-        return Affine(*(None if x is None else x.to(dtype) for x in affine))
-
-    def cast_layer(layer: Layer) -> Layer:
-        cross = layer.cross
-        if cross is not None:
-            cross = cross._replace(query=cast(cross.query), out=cast(cross.out))
-        return layer._replace(
-            query=cast(layer.query), out=cast(layer.out), fc1=cast(layer.fc1), fc2=cast(layer.fc2), cross=cross
-        )
+    def cast(x: Any) -> Any:
+        if not isinstance(x, Affine) or x.weight.dim() == 1:
+            return x
+        return Affine(*(None if part is None else part.to(dtype) for part in x))
 
     def joined(projection: Projection) -> Affine:
         key, value = projection.key, projection.value
@@ -70,7 +65,7 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         None if table is None else table[:span].flip(0).to(dtype) for table in weights.positions
     )
     return ComputeWeights(
-        layers=[cast_layer(layer) for layer in weights.layers],
+        layers=pytree.tree_map(cast, list(weights.layers), is_leaf=lambda x: isinstance(x, Affine)),
         projections=weights.projections,
         key_values=[joined(projection) for projection in weights.projections],
         kv_sets=weights.kv_sets,

@@ -3,10 +3,11 @@
 All sums are at least fp32."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.feedback.block import Block, pieces
@@ -15,7 +16,6 @@ from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import (
     ACTIVATIONS,
     Affine,
-    CrossAttention,
     Dropout,
     Layer,
     Projection,
@@ -26,40 +26,30 @@ from fb_fairseq.ops.layers import (
 from fb_fairseq.ops.threads import each
 
 
-class AffineGradient:
-    """The sums of one weight's and bias's gradients."""
-
-    def __init__(self, affine: Affine):
-        self.weight = torch.zeros_like(at_least_fp32(affine.weight))
-        self.bias = None if affine.bias is None else torch.zeros_like(at_least_fp32(affine.bias))
-
-    def add_linear(self, d_out_Ro: Tensor, x_Ri: Tensor) -> None:
-        """Add the gradients of ``x Wᵀ + b``, from that of its result."""
-        add_product(self.weight, d_out_Ro.t(), x_Ri)
-        if self.bias is not None:
-            self.bias += d_out_Ro.sum(0, dtype=self.bias.dtype)
-
-    def add_norm(self, d_normed_TBD: Tensor, normed: Normed) -> None:
-        """Add the gradients of a layer norm's weight and bias, from that of its result."""
-        _, weight, bias = normed.backward(d_normed_TBD, [False, True, True])
-        self.weight += weight
-        self.bias += bias
-
-    def like(self, affine: Affine) -> Affine:
-        """The sums in the type of the weight and bias."""
-        return cast(Affine(self.weight, self.bias), affine)
+def zeros_like(tree: Any) -> Any:
+    """Zeros for the sums of the gradients of nested weights, in the same structure and at least fp32."""
+    return pytree.tree_map(lambda x: None if x is None else torch.zeros_like(at_least_fp32(x)), tree)
 
 
-class LayerGradients(NamedTuple):
-    """A layer's sums; the fields are those of ``Layer``, and of its ``CrossAttention``."""
+def in_types_of(weights: Any, sums: Any) -> Any:
+    """Sums in the types of the nested weights whose gradients they are."""
+    leaves, tree = pytree.tree_flatten(sums)
+    given = pytree.tree_leaves(weights)
+    return pytree.tree_unflatten([x if x is None else x.to(own.dtype) for x, own in zip(leaves, given)], tree)
 
-    query: AffineGradient
-    out: AffineGradient
-    attn_norm: AffineGradient
-    fc1: AffineGradient
-    fc2: AffineGradient
-    ffn_norm: AffineGradient
-    cross: CrossAttention | None  # of sums
+
+def add_linear(sums: Affine, d_out_Ro: Tensor, x_Ri: Tensor) -> None:
+    """Add the gradients of ``x Wᵀ + b``, from that of its result."""
+    add_product(sums.weight, d_out_Ro.t(), x_Ri)
+    if sums.bias is not None:
+        sums.bias.add_(d_out_Ro.sum(0, dtype=sums.bias.dtype))
+
+
+def add_norm(sums: Affine, d_normed_TBD: Tensor, normed: Normed) -> None:
+    """Add the gradients of a layer norm's weight and bias, from that of its result."""
+    weight, bias = normed.parameter_gradients(d_normed_TBD)
+    sums.weight.add_(weight)
+    sums.bias.add_(bias)
 
 
 class BlockGradients:
@@ -69,16 +59,10 @@ class BlockGradients:
         self.block = block
         s, weights = block.sizes, block.weights
         wide = {"dtype": block.wide, "device": block.inputs.x_TBD.device}
-        self.layers = [
-            LayerGradients(
-                *(AffineGradient(getattr(layer, name)) for name in LayerGradients._fields[:-1]),
-                cross=layer.cross and CrossAttention(*map(AffineGradient, layer.cross)),
-            )
-            for layer in weights.layers
-        ]
-        self.key_values = [AffineGradient(affine) for affine in weights.key_values]
-        self.memory_norms = [p.norm and AffineGradient(p.norm) for p in weights.projections]
-        self.mix_KA = torch.zeros_like(at_least_fp32(weights.mix_KA))
+        self.layers: list[Layer] = [zeros_like(layer._replace(span_mask_HS=None)) for layer in weights.layers]
+        self.key_values: list[Affine] = zeros_like(weights.key_values)
+        self.memory_norms: list[Affine | None] = zeros_like([p.norm for p in weights.projections])
+        self.mix_KA = zeros_like(weights.mix_KA)
         # gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'
         self.slots = block.buffers.zeros(2, s.I, s.G, s.C + s.T, s.E, dtype=block.wide)
         self.positions = [None if x is None else torch.zeros(s.S, s.E, **wide) for x in block.inputs.weights.positions]
@@ -101,9 +85,9 @@ class BlockGradients:
         block, work, n = self.block, tile.work, tile.steps
         for i, kv in enumerate(block.weights.kv_sets):
             normed = tile.memory_norm[i]
-            self.key_values[kv.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
+            add_linear(self.key_values[kv.projection], work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
             if normed.norm is not None:
-                self.memory_norms[kv.projection].add_norm(work.d_kv_normed_ITBD[i, :n], normed)
+                add_norm(self.memory_norms[kv.projection], work.d_kv_normed_ITBD[i, :n], normed)
         x_ARD = tile.record.x[:, tile.at : tile.at + n].flatten(1)
         add_product(self.mix_KA, work.d_memory_KTBD[:, :n].flatten(1), x_ARD.t())
 
@@ -113,22 +97,22 @@ class BlockGradients:
         sums, pre_norm = self.layers[l], block.inputs.options.normalize_before
         attn_norm, ffn_norm = tile.attn_norm[l], tile.ffn_norm[l]
         x = attn_norm.rows(block.dtype) if pre_norm else tile.rows(record.x, l).to(block.dtype)
-        sums.query.add_linear(work.dq[:n, l].reshape(-1, block.sizes.X), x)
-        sums.out.add_linear(work.d_attention[l, :n].flatten(0, 1), tile.vectors(record.a, l))
-        sums.attn_norm.add_norm(work.d_attn_norm[l, :n], attn_norm)
+        add_linear(sums.query, work.dq[:n, l].reshape(-1, block.sizes.X), x)
+        add_linear(sums.out, work.d_attention[l, :n].flatten(0, 1), tile.vectors(record.a, l))
+        add_norm(sums.attn_norm, work.d_attn_norm[l, :n], attn_norm)
         if block.encoder:
             self._add_cross_attention(tile, l)
         last_x = record.crossed_x if block.encoder else record.attended_x
         x = ffn_norm.rows(block.dtype) if pre_norm else tile.rows(last_x, l).to(block.dtype)
-        sums.fc1.add_linear(work.d_hidden[l, :n].flatten(0, 1), x)
+        add_linear(sums.fc1, work.d_hidden[l, :n].flatten(0, 1), x)
         activation, mask = block.inputs.options.activation, block.inputs.dropouts.hidden_LTBF
         act = tile.rows(record.hidden, l)
         if activation != "relu":  # a ReLU's result is what was recorded
             act = ACTIVATIONS[activation](act)
         if mask is not None:
             act = dropout(act, Dropout(tile.mask(mask, l).flatten(0, 1), mask.scale)).to(block.dtype)
-        sums.fc2.add_linear(work.d_ffn[l, :n].flatten(0, 1), act)
-        sums.ffn_norm.add_norm(work.d_ffn_norm[l, :n], ffn_norm)
+        add_linear(sums.fc2, work.d_ffn[l, :n].flatten(0, 1), act)
+        add_norm(sums.ffn_norm, work.d_ffn_norm[l, :n], ffn_norm)
 
     def _add_cross_attention(self, tile: Tile, l: int) -> None:
         """Add the gradients of a layer's attention to the encoder: of its weights, and of the encoder's keys and
@@ -138,9 +122,9 @@ class BlockGradients:
         x = tile.rows(record.attended_x, l).to(block.dtype)
         if block.inputs.options.normalize_before:
             x = normed.rows(block.dtype)
-        sums.query.add_linear(work.dcq[:n, l].reshape(-1, s.X), x)
-        sums.out.add_linear(work.d_crossed[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
-        sums.attn_norm.add_norm(work.d_cross_norm[l, :n], normed)
+        add_linear(sums.query, work.dcq[:n, l].reshape(-1, s.X), x)
+        add_linear(sums.out, work.d_crossed[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
+        add_norm(sums.attn_norm, work.d_cross_norm[l, :n], normed)
         p_TGC, d_scores_TGC = self.cross_weights(tile, l)
         d_keys, d_values = self.encoder[l]
         queries_RX, d_attended_RX = tile.vectors(record.cross_q, l), work.dca[:n, l].reshape(-1, s.X)
@@ -205,29 +189,24 @@ class BlockGradients:
             for steps in pieces(s.C, s.B, d_slots.device):
                 d_kv_RZ = d_slots[:, :, :, steps].permute(3, 1, 0, 2, 4).reshape(-1, 2 * s.X).to(block.dtype)
                 normed = Normed(block.inputs.memory_KCBD[kv.memory, steps], norm)
-                key_values.add_linear(d_kv_RZ, normed.rows(block.dtype))
+                add_linear(key_values, d_kv_RZ, normed.rows(block.dtype))
                 if norm is not None:
                     d_normed = d_kv_RZ @ block.weights.key_values[kv.projection].weight
-                    self.memory_norms[kv.projection].add_norm(d_normed.view(normed.x_TBD.shape), normed)
+                    add_norm(self.memory_norms[kv.projection], d_normed.view(normed.x_TBD.shape), normed)
 
     def weights(self) -> FeedbackWeights:
         """The gradients of the weights, in the same structure and types."""
         given = self.block.inputs.weights
         layers = [
-            Layer(
-                *(getattr(sums, name).like(getattr(own, name)) for name in LayerGradients._fields[:-1]),
-                span_mask_HS=self._span_mask(l, own.span_mask_HS),
-                cross=own.cross and CrossAttention(*(s.like(affine) for s, affine in zip(sums.cross, own.cross))),
-            )
-            for l, (sums, own) in enumerate(zip(self.layers, given.layers))
+            layer._replace(span_mask_HS=self._span_mask(l, given.layers[l].span_mask_HS))
+            for l, layer in enumerate(in_types_of(given.layers, self.layers))
         ]
         projections = []
         for sums, norm_sums, own in zip(self.key_values, self.memory_norms, given.projections):
             width = own.key.weight.shape[0]
             biases = (None, None) if sums.bias is None else sums.bias.split(width)
             key, value = (Affine(*pair) for pair in zip(sums.weight.split(width), biases))
-            norm = norm_sums and norm_sums.like(own.norm)
-            projections.append(Projection(norm, cast(key, own.key), cast(value, own.value)))
+            projections.append(in_types_of(own, Projection(norm_sums, key, value)))
         positions = Positions(*map(self._position_table, given.positions, self.positions))
         return FeedbackWeights(layers, projections, self.mix_KA.to(given.mix_KA.dtype), positions)
 
@@ -260,8 +239,3 @@ class BlockGradients:
             )
             for pair in self.encoder
         ]
-
-
-def cast(affine: Affine, like: Affine) -> Affine:
-    """A weight and bias in the types of others."""
-    return Affine(*(None if x is None else x.to(own.dtype) for x, own in zip(affine, like)))

@@ -196,7 +196,7 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
     dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
     d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
     if block.inputs.options.normalize_before:
-        d_normed_TBD = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])[0]
+        d_normed_TBD = tile.attn_norm[0].input_gradient(kept_TBD.copy_(d_normed_TBD))
     d_x_TBD[tile.first : tile.last] += d_normed_TBD
 
 

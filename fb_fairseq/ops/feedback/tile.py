@@ -4,8 +4,6 @@ The backward pass goes through a block in tiles of several steps. Its loop compu
 leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
 (``gradients.py``)."""
 
-from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -39,24 +37,19 @@ class Normed:
                 x_TBD, x_TBD.shape[-1:], norm.weight, norm.bias, LAYER_NORM_EPS
             )
 
-    @cached_property
-    def _steps(self) -> list[Sequence[Tensor]]:
-        return list(zip(*(x.unbind(0) for x in (self.x_TBD, self.mean, self.rstd))))
-
     def rows(self, dtype: torch.dtype) -> Tensor:
         """The result of all steps, [R, D]."""
         return self.result_TBD.flatten(0, 1).to(dtype)
 
-    def step_backward(self, d_normed_BD: Tensor, i: int) -> Tensor:
-        """The gradient of the input at the tile's step i, from that of the result."""
-        x, mean, rstd = self._steps[i]
-        weight, bias = self.norm
-        return torch.ops.aten.native_layer_norm_backward(
-            d_normed_BD, x, x.shape[-1:], mean, rstd, weight, bias, [True, False, False]
-        )[0]
+    def input_gradient(self, d_normed_TBD: Tensor) -> Tensor:
+        """The gradient of the input, from that of the result."""
+        return self._backward(d_normed_TBD, [True, False, False])[0]
 
-    def backward(self, d_normed_TBD: Tensor, wanted: list[bool]):
-        """Gradients of input, weight and bias; ``wanted`` says which, the others are None."""
+    def parameter_gradients(self, d_normed_TBD: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of weight and bias, from that of the result."""
+        return self._backward(d_normed_TBD, [False, True, True])[1:]
+
+    def _backward(self, d_normed_TBD: Tensor, wanted: list[bool]):
         x = self.x_TBD
         return torch.ops.aten.native_layer_norm_backward(
             d_normed_TBD.to(x.dtype), x, x.shape[-1:], self.mean, self.rstd, *self.norm, wanted

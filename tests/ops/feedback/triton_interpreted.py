@@ -65,6 +65,14 @@ def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_the_first_layer_is_left_out(pre_norm, loop, empty_is_nan):
+    """The embeddings' gradient through the queries of the first layer that runs, here the second."""
+    case = case_of(1, steps=2, streams=2, decoder_layers=2, decoder_normalize_before=pre_norm)
+    case.active = [False, True]
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
 @pytest.mark.parametrize("seed,recompute", cases([(1, True)], [(0, False), (2, False), (4, True)]))
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""

@@ -48,6 +48,10 @@ class BackwardKernels:
             self._layers(i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
         shares_K, d_memory_KTBD = self.kernels.mix[:, 0].to(d_x_TBD.dtype), self.work.d_memory_KTBD[:, : tile.steps]
         d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
+        first = self._first_active()
+        if first > 0 and self.block.inputs.options.normalize_before:
+            d_normed_TBD = self.work.d_attn_norm[first, : tile.steps]
+            d_x_TBD[tile.first : tile.last] += tile.attn_norm[first].input_gradient(d_normed_TBD)
         tile.sums.push_slots(tile)
 
     def _memory(self, i: int) -> None:
@@ -122,8 +126,12 @@ class BackwardKernels:
                 d_normed,
             )  # fmt: skip
             above = Above(d_normed, record.x[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
-        if self.kernels.active and self.kernels.active[0] > 0:  # else the queries' part follows, for all steps at once
-            d_x += tile.attn_norm[self.kernels.active[0]].step_backward(above.d_normed, i) if pre else above.d_normed
+        if not pre and self._first_active() > 0:
+            d_x += above.d_normed
+
+    def _first_active(self) -> int:
+        """The first layer that runs. Layer 0's queries are added for all steps at once (``passes.py``)."""
+        return next(iter(self.kernels.active), 0)
 
     def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
         """The gradient through a layer's attention to the encoder."""
