@@ -4,7 +4,8 @@
     all_attention.py       the all-attention layer; its reference: all_attention_reference.py
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
-    cuda_graphs.py         CUDA graphs: capture, replay, which are kept, and where they are unavailable
+    cuda_graphs.py         CUDA graphs: capture, replay, and where they are unavailable
+    captures.py            what runs as a CUDA graph: when it is captured, compared, used, and dropped
     agreement.py           whether kernels compute what they should, on real input
     threads.py             CPU threads of the step loops
     buffers.py             their memory, which blocks use one after the other

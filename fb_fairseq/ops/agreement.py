@@ -1,14 +1,14 @@
 """A check of kernels on real input: wrong ones are not used."""
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graphs import CaptureError, first_line, log_once, tensors
+from fb_fairseq.ops.cuda_graphs import first_line, tensors
 from fb_fairseq.ops.layers import at_least_fp32
 
 # How far results may be from those of torch's operations, relative to norms.
@@ -86,51 +86,3 @@ def too_far(errors: list[float], tolerance: float) -> str | None:
 def in_fp32(tree: Any) -> Any:
     """Nested tuples, lists and dictionaries with their floating-point tensors in fp32."""
     return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
-
-
-class Checks:
-    """The settings whose kernels were compared.
-
-    Kernels that fail or compute something else are named once in the log and not used; torch's operations are captured
-    instead. A graph has an attribute ``checked``: whether its results are known to be right."""
-
-    def __init__(self):
-        self.problems: dict[Hashable, str | None] = {}  # by setting, why its kernels are not used; None: they are right
-
-    def refuse(self, key: Hashable, who: str, problem: str) -> None:
-        """Do not use the kernels of a setting; log it once, under the name ``who``."""
-        self.problems[key] = problem
-        log_once(f"{who}: {problem}; torch's operations run, as CUDA graphs")
-
-    def compare(self, key: Hashable, who: str, *arguments: Any) -> bool:
-        """Whether a setting's kernels are right; see ``disagreement`` for the arguments. If torch's results are not
-        finite, nothing is known, and the next block or step is compared."""
-        try:
-            problem = disagreement(*arguments)
-        except NotFinite:
-            return False
-        if problem is not None:
-            self.refuse(key, who, problem)
-        else:
-            self.problems.setdefault(key, None)
-        return problem is None
-
-    def graph(self, key: Hashable, who: str, own: Callable[[], Any] | None, reference: Callable[[], Any]) -> Any:
-        """A new graph: by ``own`` of kernels, or where there are none, or they are not used or do not compile, by
-        ``reference``."""
-        if own is not None and self.problems.get(key) is None:
-            try:
-                return own()
-            except CaptureError:
-                raise
-            except Exception as error:
-                self.refuse(key, who, f"failed: {first_line(error)}")
-        graph = reference()
-        graph.checked = True
-        return graph
-
-    def right_one(self, graph: Any, key: Hashable, again: Callable[[], Any]) -> Any:
-        """A graph that was compared, if it is right; if it is wrong, one captured again; None: nothing is known."""
-        if graph.checked:
-            return graph
-        return again() if self.problems.get(key) is not None else None

@@ -1,12 +1,11 @@
-"""CUDA graphs: capture, replay, and which of them are kept."""
+"""CUDA graphs: capture and replay. (``captures.py``: when one is captured, and which are kept.)"""
 
 import functools
 import logging
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Generic, NamedTuple, Optional, TypeVar
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -49,9 +48,6 @@ def can_capture(device: torch.device) -> bool:
     if device.type not in GRAPH_DEVICES:
         log_once("CUDA graphs need a GPU; blocks and steps run without")
     return device.type in GRAPH_DEVICES
-
-
-Graph = TypeVar("Graph")
 
 
 class CaptureError(RuntimeError):
@@ -154,83 +150,3 @@ def cloned(tree):
     clones = [torch.empty_like(x) if torch.is_tensor(x) else x for x in leaves]
     copy_all((clone, x) for clone, x in zip(clones, leaves) if torch.is_tensor(x))
     return pytree.tree_unflatten(clones, structure)
-
-
-class Limits(NamedTuple):
-    """Limits on graphs: when one is captured, and when it may go."""
-
-    capture_at: int  # something is captured when so many of a window have had its key. Rare keys are not worth it.
-    graphs: int  # the most that are kept; each holds memory
-    # uses are counted in windows of this many. A graph that was not used for as long may be replaced.
-    window: int = 1000
-
-
-class GraphCache(Generic[Graph]):
-    """Graphs by key: everything that a capture depends on, except the values of tensors.
-
-    A graph is replaced only if it was not used for a window: if more keys alternate than there is room for, capturing
-    graphs again and again would cost more than it saves.
-
-    Args:
-        limits: returns the limits.
-        is_held: whether something still needs what is in a graph's memory.
-        drop: called for each graph that goes."""
-
-    def __init__(
-        self,
-        limits: Callable[[], Limits],
-        is_held: Callable[[Graph], bool],
-        drop: Callable[[Graph], None] = lambda graph: None,
-    ):
-        self.graphs: dict[tuple, Graph] = {}  # by key
-        self._limits, self._is_held, self._drop = limits, is_held, drop
-        self._uses, self._seen, self._last_used = 0, Counter(), {}
-
-    def count(self) -> None:
-        """Count a use, with or without a graph."""
-        self._uses += 1
-        if self._uses % self._limits().window == 0:
-            self._seen.clear()
-
-    def capture(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
-        """Capture a graph for a key that has none, if it is time and there is room. ``at``: instead of
-        ``Limits.capture_at``."""
-        limits = self._limits()
-        self._seen[key] += 1
-        if self._seen[key] < (at or limits.capture_at) or not self._make_room(limits):
-            return None
-        try:
-            self.graphs[key] = make()
-        except Exception as error:  # out of memory, say
-            disable_capturing(error)
-            return None
-        return self.graphs[key]
-
-    def capture_again(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
-        """Free a key's graph, and capture another one."""
-        self._drop(self.graphs.pop(key))
-        return self.capture(key, make, at)
-
-    def use(self, key: tuple) -> None:
-        """Note that a key's graph is used now."""
-        self._last_used[key] = self._uses
-
-    def _make_room(self, limits: Limits) -> bool:
-        """Drop graphs that were not used for a window. Returns whether there is room for another one."""
-        oldest = self._uses - limits.window
-        for key in [key for key in self.graphs if self._last_used.get(key, 0) < oldest]:
-            if not self._is_held(self.graphs[key]):
-                self._drop(self.graphs.pop(key))
-        return len(self.graphs) < limits.graphs
-
-    def drop_graphs(self) -> None:
-        """Free the graphs and their memory. Frequent keys are captured again at once."""
-        for graph in self.graphs.values():
-            self._drop(graph)
-        self.graphs.clear()
-        self._last_used.clear()
-
-    def clear(self) -> None:
-        """Free the graphs, and begin to count anew."""
-        self.drop_graphs()
-        self._seen.clear()

@@ -113,4 +113,4 @@ def test_a_memory_that_grows(device, half):
             found.append(cloned({"output": y_TBD, **{name: p.grad for name, p in model.named_parameters()}}))
         compare(*found, tolerance)
     if device.type == "cuda":
-        assert None in GRAPHS.problems.values() and GRAPHS.cache.graphs
+        assert None in GRAPHS.problems.values() and GRAPHS.by_key

@@ -5,7 +5,8 @@ import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
-from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
+from fb_fairseq.ops.feedback.cuda_graphs import steps
+from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from tests.modules.options import random_stack
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -63,7 +64,7 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
     if captured:
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")
-        capture_on_cpu(monkeypatch, steps, stepper, capture_at=3)
+        capture_on_cpu(monkeypatch, steps, StepGraphs, capture_at=3)
     age_TB = reach()
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])

@@ -12,13 +12,13 @@ import torch
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
-from fb_fairseq.ops.feedback.cuda_graphs import stepper
 from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps
+from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.types import EncoderContext
 from tests.modules.options import random_stack
-from tests.ops.recorded_graph import capture_on_cpu, change_limits
+from tests.ops.recorded_graph import capture_on_cpu
 
 CAPTURE_AT = 3
 D, H, LAYERS, B = 24, 3, 2, 4
@@ -28,7 +28,7 @@ D, H, LAYERS, B = 24, 3, 2, 4
 def captures(monkeypatch):
     """Capture steps on a CPU; returns a list that grows with each graph made."""
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
-    return capture_on_cpu(monkeypatch, graph_steps, stepper, CAPTURE_AT)
+    return capture_on_cpu(monkeypatch, graph_steps, StepGraphs, CAPTURE_AT)
 
 
 def build(step_loop="triton", seed=1, **changes):
@@ -46,7 +46,7 @@ def plain_copy(model):
 
 def graphs_of(model):
     """The graphs of a model's decoding steps, with --step-loop triton."""
-    return model.stepper.graphs.by_shapes
+    return model.stepper.graphs.by_key
 
 
 def embeddings(steps, rows=B, seed=2):
@@ -227,7 +227,8 @@ def test_the_encoders_output(captures):
 @torch.no_grad()
 def test_few_graphs_are_kept(captures, monkeypatch):
     """One is replaced only if it was not used for a while."""
-    change_limits(monkeypatch, stepper, graphs=2, window=20)
+    monkeypatch.setattr(StepGraphs, "kept", 2)
+    monkeypatch.setattr(StepGraphs, "window", 20)
     model = build()
     plain, kept = plain_copy(model), []
     for rows, steps, made in ((1, 8, 1), (2, 8, 2), (3, 8, 2), (3, 30, 3), (1, 8, 4)):

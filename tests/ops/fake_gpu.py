@@ -14,13 +14,14 @@ import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack
 from fb_fairseq.ops import cuda_graphs
-from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
+from fb_fairseq.ops.feedback.cuda_graphs import blocks, steps
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
+from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs
 from tests.modules.options import random_options
 from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
-from tests.ops.recorded_graph import change_limits
 
 B = 3
 ALL_CASES = bool(os.environ.get("ALL_CASES"))
@@ -38,8 +39,8 @@ MODES = {  # type of the parameters, and of autocast
 def gpu(monkeypatch):
     monkeypatch.setattr(blocks, "CudaGraph", Capture)
     monkeypatch.setattr(steps, "CudaGraph", Capture)
-    change_limits(monkeypatch, blocks, capture_at=2)
-    change_limits(monkeypatch, stepper, capture_at=2)
+    monkeypatch.setattr(BlockGraphs, "capture_at", 2)
+    monkeypatch.setattr(StepGraphs, "capture_at", 2)
     monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
     # Spans are read once per block, before it starts: a wait that is known.
     monkeypatch.setattr(stack, "reaches", lambda spans: [max(1, min(s.span, 1 + 3 * i)) for i, s in enumerate(spans)])

@@ -84,19 +84,14 @@ class RecordedGraph:
                         old.copy_(new)
 
 
-def change_limits(monkeypatch, module, **changes) -> None:
-    """Change fields of a module's ``LIMITS``."""
-    monkeypatch.setattr(module, "LIMITS", module.LIMITS._replace(**changes))
-
-
-def capture_on_cpu(monkeypatch, module, limits=None, capture_at=None) -> list:
-    """Have a module capture on a CPU, after so many times if ``limits``, the module that has ``LIMITS``, is given.
-    Returns a list that grows with each graph that it makes."""
+def capture_on_cpu(monkeypatch, module, captures=None, capture_at=None) -> list:
+    """Have a module capture on a CPU, and a class of ``Captures`` after so many times. Returns a list that grows with
+    each graph that is made."""
     made = []
     monkeypatch.setattr(module, "CudaGraph", lambda function, before=None: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",))
     monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
-    if limits is not None:
-        change_limits(monkeypatch, limits, capture_at=capture_at)
+    if captures is not None:
+        monkeypatch.setattr(captures, "capture_at", capture_at)
     cuda_graphs.log_once.cache_clear()
     return made

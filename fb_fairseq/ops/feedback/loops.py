@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
-from fb_fairseq.ops.feedback.cuda_graphs.blocks import LIMITS, BlockGraphs
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run_block_with
@@ -51,7 +51,7 @@ CHOICES: dict[str, Choice] = {
 
 def warm_up_blocks(name: str) -> int:
     """The number of blocks of the same shapes to run on a GPU before a loop is timed."""
-    return LIMITS.capture_at if name == AUTO or name in LOOPS and LOOPS[name].as_graphs else 0
+    return GRAPHS.capture_at if name == AUTO or name in LOOPS and LOOPS[name].as_graphs else 0
 
 
 def loop_on(name: str, device: torch.device) -> Loop:

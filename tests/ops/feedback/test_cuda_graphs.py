@@ -6,14 +6,14 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays
 import pytest
 import torch
 
-from fb_fairseq.ops import agreement, cuda_graphs
+from fb_fairseq.ops import captures, cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import ReferenceLoop, ReferencePasses, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.cases import Case, compare, reference_passes
-from tests.ops.recorded_graph import capture_on_cpu, change_limits
+from tests.ops.recorded_graph import capture_on_cpu
 
 CAPTURE_AT = 3
 
@@ -21,7 +21,7 @@ CAPTURE_AT = 3
 @pytest.fixture
 def graphs(monkeypatch):
     """Graphs that work on a CPU."""
-    capture_on_cpu(monkeypatch, blocks, blocks, CAPTURE_AT)
+    capture_on_cpu(monkeypatch, blocks, BlockGraphs, CAPTURE_AT)
     return BlockGraphs(LOOPS["reference"])
 
 
@@ -127,16 +127,17 @@ def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
         for _ in range(CAPTURE_AT):
             compare(case.run(loop), case.run(feedback_block), tolerance)
         assert loop.captured
-    assert len(graphs.cache.graphs) == 4
+    assert len(graphs.by_key) == 4
 
 
 def test_bounded_in_number(graphs, monkeypatch):
     """A graph is dropped for another one if it was not used for a while and is not held."""
-    change_limits(monkeypatch, blocks, graphs=2, window=20)
+    monkeypatch.setattr(BlockGraphs, "kept", 2)
+    monkeypatch.setattr(BlockGraphs, "window", 20)
     loop, cases = loop_with(graphs), [small(steps=steps) for steps in (2, 3, 4)]
 
     def steps():
-        return [run.own_inputs.x_TBD.shape[0] for run in graphs.cache.graphs.values()]
+        return [run.own_inputs.x_TBD.shape[0] for run in graphs.by_key.values()]
 
     for case in cases[:2]:
         warm(case, loop)
@@ -150,18 +151,18 @@ def test_bounded_in_number(graphs, monkeypatch):
     assert steps() == [2, 4], "the first is held"
     del held
     graphs.clear()
-    assert not graphs.cache.graphs
+    assert not graphs.by_key
 
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):
-    change_limits(monkeypatch, blocks, window=10)
+    monkeypatch.setattr(BlockGraphs, "window", 10)
     loop, often, rare = loop_with(graphs), small(), small(steps=4)
     for _ in range(10):
         for _ in range(5):
             often.run(loop)
         rare.run(loop)
         assert not loop.captured
-    assert len(graphs.cache.graphs) == 1
+    assert len(graphs.by_key) == 1
 
 
 @pytest.mark.parametrize("gpu", [True, False])
@@ -190,7 +191,7 @@ def test_one_graph_serves_a_memory_that_grows(graphs, seed, recompute):
         case = Case(seed, steps=3, carried=carried, resets=seed % 4 == 0, attention_span=7, decoder_layerdrop=0.0)
         case.grows = True
         compare(case.run(loop, recompute), case.run(feedback_block, recompute), 1e-10)
-    assert loop.captured and len(graphs.cache.graphs) == 1
+    assert loop.captured and len(graphs.by_key) == 1
 
 
 # Kernels are checked as they will be replayed. (A loop with torch's operations in place of kernels.)
@@ -309,8 +310,8 @@ def test_a_nan_is_no_verdict(graphs, caplog):
 
 def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
     seen = []
-    original = agreement.disagreement
-    monkeypatch.setattr(agreement, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
+    original = captures.disagreement
+    monkeypatch.setattr(captures, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
     for dtype in (torch.bfloat16, torch.float32):
         case = small(dtype=dtype)
         case.grows, loop = True, loop_with(graphs, Kernels())

@@ -16,7 +16,8 @@ from triton.runtime.interpreter import InterpretedFunction
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
-from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
+from fb_fairseq.ops.feedback.cuda_graphs import blocks, steps
+from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
@@ -27,7 +28,6 @@ from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
 from tests.ops.feedback.cases import Case, compare
-from tests.ops.recorded_graph import change_limits
 
 SPLIT_SPAN = 70  # slots that several programs share
 ALL_CASES = bool(os.environ.get("ALL_CASES"))
@@ -183,7 +183,7 @@ def captured(monkeypatch):
     monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",))
     monkeypatch.setattr(steps, "CudaGraph", RepeatedStep)
     monkeypatch.setattr(ring, "FIRST_SLOTS", 2)
-    change_limits(monkeypatch, stepper, capture_at=2)
+    monkeypatch.setattr(StepGraphs, "capture_at", 2)
     return ran
 
 

@@ -18,11 +18,10 @@ from torch.nn.functional import pad
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops import cuda_graphs
-from fb_fairseq.ops.agreement import Checks, in_fp32
+from fb_fairseq.ops.agreement import in_fp32
+from fb_fairseq.ops.captures import Captured, Captures
 from fb_fairseq.ops.cuda_graphs import (
     CudaGraph,
-    GraphCache,
-    Limits,
     cloned,
     copy_all,
     current_device,
@@ -34,23 +33,17 @@ from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs, block_sizes
 
-# Each graph holds the memory for a block's activations. Blocks that follow each other come again and again; of others,
-# such as sentences, many shapes are too rare for a capture.
-LIMITS = Limits(capture_at=10, graphs=4)
 CAPTURE_GROWING_AT = 2
 
 
-class CapturedPasses:
+class CapturedPasses(Captured):
     """The two passes over blocks of the same shapes, captured; to be used as ``Passes``.
 
-    A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
-
-    Attributes:
-        checked: whether its results are known to be right."""
+    A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory."""
 
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
-        self.passes, self.checked = passes_of(loop, needs_backward), False  # (whose buffers are the graphs')
+        self.passes = passes_of(loop, needs_backward)  # (whose buffers are the graphs')
         self.owner: Callable[[], Any | None] = lambda: None  # see ``Passes``
         inputs = at_full_length(inputs)
         leaves, tree = pytree.tree_flatten(inputs)
@@ -98,16 +91,17 @@ class CapturedPasses:
         return cloned(self.backward_graph.result)
 
 
-class BlockGraphs(Checks):
-    """The graphs of blocks, by the shapes they are for.
+class BlockGraphs(Captures):
+    """The captured blocks, by the shapes they are for. Each holds the memory for a block's activations. Blocks that
+    follow each other come again and again; of others, such as sentences, many shapes are too rare for a capture.
 
     ``reference``: what runs where kernels do not."""
+
+    capture_at, kept = 10, 4
 
     def __init__(self, reference: Loop):
         super().__init__()
         self._reference = reference
-        self.cache: GraphCache[CapturedPasses] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
-        cuda_graphs.owners_of_graphs.add(self)
 
     def passes_for(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
         """The passes that run a block: captured ones; or where shapes are new or rare, kernel by kernel."""
@@ -115,51 +109,32 @@ class BlockGraphs(Checks):
         if key not in self.problems:
             problem = loop.unsupported(inputs)
             if problem is not None:
-                self.refuse(key, f"--step-loop {loop.name}", problem)
+                self.refuse(key, problem)
+        is_right = partial(self._is_right, loop, inputs, needs_backward, key)
         if cuda_graphs.can_capture(inputs.x_TBD.device):
-            captured = self._find(loop, inputs, needs_backward, key)
+            captured = self.find(
+                graph_key(at_full_length(inputs), needs_backward),
+                key,
+                lambda kernels: CapturedPasses(loop if kernels else self._reference, inputs, needs_backward),
+                is_right,
+                min(CAPTURE_GROWING_AT, self.capture_at) if inputs.options.grows else None,
+            )
             if captured is not None:
                 return captured
         # (The kernels of blocks that grow are compared with torch's when they are captured, which is soon.)
         if key not in self.problems and not inputs.options.grows:
-            self._check(loop, passes_of(loop, needs_backward), inputs, key)
+            is_right(passes_of(loop, needs_backward))
         right = self.problems.get(key, "not compared yet") is None
         return passes_of(loop if right else self._reference, needs_backward)
 
-    def _find(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses | None:
-        """The graph for a block, captured now if it is time; or None."""
-        shapes, cache = graph_key(at_full_length(inputs), needs_backward), self.cache
-        cache.count()
-        make = partial(self._capture, loop, inputs, needs_backward, key)
-        at = min(CAPTURE_GROWING_AT, LIMITS.capture_at) if inputs.options.grows else None
-        captured = cache.graphs.get(shapes) or cache.capture(shapes, make, at)
-        if captured is None or not captured.is_free():  # the backward pass of another block still needs it
-            return None
-        if not captured.checked:
-            captured.checked = self._check(loop, captured, inputs, key)
-            captured = self.right_one(captured, key, lambda: cache.capture_again(shapes, make, at))
-        if captured is not None:
-            cache.use(shapes)
-        return captured
-
-    def _capture(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses:
-        """New captured passes: of kernels, or where these are not used, of torch's operations."""
-        own, reference = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._reference))
-        return self.graph(key, f"--step-loop {loop.name}", own, reference)
-
-    def _check(self, loop: Loop, passes, inputs: BlockInputs, key: tuple) -> bool:
+    def _is_right(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple, passes) -> bool:
         """Compare the results of passes with those of torch's operations, all gradients too."""
-        needs_backward = key[0]
         reference, exact = passes_of(self._reference, needs_backward), None
         if inputs.dtype.itemsize < torch.float32.itemsize:
             wide = partial(in_fp32, inputs)
             exact = lambda: results(reference, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
         runs = (partial(results, way, inputs, needs_backward) for way in (passes, reference))
-        return self.compare(key, f"--step-loop {loop.name}", *runs, inputs.dtype, exact)
-
-    def clear(self) -> None:
-        """Free the graphs and their memory."""
-        self.cache.clear()
+        return self.agrees(key, *runs, inputs.dtype, exact)
 
 
 def at_full_length(inputs: BlockInputs) -> BlockInputs:
@@ -193,7 +168,7 @@ def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> tuple:
     kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.age_TB is not None]
     options = inputs.options._replace(span=0, grows=False)
     types = inputs.dtype, inputs.x_TBD.dtype, inputs.x_TBD.device, *modes_of_products()
-    return (needs_backward, loop.name, s.D, s.L, s.E, s.F, s.K, s.I, options, *types, *kinds)
+    return (loop.name, needs_backward, s.D, s.L, s.E, s.F, s.K, s.I, options, *types, *kinds)
 
 
 def graph_key(inputs: BlockInputs, needs_backward: bool) -> tuple:

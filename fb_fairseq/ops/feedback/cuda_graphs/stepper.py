@@ -1,64 +1,38 @@
-"""Finds the CUDA graph for a decoding step, or captures it.
-
-Before a graph of kernels is used, its step is computed twice: by the graph, and by torch's operations. Kernels that
-fail or compute something else are named once in the log and not used; then torch's operations are captured."""
+"""Finds the captured step for a decoding step, or captures one."""
 
 import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops import cuda_graphs
-from fb_fairseq.ops.agreement import Checks, in_fp32
-from fb_fairseq.ops.cuda_graphs import GraphCache, Limits
-from fb_fairseq.ops.feedback.cuda_graphs.steps import StepGraph, step_key
+from fb_fairseq.ops.agreement import in_fp32
+from fb_fairseq.ops.captures import Captures, Setting
+from fb_fairseq.ops.feedback.cuda_graphs.steps import CapturedStep, step_key
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 
-# A step is captured when this many steps, of any ring, have had its shapes. A capture takes as long as some steps. Each
-# graph holds the slots of a ring.
-LIMITS = Limits(capture_at=8, graphs=8)
-MODEL, WHO = "model", "step loop: decoding steps of kernels"  # one setting, and its name in the log
 
+class StepGraphs(Captures, threading.local):
+    """The captured steps of a model. Each thread has its own: several would overwrite each other's results.
 
-class ThreadGraphs(threading.local):
-    """The graphs of one thread; several threads would overwrite each other's results.
+    A capture takes as long as some steps, and holds the slots of a ring."""
 
-    Attributes:
-        cache: the graphs.
-        waiting: how many steps each ring has run without a graph that it might have had."""
-
-    def __init__(self):
-        self.cache: GraphCache[StepGraph] = GraphCache(
-            lambda: LIMITS, is_held=lambda graph: False, drop=StepGraph.detach
-        )
-        self.waiting: WeakKeyDictionary[MemoryRing, int] = WeakKeyDictionary()
-
-
-class StepGraphs(Checks):
-    """The captured steps of a model."""
+    capture_at, kept = 8, 8
 
     def __init__(self):
         super().__init__()
-        self._own = ThreadGraphs()
         self._parameters: list[Tensor] = []
         self._pointers: list[int] = []
-        cuda_graphs.owners_of_graphs.add(self)
-
-    @property
-    def by_shapes(self) -> dict[tuple, StepGraph]:
-        """This thread's graphs."""
-        return self._own.cache.graphs
 
     def run(
         self,
         loop: Loop,
-        kept: dict[str, Any],
+        packed: dict[str, Any],
         stack: Any,
         x_BD: Tensor,
         ring: MemoryRing,
@@ -68,11 +42,6 @@ class StepGraphs(Checks):
         """Run a step as a graph; None: it has none. See ``Loop.decode``."""
         if not cuda_graphs.can_capture(x_BD.device):
             return None
-        graph = self._find(loop, kept, stack, x_BD, ring, options, encoder)
-        return None if graph is None else graph.run(ring, x_BD, encoder)
-
-    def _find(self, loop: Loop, kept, stack, x_BD, ring, options, encoder) -> StepGraph | None:
-        """The graph for a step, with the ring's slots in its memory; it is captured now if it is time."""
         if torch.is_grad_enabled():
             ring.release()  # the slots may need a gradient from now on
             return None
@@ -82,61 +51,59 @@ class StepGraphs(Checks):
         if ring.graph is None and not stack.fixed_weights():
             return None
         self._forget_if_moved(stack, ring)
-        cache, waiting = self._own.cache, self._own.waiting
-        cache.count()
         key = step_key(x_BD, ring, options, encoder)
-        make = partial(self._capture, loop, kept, stack, x_BD, ring, options, encoder)
-        graph = cache.graphs.get(key)
-        if graph is None:
-            waiting[ring] = waiting.get(ring, 0) + 1
-            graph = cache.capture(key, make)
-        elif graph.is_held() and graph is not ring.graph:
-            # Two sequences that share a graph would copy their slots in and out at every step.
-            waiting[ring] = waiting.get(ring, 0) + 1
-            if waiting[ring] < LIMITS.capture_at:
-                graph = None
-        if graph is not None and not graph.checked:
-            graph.checked = self._check(graph, stack, x_BD, ring, options, encoder)
-            graph = self.right_one(graph, MODEL, lambda: cache.capture_again(key, make))
-        if graph is None:
+        if self._must_wait(key, ring):
             return None
-        cache.use(key)
-        if ring.graph is not graph:
-            graph.hold(ring)
-        waiting.pop(ring, None)
-        return graph
+        setting = (f"{loop.name}, decoding steps",)
 
-    def _capture(self, loop: Loop, kept, stack, x_BD, ring, options, encoder) -> StepGraph:
-        """A new graph: of the loop's kernels, or where these are not used, of torch's operations."""
-        reference = partial(StepGraph, stack.reference_step, x_BD, ring, options, encoder)
-        own = None
-        if loop.covers_step(stack, x_BD, ring):
-            own = partial(StepGraph, partial(loop.decode, stack, kept), x_BD, ring, options, encoder)
-        return self.graph(MODEL, WHO, own, reference)
+        def capture(kernels: bool) -> CapturedStep | None:
+            if not kernels:
+                step = stack.reference_step
+            elif loop.covers_step(stack, x_BD, ring):
+                step = partial(loop.decode, stack, packed)
+            else:
+                return None
+            return CapturedStep(step, x_BD, ring, options, encoder)
 
-    def _check(self, graph: StepGraph, stack, x_BD, ring, options, encoder) -> bool:
-        """Compare a graph's results with those of torch's operations."""
+        is_right = partial(self._is_right, setting, stack, x_BD, ring, options, encoder)
+        found = self.find(key, setting, capture, is_right)
+        if found is None:
+            return None
+        if ring.graph is not found:
+            found.hold(ring)
+        return found.run(ring, x_BD, encoder)
+
+    def _must_wait(self, key: tuple, ring: MemoryRing) -> bool:
+        """Whether another ring holds the graph. Two that share it would copy their slots in and out at every step: the
+        other one gives it back after some steps."""
+        found = self.by_key.get(key)
+        if found is None or not found.is_held() or found is ring.graph:
+            return False
+        ring.waited += 1
+        if ring.waited < self.capture_at:
+            return True
+        ring.waited = 0
+        return False
+
+    def _is_right(self, setting: Setting, stack, x_BD: Tensor, ring: MemoryRing, options, encoder, found) -> bool:
+        """Compare a captured step's results with those of torch's operations."""
         exact = None
         if x_BD.dtype.itemsize < torch.float32.itemsize:
             weights = in_fp32(stack.step_weights(ring, x_BD.device))
             given = x_BD.float(), ring, options, in_fp32(list(encoder)), weights
             exact = partial(reference_results, stack, *given)
-        own = partial(graph.try_on, ring, x_BD, encoder)
+        own = partial(found.try_on, ring, x_BD, encoder)
         reference = partial(reference_results, stack, x_BD, ring, options, encoder)
-        return self.compare(MODEL, WHO, own, reference, x_BD.dtype, exact)
+        return self.agrees(setting, own, reference, x_BD.dtype, exact)
 
     def _forget_if_moved(self, stack, ring: MemoryRing) -> None:
-        """Drop all graphs if parameters are elsewhere in memory than when they were captured."""
+        """Drop all captures if parameters are elsewhere in memory than when they were made."""
         if ring.graph is None:  # (takes much longer than the rest)
             self._parameters = stack.step_parameters()
         pointers = [parameter.data_ptr() for parameter in self._parameters]
         if pointers != self._pointers:
             self.clear()
             self._pointers = pointers
-
-    def clear(self) -> None:
-        """Free the graphs and their memory."""
-        self._own.cache.drop_graphs()
 
 
 def reference_results(stack, x_BD: Tensor, ring: MemoryRing, options, encoder, weights=None) -> list:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.captures import Captured
 from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
@@ -52,7 +53,7 @@ class DeviceRing(MemoryRing):
         self.buffer.index_copy_(-2, self._position_1 % self.span, new.unsqueeze(-2))
 
 
-class StepGraph:
+class CapturedStep(Captured):
     """A captured step and its memory.
 
     Args:
@@ -60,8 +61,7 @@ class StepGraph:
         x_BD, ring, options, encoder: a step's arguments, for their shapes.
 
     Attributes:
-        rows: number of rows B of the captured step.
-        checked: whether its results are known to be right."""
+        rows: number of rows B of the captured step."""
 
     @reusable_memory()
     def __init__(
@@ -72,7 +72,7 @@ class StepGraph:
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext],
     ):
-        self.rows, self.checked = padded_rows(len(x_BD), encoder), False
+        self.rows = padded_rows(len(x_BD), encoder)
         self._served: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
@@ -87,7 +87,7 @@ class StepGraph:
 
     def hold(self, ring: MemoryRing) -> None:
         """Take a ring's slots into this memory; the ring that had its slots here gets memory of its own again."""
-        self.detach()
+        self.release()
         self._ring.copy_rows(ring)
         ring.release()
         ring.replace_buffer(self._ring.buffer[:, : ring.buffer.shape[1]])
@@ -95,16 +95,15 @@ class StepGraph:
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
         ring.graph, self._served = self, weakref.ref(ring)
 
-    def detach(self) -> None:
-        """Give the slots that lie here back."""
-        ring = self._served()
-        if ring is not None and ring.graph is self:
-            ring.release()
-
     def is_held(self) -> bool:
         """Whether a ring's slots lie here."""
         ring = self._served()
         return ring is not None and ring.graph is self
+
+    def release(self) -> None:
+        """Give the slots that lie here back to their ring."""
+        if self.is_held():
+            self._served().release()
 
     def run(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""

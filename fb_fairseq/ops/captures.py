@@ -1,0 +1,166 @@
+"""Which blocks and decoding steps run as CUDA graphs."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops.agreement import NotFinite, disagreement
+from fb_fairseq.ops.cuda_graphs import CaptureError, first_line, log_once
+
+# What kernels depend on: the loop's name as a message gives it, and whatever else.
+Setting = tuple[Hashable, ...]
+
+
+class Captured:
+    """Something that was captured, with memory of its own.
+
+    Attributes:
+        checked: whether its results are known to be right."""
+
+    checked = False
+
+    def is_free(self) -> bool:
+        """Whether it can be replayed, or dropped, now: nothing needs what is in its memory."""
+        return True
+
+    def release(self) -> None:
+        """Give back what lies in its memory, before it is dropped."""
+
+
+class Captures:
+    """Captured blocks or steps, by key: everything that a capture depends on, except the values of tensors.
+
+    A key is captured when it has come often enough. Before a capture of kernels is used, its results are compared with
+    those of torch's operations. Kernels that fail or compute something else are named once in the log and not used;
+    torch's operations are captured instead.
+
+    A capture is dropped only if it was not used for a window: if more keys alternate than there is room for, capturing
+    them again and again would cost more than it saves.
+
+    Attributes:
+        by_key: the captures.
+        problems: by setting, why its kernels are not used; None: they are right.
+        capture_at: something is captured when so many of a window have had its key. Rare keys are not worth it.
+        kept: the most captures that are kept; each holds memory.
+        window: uses that are counted together."""
+
+    capture_at: int
+    kept: int
+    window = 1000
+
+    def __init__(self):
+        self.by_key: dict[tuple, Any] = {}
+        self.problems: dict[Setting, str | None] = {}
+        self._uses = 0
+        self._seen: Counter[tuple] = Counter()
+        self._last_used: dict[tuple, int] = {}
+        cuda_graphs.owners_of_graphs.add(self)
+
+    def find(
+        self,
+        key: tuple,
+        setting: Setting,
+        capture: Callable[[bool], Captured | None],
+        is_right: Callable[[Captured], bool],
+        at: int | None = None,
+    ) -> Any:
+        """The capture for a key, made now if it is time; None: there is none, or it cannot be used now.
+
+        Args:
+            setting: what its kernels depend on.
+            capture: makes one, of kernels (True) or of torch's operations; None: there are no kernels.
+            is_right: compares its results, by ``agrees``.
+            at: instead of ``capture_at``.
+
+        Returns:
+            What ``capture`` has made."""
+        self._uses += 1
+        if self._uses % self.window == 0:
+            self._seen.clear()
+        found = self.by_key.get(key) or self._capture(key, setting, capture, at)
+        if found is None or not found.is_free():
+            return None
+        if not found.checked:
+            found.checked = is_right(found)
+        if not found.checked:
+            if self.problems.get(setting) is None:
+                return None  # nothing is known: the next one is compared
+            self._drop(key)
+            found = self._capture(key, setting, capture, at)
+        self._last_used[key] = self._uses
+        return found
+
+    def refuse(self, setting: Setting, problem: str) -> None:
+        """Do not use the kernels of a setting, and say so once in the log."""
+        self.problems[setting] = problem
+        log_once(f"--step-loop {setting[0]}: {problem}; torch's operations run, as CUDA graphs")
+
+    def agrees(
+        self,
+        setting: Setting,
+        run: Callable[[], Any],
+        reference: Callable[[], Any],
+        dtype: torch.dtype,
+        exact: Callable[[], Any] | None,
+    ) -> bool:
+        """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if torch's
+        results are not finite and nothing is known."""
+        try:
+            problem = disagreement(run, reference, dtype, exact)
+        except NotFinite:
+            return False
+        if problem is not None:
+            self.refuse(setting, problem)
+        else:
+            self.problems.setdefault(setting, None)
+        return problem is None
+
+    def _capture(self, key: tuple, setting: Setting, capture: Callable, at: int | None) -> Captured | None:
+        """Capture a key, if it is time and there is room."""
+        self._seen[key] += 1
+        if self._seen[key] < (at or self.capture_at) or not self._has_room():
+            return None
+        try:
+            self.by_key[key] = self._kernels(setting, capture) or self._operations(capture)
+        except Exception as error:  # out of memory, say
+            cuda_graphs.disable_capturing(error)
+            return None
+        return self.by_key[key]
+
+    def _kernels(self, setting: Setting, capture: Callable) -> Captured | None:
+        """Capture kernels; None: there are none, they are not used, or do not compile."""
+        if self.problems.get(setting) is not None:
+            return None
+        try:
+            return capture(True)
+        except CaptureError:
+            raise
+        except Exception as error:
+            self.refuse(setting, f"failed: {first_line(error)}")
+            return None
+
+    def _operations(self, capture: Callable) -> Captured:
+        """Capture torch's operations."""
+        found = capture(False)
+        found.checked = True
+        return found
+
+    def _has_room(self) -> bool:
+        """Drop what was not used for a window. Returns whether there is room for one more."""
+        oldest = self._uses - self.window
+        for key in [key for key in self.by_key if self._last_used.get(key, 0) < oldest]:
+            if self.by_key[key].is_free():
+                self._drop(key)
+        return len(self.by_key) < self.kept
+
+    def _drop(self, key: tuple) -> None:
+        self.by_key.pop(key).release()
+        self._last_used.pop(key, None)
+
+    def clear(self) -> None:
+        """Free the captures and their memory. Keys that have come often are captured again at once."""
+        for key in list(self.by_key):
+            self._drop(key)
