@@ -25,8 +25,7 @@ from fb_fairseq.ops.all_attention import (
     persistent_scores,
     persistent_sublayer,
 )
-from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
-from fb_fairseq.ops.feedback.ring import Window
+from fb_fairseq.ops.attention import attention_by_distance, block_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
@@ -155,24 +154,15 @@ class AllAttention(RelativeTransformer):
     def layers_step(
         self,
         x_BD: Tensor,
-        windows: Sequence[Window],
+        attend_memory: Callable[..., Tensor],
         weights: FeedbackWeights,
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext],
     ) -> StepOutput:
         inputs = []
-        for layer, window in zip(weights.layers, windows):
+        for l, layer in enumerate(weights.layers):
             inputs.append(x_BD)
-            window = window.of_type(x_BD.dtype)
-            attend = partial(
-                step_attention,
-                k_CBHE=window.keys_CBHE,
-                v_CBHE=window.values_CBHE,
-                positions=window.positions,
-                span_mask_HC=window.span_mask_HC,
-                far_BC=window.far_BC,
-            )
-            x_BD, _ = self._sublayers(x_BD, attend, layer)
+            x_BD, _ = self._sublayers(x_BD, partial(attend_memory, l), layer)
         return StepOutput(x_BD, torch.stack(inputs), None, [*inputs, x_BD])
 
     # For inspection: what the layers attend to, without dropout and without gradient.

@@ -1,6 +1,6 @@
 """The base class of the stacks of attention layers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import TRAINING_MARGIN, RelativePositions, reaches
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
-from fb_fairseq.ops.feedback.ring import MemoryRing, Window, attend_window
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
 from fb_fairseq.ops.threads import loop_threads
@@ -173,23 +173,19 @@ class TransformerStack(Stack):
         later. ``weights``: None: the model's."""
         weights = weights or self.step_weights(ring, x_BD.device)
         with loop_threads(x_BD.device, self.largest_product(len(x_BD))):
-            step = self.layers_step(x_BD, ring.windows(weights, options, x_BD), weights, options, encoder)
+            step = self.layers_step(x_BD, ring.attention(weights, options, x_BD), weights, options, encoder)
             ring.store(step.memory_KBD, weights, options)
         return step
 
     def layers_step(
         self,
         x_BD: Tensor,
-        windows: Sequence[Window],
+        attend_memory: Callable[..., Tensor],
         weights: FeedbackWeights,
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext],
     ) -> StepOutput:
-        """The arithmetic of ``reference_step``. ``windows``: the slots that each layer attends to."""
-
-        def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
-            return attend_window(query_BHE, windows[l])
-
+        """The arithmetic of ``reference_step``. ``attend_memory``: see ``MemoryRing.attention``."""
         return feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:

@@ -171,7 +171,8 @@ class Room:
 class Record:
     """Activations of some steps, for the backward pass.
 
-    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension.
+    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension. What
+    a block does not need is None: sums with pre-norm, attention to an encoder without one.
 
     Attributes:
         x: representations [A, T, B, D]: the embedding and each layer's output.
@@ -194,6 +195,7 @@ class Record:
         self.attention_sum, self.ffn_sum, self.cross_sum = (
             room.by_layer(steps, s.D) if room.post_norm and wanted else None for wanted in (True, True, room.sources)
         )
+        self.crossed_x = self.cross_q = self.cross_a = self.cross_p = self.cross_lse = None
         if room.sources:
             self.crossed_x = room.by_layer(steps, s.D)
             self.cross_q, self.cross_a = room.of_heads(steps), room.of_heads(steps)
@@ -202,9 +204,9 @@ class Record:
             if room.sources:
                 self.cross_p = self._by_slot(room, steps, room.sources, False)
         else:
-            self.lse, self.cross_lse = (
-                room.new(steps, s.L, s.G, dtype=room.wide) if wanted else None for wanted in (True, room.sources)
-            )
+            self.lse = room.new(steps, s.L, s.G, dtype=room.wide)
+            if room.sources:
+                self.cross_lse = room.new(steps, s.L, s.G, dtype=room.wide)
             self.statistics = {kind: room.new(2, s.L, steps, s.B, dtype=room.wide) for kind in NORMS}
 
     @staticmethod

@@ -1,13 +1,14 @@
 """The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fb_fairseq.ops.attention import Positions, step_attention
+from fb_fairseq.ops.attention import step_attention
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
@@ -15,32 +16,10 @@ from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeig
 FIRST_SLOTS = 64
 
 
-class KeyValueStorage:
-    """Slots hold keys and values, projected once: [J, B, H, C, E], where J counts the keys and values of each set."""
-
-    def stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
-        """Memories in the form in which they are stored, slots second: [J, C, B, H, E]."""
-        contexts = project_context(memory_KCBD, weights, options)
-        return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
-
-    def contexts(self, stored_JCBHE: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
-        """Keys and values of stored slots: one set, or one per layer."""
-        return [Context(*pair) for pair in zip(stored_JCBHE[::2], stored_JCBHE[1::2])]
-
-
-class VectorStorage:
-    """Slots hold the memories alone, [K, B, C, D]; they are projected again at each step (v1 §5.3)."""
-
-    def stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
-        """The memories as they are."""
-        return memory_KCBD
-
-    def contexts(self, stored_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
-        """Keys and values of stored slots: one set, or one per layer."""
-        return project_context(stored_KCBD, weights, options)
-
-
-STORAGES = {"keys-values": KeyValueStorage, "vectors": VectorStorage}
+# What slots hold: keys and values, projected once, which is fast: [J, B, H, C, E], where J counts the keys and values
+# of each set. Or the memories alone, which are projected again at each step (v1 §5.3), [K, B, C, D]: with shared
+# projections half of the bytes.
+STORAGES = KEYS_VALUES, VECTORS = "keys-values", "vectors"
 
 
 class StepMemory(ABC):
@@ -62,42 +41,14 @@ class StepMemory(ABC):
         """Bytes that are kept of the past."""
 
 
-class Window(NamedTuple):
-    """C slots that a layer attends to, in any order."""
-
-    keys_CBHE: Tensor
-    values_CBHE: Tensor
-    positions: Positions  # relative position embeddings of the slots [C, E], by their distances from the query
-    span_mask_HC: Tensor | None  # adaptive spans and empty slots: how much of each slot a head sees; None: all of it
-    # True for slots that a stream may not look at, because they are older than its episode; None: there are none
-    far_BC: Tensor | None = None
-
-    def of_type(self, dtype: torch.dtype) -> "Window":
-        """Slots with keys and values of another type: those that are projected again at each step are fp32."""
-        return self._replace(keys_CBHE=self.keys_CBHE.to(dtype), values_CBHE=self.values_CBHE.to(dtype))
-
-
-def attend_window(query_BHE: Tensor, window: Window) -> Tensor:
-    """A layer's attention [B, H, E] over its window."""
-    window = window.of_type(query_BHE.dtype)
-    return step_attention(
-        query_BHE,
-        window.keys_CBHE,
-        window.values_CBHE,
-        window.positions,
-        span_mask_HC=window.span_mask_HC,
-        far_BC=window.far_BC,
-    )
-
-
 class MemoryRing(StepMemory):
     """The last S steps of B streams, a key-value cache. Step t is in slot t mod S.
 
-    A step reads ``windows`` and calls ``store``; whoever ran it then calls ``advance``, which alone counts steps.
+    A step calls ``attention`` and ``store``; whoever ran it then calls ``advance``, which alone counts steps.
 
     Args:
         span: S.
-        storage: ``keys-values`` (fast) or ``vectors`` (with shared projections half of the bytes).
+        storage: one of ``STORAGES``.
 
     Attributes:
         position: number of steps seen.
@@ -112,8 +63,8 @@ class MemoryRing(StepMemory):
         origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own.
         weights: matrices of adapters or quantised layers, computed at the first step."""
 
-    def __init__(self, span: int, storage: str = "keys-values"):
-        self.span, self.storage = span, STORAGES[storage]()
+    def __init__(self, span: int, storage: str = KEYS_VALUES):
+        self.span, self.storage = span, storage
         self.position, self.slots = 0, min(FIRST_SLOTS, span)
         self.buffer: Tensor | None = None
         self.age_B: Tensor | None = None
@@ -160,36 +111,51 @@ class MemoryRing(StepMemory):
         self.buffer = old.new_zeros(*old.shape[:-2], slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
 
-    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Window]:
-        """The slots that each layer attends to: those that hold a step. ``x_BD``: the step's embedding, for its type
-        and device."""
+    def attention(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> Callable[..., Tensor]:
+        """The attention of a step's layers to the slots that hold a step.
+
+        Args:
+            x_BD: the step's embedding, for its type and device.
+
+        Returns:
+            A function of a layer's number and its queries [B, H, E], and ``return_lse``; see ``step_attention``."""
         self.settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None
         if self.age_B is not None and self.buffer is not None:
             far_BC = distances_C > self.age_B[:, None]
         positions = weights.positions.of_slots(distances_C)
-        windows = []
-        for l, layer in enumerate(weights.layers):
-            mask = filled_1C
-            if layer.span_mask_HS is not None:
-                mask = layer.span_mask_HS[:, distances_C - 1]
+
+        def attend(l: int, query_BHE: Tensor, return_lse: bool = False):
+            keys, values = (slots.to(query_BHE.dtype) for slots in contexts[one_or_own(l, len(contexts))])
+            mask, span_mask_HS = filled_1C, weights.layers[l].span_mask_HS
+            if span_mask_HS is not None:
+                mask = span_mask_HS[:, distances_C - 1]
                 mask = mask if filled_1C is None else mask * filled_1C
-            context = contexts[one_or_own(l, len(contexts))]
-            windows.append(Window(*context, positions, mask, far_BC))
-        return windows
+            return step_attention(query_BHE, keys, values, positions, None, mask, return_lse, far_BC)
+
+        return attend
 
     def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Context]:
         """Keys and values of the slots: one set, or one per layer."""
         if self.buffer is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KA.shape[0], 0, *x_BD.shape)
             return project_context(empty_KCBD, weights, options)
-        return self.storage.contexts(self.buffer[..., : self.used, :].movedim(-2, 1), weights, options)
+        stored = self.buffer[..., : self.used, :].movedim(-2, 1)
+        if self.storage == VECTORS:
+            return project_context(stored, weights, options)
+        return [Context(*pair) for pair in zip(stored[::2], stored[1::2])]
+
+    def _stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
+        """Memories in the form in which they are stored, slots second."""
+        if self.storage == VECTORS:
+            return memory_KCBD
+        contexts = project_context(memory_KCBD, weights, options)
+        return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
 
     def store(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
-        """Store a step's memories, in place of the oldest."""
-        self.settle()
-        new = self.storage.stored(memory_KBD[:, None], weights, options)[:, 0]
+        """Write what a step leaves to the next slot."""
+        new = self._stored(memory_KBD[:, None], weights, options)[:, 0]
         if self.buffer is None:
             self.buffer = new.new_zeros(*new.shape[:-1], self.slots, new.shape[-1])
         self.write(new)
@@ -207,7 +173,7 @@ class MemoryRing(StepMemory):
         C = memory_KCBD.shape[1]
         while self.slots < C:
             self.slots = min(2 * self.slots, self.span)
-        stored = self.storage.stored(memory_KCBD, weights, options)
+        stored = self._stored(memory_KCBD, weights, options)
         self.buffer = stored.new_zeros(len(stored), *stored.shape[2:-1], self.slots, stored.shape[-1])
         self.buffer[..., :C, :] = stored.movedim(1, -2)
         self.position = C
@@ -283,7 +249,7 @@ class MemoryRing(StepMemory):
     def shape(self) -> tuple:
         """Everything that a step on the slots depends on, except the number of streams and the values of tensors."""
         b = self.buffer
-        return (self.span, type(self.storage), b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
+        return (self.span, self.storage, b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
 
     def copy_for(self, streams: int, ring: "MemoryRing") -> "MemoryRing":
         """Give another ring slots as these, for a number of streams."""

@@ -82,6 +82,7 @@ class Workspace:
         self.d_attn_norm, self.d_ffn_norm = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
         self.d_kv_ITBZ = room.new_half(s.I, steps, B, 2 * s.X)
         self.d_kv_normed_ITBD, self.d_memory_KTBD = room.new(s.I, steps, B, s.D), room.new(s.K, steps, B, s.D)
+        self.dcq = self.dca = self.d_crossed = self.d_cross_norm = self.dcs = self.cross_p = None
         if room.sources:
             self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
             self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D)

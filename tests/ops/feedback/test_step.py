@@ -1,16 +1,18 @@
 """A decoding step over slots in any order computes what the reference loop computes for a block of one step."""
 
+from functools import partial
+
 import pytest
 import torch
 
+from fb_fairseq.ops.attention import step_attention
 from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
-from fb_fairseq.ops.feedback.ring import Window, attend_window
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, one_or_own, project_context
 from tests.ops.feedback.cases import Case
 
 
-def windows(weights, options, memory, order):
-    """Each layer's window on all slots, which lie in the given order."""
+def attentions(weights, options, memory, order):
+    """Each layer's attention to all slots, which lie in the given order."""
     contexts = project_context(memory, weights, options)
     distances = len(order) - order
     result = []
@@ -19,7 +21,8 @@ def windows(weights, options, memory, order):
         span = layer.span_mask_HS
         # Beyond a layer's reach its span mask is zero.
         mask = None if span is None else torch.nn.functional.pad(span, (0, len(order)))[:, distances - 1]
-        result.append(Window(keys, values, weights.positions.of_slots(distances), mask))
+        seen = dict(k_CBHE=keys, v_CBHE=values, positions=weights.positions.of_slots(distances), span_mask_HC=mask)
+        result.append(partial(step_attention, **seen))
     return result
 
 
@@ -34,8 +37,8 @@ def test_equals_a_block_of_one_step(seed, cross):
     options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
     expected = feedback_block(case.x, case.memory, weights, options, FeedbackDropouts(), None, case.encoder)
     order = torch.randperm(case.memory.shape[1])
-    seen = windows(weights, options, case.memory, order)
-    attend = lambda l, query: attend_window(query, seen[l])
+    layers = attentions(weights, options, case.memory, order)
+    attend = lambda l, query: layers[l](query)
     step = feedback_step(case.x[0], attend, weights, options, encoder=case.encoder)
     torch.testing.assert_close(step.out_BD, expected[0][0], atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(step.memory_KBD, expected[1][:, 0], atol=1e-10, rtol=1e-10)

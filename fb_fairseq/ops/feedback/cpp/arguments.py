@@ -30,11 +30,6 @@ from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
 from fb_fairseq.ops.threads import each, each_range
 
 NO_MASK = Mask(keep=None, scale=1.0)
-NO_RECORD = dict.fromkeys(RecordArgs.optional)
-
-# Tensors of a ``Workspace`` by step and layer; the second ones are of attention to an encoder.
-WORKSPACE = "dq da d_attention d_ffn d_hidden d_attn_norm d_ffn_norm".split()
-WORKSPACE_CROSS = "dcq dca dcs d_crossed d_cross_norm".split()
 
 
 class EncoderShape(NamedTuple):
@@ -113,19 +108,10 @@ def block_arguments(
     return arguments
 
 
-def recorded(options: FeedbackOptions, encoder: bool) -> list[str]:
-    """The names of the tensors that a ``Record`` has. ``encoder``: whether there is attention to an encoder."""
-    names = ["x", "attended_x", "q", "a", "p", "hidden"]
-    if encoder:
-        names += ["crossed_x", "cross_q", "cross_a", "cross_p"]
-    if not options.normalize_before:
-        names += ["attention_sum", "ffn_sum"] + ["cross_sum"] * encoder
-    return names
-
-
-def record_arguments(steps: int, pointers: dict[str, int]) -> RecordArgs:
-    """A record of activations. ``pointers``: of the tensors that are ``recorded``; the others are null."""
-    return RecordArgs(steps=steps, **{**NO_RECORD, **pointers})
+def record_arguments(record: Record) -> RecordArgs:
+    """A record of activations, with attention weights."""
+    tensors = {name: pointer(getattr(record, name)) for name in RecordArgs.names if name != "steps"}
+    return RecordArgs(steps=record.steps, **tensors)
 
 
 def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tensor) -> TileArgs:
@@ -135,7 +121,7 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
         transposes: the pointer of the ``BlockTransposes``.
         d_out_TBD: the gradient of the block's outputs.
         d_x_TBD: that of its embeddings, to be written."""
-    work, encoder = tile.work, bool(tile.block.encoder)
+    work = tile.work
     return TileArgs(
         first=tile.first,
         steps=tile.steps,
@@ -151,22 +137,20 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
         d_memory=pointer(work.d_memory_KTBD),
         ds=pointer(work.ds_TLGW),
         p_slots=pointer(work.p_TLGW),
-        **{name: pointer(getattr(work, name)) for name in WORKSPACE},
-        **{name: pointer(getattr(work, name)) if encoder else None for name in WORKSPACE_CROSS},
+        **{name: pointer(x) for name, x in vars(work).items() if name in TileArgs.names},
     )
 
 
 class BlockCalls:
     """A block's weights, packed, and the calls that run its steps. (It does not hold the block, which holds it.)"""
 
-    def __init__(self, block: Block, library: Library):
+    def __init__(self, block: Block, record: Record, library: Library):
         self.library, self._packing = library, Packing(library, partial(block.buffers.empty, dtype=torch.float32))
         self._transposes: BlockTransposes | None = None
         self._pack(block)
         encoder = None
         if block.encoder:
             encoder = EncoderShape(block.room.sources, block.sizes.B, block.encoder[0].padding_BC)
-        self._recorded = recorded(block.inputs.options, bool(encoder))
         self._arguments = block_arguments(
             self._packing,
             block.sizes,
@@ -174,7 +158,7 @@ class BlockCalls:
             block.inputs.options,
             layers=self._layers,
             sets=self._sets,
-            record=record_arguments(1, dict.fromkeys(self._recorded, LATER)),
+            record=record_arguments(record),
             encoder=encoder,
             dropouts=block.inputs.dropouts,
             age_TB=block.inputs.age_TB,
@@ -187,7 +171,8 @@ class BlockCalls:
 
     def forward(self, block: Block, record: Record, first: int, last: int, results: Results | None) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
-        s, again, arguments = block.sizes, results is None, self._on(record)
+        s, again, arguments = block.sizes, results is None, self._arguments
+        arguments.record = record_arguments(record)
         queries_TBX = block.buffers.empty(last - first, s.B, s.X, dtype=torch.float32)
         torch.stack(block.first_queries(first, last), out=queries_TBX)
         arguments.first_query = pointer(queries_TBX) - first * s.B * s.X * queries_TBX.element_size()
@@ -202,14 +187,9 @@ class BlockCalls:
         if self._transposes is None:
             self._transposes = self._pack_transposes(block)
         call = tile_arguments(tile, ctypes.addressof(self._transposes), d_out_TBD, d_x_TBD)
-        backward = partial(self.library.backward, ctypes.byref(self._on(tile.record)), ctypes.byref(call))
+        self._arguments.record = record_arguments(tile.record)
+        backward = partial(self.library.backward, ctypes.byref(self._arguments), ctypes.byref(call))
         each_range(backward, block.sizes.B, block.threads)
-
-    def _on(self, record: Record) -> BlockArgs:
-        """The arguments of a call that works on a record."""
-        pointers = {name: pointer(getattr(record, name)) for name in self._recorded}
-        self._arguments.record = record_arguments(record.steps, pointers)
-        return self._arguments
 
     def _pack(self, block: Block) -> None:
         """Pack the weights of the forward pass."""

@@ -1,8 +1,7 @@
 """The compiled step loop: built at first use, with the compiler that this machine has, and its functions by ctypes.
 
-The library lies in a folder of the user's own in the cache, under a name that depends on the sources, the compiler, its
-options and the processor, and ends in the library's checksum. One that is damaged, or that others could have written,
-is not loaded, but compiled again."""
+The library lies in a folder of the user's own in the cache, to which nobody else can write. Its name depends on the
+sources, the compiler, its options and the processor."""
 
 import ctypes
 import functools
@@ -58,14 +57,13 @@ def private_folder() -> Path:
     """The folder of this user's libraries in the cache, created if missing. Nobody else can write to it.
 
     Raises:
-        BuildError: it cannot be created, or belongs to somebody else."""
+        BuildError: it cannot be created, or others can write to it."""
     folder = cache_folder() / f"cpp-{_user()}"
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         found = folder.lstat()
-        if found.st_uid != _user() or not stat.S_ISDIR(found.st_mode):
-            raise BuildError(f"{folder} belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE")
-        folder.chmod(0o700)
+        if found.st_uid != _user() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+            raise BuildError(f"{folder}: others can write there; name another folder with FB_FAIRSEQ_CACHE")
     except OSError as error:
         raise not_writable(folder, error) from None
     return folder
@@ -78,21 +76,6 @@ def not_writable(folder: Path, error: OSError) -> BuildError:
 
 def _user() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else 0  # as Windows gives for owners
-
-
-def is_intact(path: Path) -> bool:
-    """Whether this user has compiled a library, so that it is their own file and has the checksum in its name."""
-    try:
-        found = path.lstat()
-        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == _user() and not found.st_mode & 0o022
-        return is_own and path.stem.rpartition("-")[2] == checksum(path)
-    except OSError:
-        return False
-
-
-def checksum(path: Path) -> str:
-    """The checksum in a library's name."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def find_compiler() -> list[str]:
@@ -145,17 +128,18 @@ def build() -> Built:
     digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
     for source in sources():
         digest.update(source.read_bytes())
-    name, folder = digest.hexdigest()[:16], private_folder()
+    stem = private_folder() / f"step_loop-{digest.hexdigest()[:16]}"
     choices = ("",) if "-march" in extra else PROCESSOR_OPTIONS
     for option in choices:
-        for path in sorted(folder.glob(f"{_name(name, option)}-*.so")):
-            if is_intact(path):
-                return Built(path, _described(compiler, option, extra))
-    return _compile(compiler, choices, extra, folder, name)
+        path = _library(stem, option)
+        if path.exists():
+            return Built(path, _described(compiler, option, extra))
+    return _compile(compiler, choices, extra, stem)
 
 
-def _name(name: str, option: str) -> str:
-    return f"step_loop-{name}{option.replace('=', '-')}"
+def _library(stem: Path, option: str) -> Path:
+    """The path of a library with an option for the processor."""
+    return stem.with_name(f"{stem.name}{option.replace('=', '-')}.so")
 
 
 def _described(compiler: Sequence[str], option: str, extra: str) -> str:
@@ -164,12 +148,12 @@ def _described(compiler: Sequence[str], option: str, extra: str) -> str:
     return " ".join(filter(None, [name, option, extra]))
 
 
-def _compile(compiler: Sequence[str], choices: Sequence[str], extra: str, folder: Path, name: str) -> Built:
+def _compile(compiler: Sequence[str], choices: Sequence[str], extra: str, stem: Path) -> Built:
     """Compile with the first of some options for the processor that the compiler accepts."""
     try:
-        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=stem.parent))
     except OSError as error:
-        raise not_writable(folder, error) from None
+        raise not_writable(stem.parent, error) from None
     try:
         problem: BuildError | None = None
         for option in choices:
@@ -179,11 +163,8 @@ def _compile(compiler: Sequence[str], choices: Sequence[str], extra: str, folder
             except BuildError as error:
                 problem = problem or error
                 continue
-            library = scratch / "loop.so"
-            library.chmod(0o700)
-            path = folder / f"{_name(name, option)}-{checksum(library)}.so"
-            os.replace(library, path)
-            return Built(path, _described(compiler, option, extra))
+            os.replace(scratch / "loop.so", _library(stem, option))
+            return Built(_library(stem, option), _described(compiler, option, extra))
         raise problem or BuildError(f"{compiler[0]} failed")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

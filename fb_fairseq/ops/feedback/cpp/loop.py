@@ -24,7 +24,7 @@ class CppLoop(Loop):
         from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
 
         if block.own is None:
-            block.own = BlockCalls(block, load().library)
+            block.own = BlockCalls(block, record, load().library)
         block.own.forward(block, record, first, last, results)
 
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from fb_fairseq.ops.feedback.block import compute_weights
-from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments, record_arguments, recorded
+from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.feedback.block import Record, Room, compute_weights
+from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments, record_arguments
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
-from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing
+from fb_fairseq.ops.feedback.ring import KEYS_VALUES, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -118,26 +119,23 @@ class CppStep:
 
     def _prepare(self, B: int, slots: int, sources: int, options: FeedbackOptions) -> None:
         """Make the arguments and the buffers for steps of a shape."""
-        w = self._weights
+        w, H, E = self._weights, options.heads, self.head_dim
         packing = self._buffers = Packing(self.library, torch.empty)
-        L, K, H, E, I = len(w.layers), len(w.mix_KA), options.heads, self.head_dim, self.sets
         F, D = w.layers[0].fc1.weight.shape
+        sizes = Sizes(T=1, B=B, D=D, L=len(w.layers), H=H, E=E, F=F, K=len(w.mix_KA), C=0, S=slots, I=self.sets)
         encoder = None
         if sources:
             encoder = EncoderShape(sources, self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC)
-        rows, vectors = L * B * D, L * B * H * E  # floats of tensors [L, B, D] and [L, B, X]
-        floats = dict(x=rows + B * D, attended_x=rows, q=vectors, a=vectors, p=L * B * H * slots, hidden=L * B * F)
-        floats.update(crossed_x=rows, cross_q=vectors, cross_a=vectors, cross_p=L * B * H * sources)
-        floats.update(attention_sum=rows, ffn_sum=rows, cross_sum=rows)
-        record = {name: packing.empty(floats[name]).data_ptr() for name in recorded(options, bool(sources))}
+        post_norm, dtype = not options.normalize_before, torch.float32
+        self._room = Room(sizes, Buffers(torch.device("cpu")), dtype, dtype, post_norm, sources)
         self._arguments = block_arguments(
             packing,
-            Sizes(T=1, B=B, D=D, L=L, H=H, E=E, F=F, K=K, C=0, S=slots, I=I),
+            sizes,
             w,
             options,
             layers=self._layers,
             sets=self._sets,
-            record=record_arguments(1, record),
+            record=record_arguments(Record(self._room, 1, weights=True)),
             encoder=encoder,
             dropouts=FeedbackDropouts(),
             age_TB=None,
@@ -212,7 +210,7 @@ def covers(stack, x_BD: Tensor, ring: MemoryRing) -> bool:
     if torch.is_autocast_enabled("cpu") or not stack.uses_feedback_step:
         return False
     fits = ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
-    return fits and isinstance(ring.storage, KeyValueStorage)
+    return fits and ring.storage == KEYS_VALUES
 
 
 def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:

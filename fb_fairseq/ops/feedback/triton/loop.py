@@ -6,7 +6,7 @@ import torch
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.ring import KeyValueStorage
+from fb_fairseq.ops.feedback.ring import KEYS_VALUES
 
 WIDEST_HEAD, WIDEST_HEAD_FP32 = 256, 128  # more does not fit into the registers of a program
 BF16_SINCE = (8, 0)  # compute capability
@@ -54,7 +54,7 @@ class TritonLoop(Loop):
         BackwardKernels(block, block.own, tile).run(d_out_TBD, d_x_TBD)
 
     def covers_step(self, stack, x_BD, ring) -> bool:
-        if not stack.uses_feedback_step or not isinstance(ring.storage, KeyValueStorage):
+        if not stack.uses_feedback_step or ring.storage != KEYS_VALUES:
             return False
         same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in stack.step_parameters())
         return same_type and problem_of_kernels(x_BD.device) is None
