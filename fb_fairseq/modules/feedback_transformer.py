@@ -16,7 +16,13 @@ from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+)
 from fb_fairseq.ops.tracing import is_tracing, outside_compiler
 
 
@@ -82,24 +88,32 @@ class FeedbackTransformer(TransformerStack):
             reaches: how many steps back each layer attends; None: ``self.reaches()``.
 
         Returns:
-            Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see
-            ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+            Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see ``BlockResults``."""
         weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
         loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None
         if matrices is None:
             loop = REFERENCE  # the only one that calls modules
         log_choice(loop)
-        arguments = x_TBD, memory_KCBD, matrices or weights, options, dropouts, active, encoder, age_TB
+        inputs = BlockInputs(
+            x_TBD=x_TBD,
+            memory_KCBD=memory_KCBD,
+            weights=matrices or weights,
+            options=options,
+            active=active,
+            dropouts=dropouts,
+            encoder=encoder,
+            age_TB=age_TB,
+        )
         if loop == PARALLEL:
             training = self.training and torch.is_grad_enabled()
             passes = self.options.parallel_passes if training else 0
-            found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, *arguments)
+            found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, inputs)
             if training:
                 self.convergence.add(found, passes)
             out_TBD, memory_KTBD, aligned_BTC = found[:3]
         else:
-            out_TBD, memory_KTBD, aligned_BTC = run_block(loop, *arguments)
+            out_TBD, memory_KTBD, aligned_BTC = run_block(loop, inputs)
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
 
     @outside_compiler
@@ -116,7 +130,17 @@ class FeedbackTransformer(TransformerStack):
         gradients or not at all. Returns outputs, memories and attention to the encoder as ``run_loop``; the embeddings
         and each layer's outputs, L + 1 times [T, B, D]. All are differentiable."""
         weights = self.loop_weights(x_TBD.device, self.reaches())
-        steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, age_TB)
+        inputs = BlockInputs(
+            x_TBD=x_TBD,
+            memory_KCBD=memory_KCBD,
+            weights=weights,
+            options=options,
+            active=self.active_layers(),
+            dropouts=dropouts,
+            encoder=encoder,
+            age_TB=age_TB,
+        )
+        steps = feedback_steps(inputs)
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
         aligned_BTC = stack_attention([step.aligned_BC for step in steps])
         memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)

@@ -216,7 +216,7 @@ def test_launches(mode):
             dropouts = model.draw_dropouts(x_TBD, S)
             dtype = MODES[mode][1] or torch.float32
             active = [True] * layers
-            inputs = BlockInputs(x_TBD, memory_KCBD, weights, options, dropouts, active, [], None, dtype)
+            inputs = BlockInputs(x_TBD, memory_KCBD, weights, options, active, dropouts, dtype=dtype)
             with Watch() as forward:
                 out = run.forward(inputs)[0]
             with Watch() as backward:

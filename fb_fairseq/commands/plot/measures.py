@@ -302,7 +302,7 @@ def errors_by_pass(loaded: LoadedModel, tokens_BT: "Tensor") -> list[float]:
     from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
     from fb_fairseq.ops.feedback.loops import AUTO, run_block
     from fb_fairseq.ops.feedback.parallel import ParallelBlock, relative_change
-    from fb_fairseq.ops.feedback.types import FeedbackDropouts
+    from fb_fairseq.ops.feedback.types import BlockInputs
 
     stack = loaded.stack
     if not isinstance(stack, FeedbackTransformer):
@@ -311,8 +311,8 @@ def errors_by_pass(loaded: LoadedModel, tokens_BT: "Tensor") -> list[float]:
         x_TBD = loaded.model.decoder.embed(tokens_BT[:, :PASSES_STEPS].to(loaded.device), 0).transpose(0, 1)
         empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
         weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
-        given = x_TBD, empty_KCBD, weights, options, FeedbackDropouts(), stack.active_layers(), (), None
-        exact_KTBD, block, errors = run_block(AUTO, *given)[1], ParallelBlock(*given), []
+        inputs = BlockInputs(x_TBD, empty_KCBD, weights, options, stack.active_layers())
+        exact_KTBD, block, errors = run_block(AUTO, inputs).memory_KTBD, ParallelBlock(inputs), []
         memory_KTBD = block.start_KTBD
         for _ in progress(range(min(MOST_PASSES, len(x_TBD))), loaded):
             memory_KTBD = block(memory_KTBD).memory_KTBD

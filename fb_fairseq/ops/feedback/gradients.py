@@ -166,19 +166,21 @@ class BlockGradients:
 
     def push_slots(self, tile: Tile) -> None:
         """Add to the gradients of the keys and values before the tile what its steps contribute."""
-        s = self.block.sizes
+        block, s = self.block, self.block.sizes
         slots = min(s.S, s.C + tile.first)  # that a step of the tile can reach
         if slots == 0:
             return
         columns, places = slice(s.S - slots, s.S), slice(s.C + tile.first - slots, s.C + tile.first)
-        for i in range(s.I):
-            layers = slice(i, i + 1) if s.I > 1 else slice(None)
-            for side in tile.sides:
-                weights_YGC = side.weights_TLGW[: tile.steps, layers, :, columns].flatten(0, 1)
-                vectors_YGE = side.vectors_TLBX[: tile.steps, layers].reshape(-1, s.G, s.E)
+        work, q_TLBX = tile.work, tile.record.q[tile.at : tile.at + tile.steps]
+        # weights × vectors: the scores' gradients × queries for keys, the attention weights × gradients for values
+        for side, weights, vectors, scale in ((0, work.ds_TLGW, q_TLBX, block.scale), (1, work.p_TLGW, work.da, 1.0)):
+            for i in range(s.I):
+                layers = slice(i, i + 1) if s.I > 1 else slice(None)
+                weights_YGC = weights[: tile.steps, layers, :, columns].flatten(0, 1)
+                vectors_YGE = vectors[: tile.steps, layers].reshape(-1, s.G, s.E)
                 pushed_GCE = torch.bmm(weights_YGC.permute(1, 2, 0), vectors_YGE.transpose(0, 1))
                 # (baddbmm_ on a slice would go matrix by matrix.)
-                self.slots[side.index, i, :, places].add_(pushed_GCE, alpha=side.scale)
+                self.slots[side, i, :, places].add_(pushed_GCE, alpha=scale)
 
     def add_carried(self) -> None:
         """Add what the carried slots contribute: the memory is constant, its projections and norm learn from it."""

@@ -20,7 +20,7 @@ from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, EncoderContext, FeedbackOptions, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +82,11 @@ def log_choice(name: str) -> None:
     logger.info(f"step loop: {name} ({CHOICES[AUTO].summary if name == AUTO else 'asked for by --step-loop'})")
 
 
-def run_block(name: str, *arguments) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Run a block of T steps by the loop of a name; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+def run_block(name: str, inputs: BlockInputs) -> BlockResults:
+    """Run a block of T steps by the loop of a name."""
     if name == REFERENCE:  # (not in one node of autograd: adapters are called, whose parameters learn)
-        return feedback_block(*arguments)
-    return run_block_with(functools.partial(passes_for, name), *arguments)
+        return feedback_block(inputs)
+    return run_block_with(functools.partial(passes_for, name), inputs)
 
 
 class Stepper:

@@ -11,7 +11,7 @@ weights follow from λ in a single backward pass. Shape suffixes: see ``fb_fairs
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,11 +22,11 @@ from torch.utils import _pytree as pytree
 from fb_fairseq.ops.attention import block_attention, cross_attention
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
+    BlockResults,
     Context,
     EncoderContext,
     FeedbackDropouts,
-    FeedbackOptions,
-    FeedbackWeights,
     mix_memories,
     one_or_own,
     project_context,
@@ -37,14 +37,6 @@ UNROLLED = 3  # passes with a gradient, where their number is fixed
 LIMIT = 64  # passes until a block that has not converged is left to the ordinary loop
 WATCHED, LARGE_CHANGE = 100, 0.1  # blocks, and their average change that is too large for an approximation
 PATIENCE, PROGRESS = 8, 0.5  # it is left earlier if so many passes did not bring the change down by this factor
-
-
-class Pass(NamedTuple):
-    """Results of a pass: outputs [T, B, D], memories [K, T, B, D], and attention to the encoder [B, T, C] or None."""
-
-    out_TBD: Tensor
-    memory_KTBD: Tensor
-    aligned_BTC: Tensor | None
 
 
 class Solution(NamedTuple):
@@ -63,50 +55,40 @@ class Solution(NamedTuple):
 
 
 class ParallelBlock:
-    """A block whose steps run at once: the map Φ. Arguments: see ``fb_fairseq.ops.feedback.reference.feedback_block``.
+    """A block whose steps run at once: the map Φ.
 
     Attributes:
         start_KTBD: memories to begin with: the steps' embeddings."""
 
-    def __init__(
-        self,
-        x_TBD: Tensor,
-        memory_KCBD: Tensor,
-        weights: FeedbackWeights,
-        options: FeedbackOptions,
-        dropouts: FeedbackDropouts,
-        active: Sequence[bool],
-        encoder: Sequence[EncoderContext],
-        age_TB: Tensor | None,
-    ):
-        self.x_TBD, self.weights, self.options, self.dropouts = x_TBD, weights, options, dropouts
-        self.active, self.encoder, self.age_TB = active, encoder, age_TB
-        self.carried = project_context(memory_KCBD, weights, options)
-        self.start_KTBD = x_TBD.expand(len(weights.mix_KA), *x_TBD.shape)
+    def __init__(self, inputs: BlockInputs):
+        self.inputs = inputs
+        self.carried = project_context(inputs.memory_KCBD, inputs.weights, inputs.options)
+        self.start_KTBD = inputs.x_TBD.expand(len(inputs.weights.mix_KA), *inputs.x_TBD.shape)
 
-    def __call__(self, memory_KTBD: Tensor) -> Pass:
+    def __call__(self, memory_KTBD: Tensor) -> BlockResults:
         """Run all steps, given the memories that the steps before them leave."""
-        x_TBD, o, aligned_BTC = self.x_TBD, self.options, None
-        own = project_context(memory_KTBD[:, :-1], self.weights, o)  # no step of the block attends to its last one
+        given, o, aligned_BTC = self.inputs, self.inputs.options, None
+        own = project_context(memory_KTBD[:, :-1], given.weights, o)  # no step of the block attends to its last one
         contexts = [Context(*map(torch.cat, zip(*pair))) for pair in zip(self.carried, own)]
+        x_TBD = given.x_TBD
         representations = [x_TBD]
-        for l, layer in enumerate(self.weights.layers):
-            if self.active[l]:
-                masks = self.dropouts.at(l)
+        for l, layer in enumerate(given.weights.layers):
+            if given.active[l]:
+                masks = given.dropouts.at(l)
                 x_TBD = self._attend(x_TBD, layer, contexts[one_or_own(l, len(contexts))], masks)
                 if layer.cross is not None:
-                    x_TBD, weights_BTHC = self._attend_encoder(x_TBD, layer, self.encoder[l], masks)
+                    x_TBD, weights_BTHC = self._attend_encoder(x_TBD, layer, given.encoder[l], masks)
                     if l == o.alignment_layer:
                         aligned_BTC = weights_BTHC[:, :, : o.alignment_heads].mean(2)
                 residual = masks.ffn_residual_LTBD
                 x_TBD = feed_forward(x_TBD, layer, o.activation, o.normalize_before, masks.hidden_LTBF, residual)
             representations.append(x_TBD)
-        memory_KRD = mix_memories([x.flatten(0, 1) for x in representations], self.weights)
-        return Pass(x_TBD, memory_KRD.view(len(memory_KRD), *x_TBD.shape), aligned_BTC)
+        memory_KRD = mix_memories([x.flatten(0, 1) for x in representations], given.weights)
+        return BlockResults(x_TBD, memory_KRD.view(len(memory_KRD), *x_TBD.shape), aligned_BTC)
 
     def _attend(self, x_TBD: Tensor, layer: Layer, context: Context, masks: FeedbackDropouts) -> Tensor:
         """A layer's attention to the memories of the steps before."""
-        o, slots = self.options, len(context.keys_CBHE)
+        o, slots = self.inputs.options, len(context.keys_CBHE)
         query_TBHE = project_query(x_TBD, layer, o.heads, o.normalize_before)
         keys, values = (x.to(query_TBHE.dtype) for x in context)
         mask, span_mask_HS = masks.attention_LTBHS, layer.span_mask_HS
@@ -118,10 +100,10 @@ class ParallelBlock:
             keys,
             values,
             span,
-            self.weights.positions.reaching(span),
+            self.inputs.weights.positions.reaching(span),
             mask and Dropout(mask.keep.permute(1, 2, 0, 3)[..., -span:], mask.scale),
             span_mask_HS,
-            age_TB=self.age_TB,
+            age_TB=self.inputs.age_TB,
         )
         return attention_residual(x_TBD, attended_TBHE, layer, o.normalize_before, masks.attention_residual_LTBD)
 
@@ -129,8 +111,8 @@ class ParallelBlock:
         self, x_TBD: Tensor, layer: Layer, encoder: EncoderContext, masks: FeedbackDropouts
     ) -> tuple[Tensor, Tensor]:
         """A layer's attention to the encoder, and its weights [B, T, H, C]."""
-        (T, B, _), cross, before = x_TBD.shape, layer.cross, self.options.normalize_before
-        query_TBHE, mask = project_query(x_TBD, cross, self.options.heads, before), masks.cross_LTBHC
+        (T, B, _), cross, before = x_TBD.shape, layer.cross, self.inputs.options.normalize_before
+        query_TBHE, mask = project_query(x_TBD, cross, self.inputs.options.heads, before), masks.cross_LTBHC
         keys, values = (slots.to(query_TBHE.dtype) for slots in encoder[:2])
         attended, weights = cross_attention(  # its rows are B x T: each sentence serves T consecutive ones
             query_TBHE.transpose(0, 1).flatten(0, 1),
@@ -145,38 +127,27 @@ class ParallelBlock:
 
 
 def parallel_block(
-    ordinary: Callable[..., tuple[Tensor, Tensor, Tensor | None]],
-    passes: int,
-    tolerance: float,
-    x_TBD: Tensor,
-    memory_KCBD: Tensor,
-    weights: FeedbackWeights,
-    options: FeedbackOptions,
-    dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Sequence[bool] | None = None,
-    encoder: Sequence[EncoderContext] = (),
-    age_TB: Tensor | None = None,
+    ordinary: Callable[[BlockInputs], BlockResults], passes: int, tolerance: float, inputs: BlockInputs
 ) -> Solution:
     """Run a block of T steps by parallel passes. The memories come out as constants.
 
     Args:
-        ordinary: the loop that runs what does not converge; its arguments are the rest.
+        ordinary: the loop that runs what does not converge.
         passes: so many, with gradients through the last ``UNROLLED``; no more than T. 0: until they converge.
         tolerance: converged is what changes no step's memory by more than this, relative to its norm; at least the
             precision of the type of matrix products."""
-    active = [True] * len(weights.layers) if active is None else active
-    given = x_TBD, memory_KCBD.detach(), weights, options, dropouts, active, encoder, age_TB
-    block, T = ParallelBlock(*given), len(x_TBD)
+    inputs = inputs._replace(memory_KCBD=inputs.memory_KCBD.detach())
+    block, T = ParallelBlock(inputs), len(inputs.x_TBD)
     if passes:
         return fixed_passes(block, min(passes, T))
-    tolerance = max(tolerance, torch.finfo(product_type(x_TBD)).eps)
+    tolerance = max(tolerance, torch.finfo(product_type(inputs.x_TBD)).eps)
     with torch.no_grad():
         found, converged = solve(block, tolerance)
-    learns = any(torch.is_tensor(x) and x.requires_grad for x in pytree.tree_leaves(given))
+    learns = any(torch.is_tensor(x) and x.requires_grad for x in pytree.tree_leaves(inputs))
     if not (torch.is_grad_enabled() and learns):
-        return found if converged else Solution(*finish(ordinary, found, given), found.passes)
+        return found if converged else Solution(*finish(ordinary, found, inputs), found.passes)
     if not converged:  # (the ordinary loops take a carried memory as a constant: they run the whole block)
-        return Solution(*ordinary(*given), found.passes)
+        return Solution(*ordinary(inputs), found.passes)
     memory_KTBD = found.memory_KTBD.requires_grad_()
     last = block(memory_KTBD)
     if not last.out_TBD.requires_grad:  # no layer runs
@@ -221,7 +192,7 @@ def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
         with torch.set_grad_enabled(torch.is_grad_enabled() and number >= passes - UNROLLED):
             before, result = memory_KTBD, block(memory_KTBD)
             memory_KTBD = result.memory_KTBD
-    approximate = 1 < passes < len(block.x_TBD)
+    approximate = 1 < passes < len(block.start_KTBD[0])
     change = relative_change(before.detach(), memory_KTBD.detach()) if approximate else None
     return Solution(result.out_TBD, memory_KTBD.detach(), result.aligned_BTC, passes, change)
 
@@ -229,7 +200,7 @@ def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
 def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
     """Repeat passes until they change nothing; after as many as steps, all are exact. Returns also whether they have
     converged."""
-    memory_KTBD, changes, T = block.start_KTBD, [], len(block.x_TBD)
+    memory_KTBD, changes, T = block.start_KTBD, [], len(block.start_KTBD[0])
     while True:
         result = block(memory_KTBD)
         changes.append(largest_change(memory_KTBD, result.memory_KTBD))
@@ -240,17 +211,19 @@ def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
             return Solution(*result, count, relative_change(before, memory_KTBD)), converged
 
 
-def finish(ordinary: Callable[..., tuple], result: Solution, given: tuple) -> tuple:
+def finish(ordinary: Callable[[BlockInputs], BlockResults], result: Solution, inputs: BlockInputs) -> BlockResults:
     """Run the ordinary loop over the steps after those that are exact, without gradients."""
-    x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, age_TB = given
     exact = result.passes
     memory_KTBD = result.memory_KTBD[:, :exact]
-    carried_KCBD = torch.cat([memory_KCBD, memory_KTBD], 1)[:, -options.span :]
-    masks = dropouts.at(slice(None), slice(exact, None))
-    later = None if age_TB is None else age_TB[exact:]
-    out, memory, aligned = ordinary(x_TBD[exact:], carried_KCBD, weights, options, masks, active, encoder, later)
+    later = inputs._replace(
+        x_TBD=inputs.x_TBD[exact:],
+        memory_KCBD=torch.cat([inputs.memory_KCBD, memory_KTBD], 1)[:, -inputs.options.span :],
+        dropouts=inputs.dropouts.at(slice(None), slice(exact, None)),
+        age_TB=None if inputs.age_TB is None else inputs.age_TB[exact:],
+    )
+    out, memory, aligned = ordinary(later)
     aligned_BTC = None if aligned is None else torch.cat([result.aligned_BTC[:, :exact], aligned], 1)
-    return torch.cat([result.out_TBD[:exact], out]), torch.cat([memory_KTBD, memory], 1), aligned_BTC
+    return BlockResults(torch.cat([result.out_TBD[:exact], out]), torch.cat([memory_KTBD, memory], 1), aligned_BTC)
 
 
 def relative_change(before: Tensor, after: Tensor) -> Tensor:

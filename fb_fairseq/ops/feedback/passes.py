@@ -22,9 +22,8 @@ from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.tile import Tile, Workspace
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
+    BlockResults,
     EncoderContext,
-    FeedbackDropouts,
-    FeedbackOptions,
     FeedbackWeights,
     Sizes,
 )
@@ -47,7 +46,12 @@ class Differentiable(NamedTuple):
 
     x_TBD: Tensor
     weights: FeedbackWeights
-    encoder: list[EncoderContext]
+    encoder: Sequence[EncoderContext]
+
+    @classmethod
+    def of(cls, inputs: BlockInputs) -> "Differentiable":
+        """Those of a block."""
+        return cls(*(getattr(inputs, name) for name in cls._fields))
 
 
 class Passes(ABC):
@@ -59,8 +63,8 @@ class Passes(ABC):
         self.owner: Callable[[], object | None] = lambda: None
 
     @abstractmethod
-    def forward(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+    def forward(self, inputs: BlockInputs) -> BlockResults:
+        """Run the block."""
 
     @abstractmethod
     def backward(self, d_out_TBD: Tensor) -> Differentiable:
@@ -79,24 +83,15 @@ class ReferencePasses(Passes):
     """The reference under autograd."""
 
     def forward(self, inputs):
-        given = Differentiable(inputs.x_TBD, inputs.weights, inputs.encoder)
-        leaves, self._tree = pytree.tree_flatten(given)
+        leaves, self._tree = pytree.tree_flatten(Differentiable.of(inputs))
         self._leaves = [x.detach().requires_grad_(learns(x)) if torch.is_tensor(x) else x for x in leaves]
-        given, half = pytree.tree_unflatten(self._leaves, self._tree), inputs.dtype != inputs.x_TBD.dtype
+        given = inputs._replace(**pytree.tree_unflatten(self._leaves, self._tree)._asdict())
+        half = inputs.dtype != inputs.x_TBD.dtype
         autocast = torch.autocast(inputs.x_TBD.device.type, inputs.dtype, half, cache_enabled=False)
         with torch.set_grad_enabled(self.needs_backward), self._threads(inputs), autocast:
-            out_TBD, memory_KTBD, aligned_BTC = feedback_block(
-                given.x_TBD,
-                inputs.memory_KCBD,
-                given.weights,
-                inputs.options,
-                inputs.dropouts,
-                inputs.active,
-                given.encoder,
-                inputs.age_TB,
-            )
-        self._inputs, self._out_TBD = inputs, out_TBD
-        return out_TBD.detach(), memory_KTBD.detach(), None if aligned_BTC is None else aligned_BTC.detach()
+            found = feedback_block(given)
+        self._inputs, self._out_TBD = inputs, found.out_TBD
+        return BlockResults(*(x if x is None else x.detach() for x in found))
 
     def backward(self, d_out_TBD):
         wanted = [x for x in self._leaves if learns(x)]
@@ -142,7 +137,8 @@ class TiledPasses(Passes):
                 out_TBD = record.x[-1].clone()
         if self.needs_backward:
             self.block, self.record = block, record if records_all else None
-        return out_TBD, block.memory_KTBD, None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
+        aligned_BTC = None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
+        return BlockResults(out_TBD, block.memory_KTBD, aligned_BTC)
 
     def backward(self, d_out_TBD):
         block, s, loop = self.block, self.block.sizes, self.loop
@@ -200,34 +196,18 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
     d_x_TBD[tile.first : tile.last] += d_normed_TBD
 
 
-def run_block_with(
-    passes_for: Callable[[BlockInputs, bool], Passes],
-    x_TBD: Tensor,
-    memory_KCBD: Tensor,
-    weights: FeedbackWeights,
-    options: FeedbackOptions,
-    dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Sequence[bool] | None = None,
-    encoder: Sequence[EncoderContext] = (),
-    age_TB: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Run a block of T steps; see ``fb_fairseq.ops.feedback.reference.feedback_block``.
-
-    The memories and the attention to the encoder come out as constants.
+def run_block_with(passes_for: Callable[[BlockInputs, bool], Passes], inputs: BlockInputs) -> BlockResults:
+    """Run a block of T steps. The memories and the attention to the encoder come out as constants.
 
     ``passes_for``: the passes for a block, and for whether there will be a backward pass."""
-    active = [True] * len(weights.layers) if active is None else list(active)
-    learned, tree = pytree.tree_flatten(Differentiable(x_TBD, weights, list(encoder)))
-    dtype = product_type(x_TBD)
+    learned, tree = pytree.tree_flatten(Differentiable.of(inputs))
+    inputs = inputs._replace(memory_KCBD=inputs.memory_KCBD.detach(), dtype=product_type(inputs.x_TBD))
 
     def inputs_of(leaves) -> BlockInputs:
-        given = Differentiable(*pytree.tree_unflatten(leaves, tree))
-        return BlockInputs(
-            given.x_TBD, memory_KCBD.detach(), given.weights, options, dropouts, active, given.encoder, age_TB, dtype
-        )
+        return inputs._replace(**pytree.tree_unflatten(leaves, tree)._asdict())
 
-    with torch.autocast(x_TBD.device.type, enabled=False):
-        return FeedbackBlock.apply(inputs_of, torch.is_grad_enabled(), passes_for, *learned)
+    with torch.autocast(inputs.x_TBD.device.type, enabled=False):
+        return BlockResults(*FeedbackBlock.apply(inputs_of, torch.is_grad_enabled(), passes_for, *learned))
 
 
 class FeedbackBlock(torch.autograd.Function):

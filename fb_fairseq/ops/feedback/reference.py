@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.ops.attention import attention_by_distance, cross_attention, step_attention
 from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
+    BlockResults,
     Context,
     EncoderContext,
     FeedbackDropouts,
@@ -27,31 +29,10 @@ from fb_fairseq.ops.layers import attention_residual, feed_forward, project_quer
 from fb_fairseq.ops.threads import loop_threads
 
 
-def feedback_block(
-    x_TBD: Tensor,
-    memory_KCBD: Tensor,
-    weights: FeedbackWeights,
-    options: FeedbackOptions,
-    dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Sequence[bool] | None = None,
-    encoder: Sequence[EncoderContext] = (),
-    age_TB: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Run a block of T steps.
-
-    Args:
-        x_TBD: embeddings, x^0.
-        memory_KCBD: memories of the C <= S steps before the block, oldest first.
-        active: which layers run (LayerDrop); a layer that does not run passes its input on. None: all.
-        encoder: each layer's keys and values of the encoder's output; empty in language models.
-        age_TB: at each step, the age of each stream's episode, beyond which it does not look back: 0 at the first step
-            of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
-
-    Returns:
-        The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
-        ``options.alignment_layer`` to the encoder, or None."""
-    steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, age_TB)
-    return (
+def feedback_block(inputs: BlockInputs) -> BlockResults:
+    """Run a block of T steps."""
+    steps = feedback_steps(inputs)
+    return BlockResults(
         torch.stack([step.out_BD for step in steps]),
         torch.stack([step.memory_KBD for step in steps], 1),
         stack_attention([step.aligned_BC for step in steps]),
@@ -63,25 +44,17 @@ def stack_attention(aligned: Sequence[Tensor | None]) -> Tensor | None:
     return None if aligned[0] is None else torch.stack(tuple(aligned), 1)
 
 
-def feedback_steps(
-    x_TBD: Tensor,
-    memory_KCBD: Tensor,
-    weights: FeedbackWeights,
-    options: FeedbackOptions,
-    dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Sequence[bool] | None = None,
-    encoder: Sequence[EncoderContext] = (),
-    age_TB: Tensor | None = None,
-) -> list[StepOutput]:
-    """Run a block of T steps; see ``feedback_block``. Returns what each step computes, all of it differentiable."""
-    run = partial(block_step, weights=weights, options=options, active=active, encoder=encoder)
+def feedback_steps(inputs: BlockInputs) -> list[StepOutput]:
+    """Run a block of T steps. Returns what each step computes, all of it differentiable."""
+    memory_KCBD, weights, options, age_TB = inputs.memory_KCBD, inputs.weights, inputs.options, inputs.age_TB
+    run = partial(block_step, weights=weights, options=options, active=inputs.active, encoder=inputs.encoder)
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
     contexts = [[carried] for carried in project_context(memory_KCBD, weights, options)]
     steps: list[StepOutput] = []
-    for t, x_BD in enumerate(x_TBD):
-        masks = [dropouts.at(l, t) for l in range(len(weights.layers))]
+    for t, x_BD in enumerate(inputs.x_TBD):
+        masks = [inputs.dropouts.at(l, t) for l in range(len(weights.layers))]
         step = run(x_BD, contexts, masks=masks, age_B=None if age_TB is None else age_TB[t])
         new = project_context(step.memory_KBD[:, None], weights, options)
         contexts = [[*older, newest] for older, newest in zip(contexts, new)]
@@ -90,7 +63,7 @@ def feedback_steps(
 
 
 def block_step(x_BD, contexts, masks, age_B, weights, options, active, encoder) -> StepOutput:
-    """A step of a block, which attends to ``contexts``; see ``feedback_block``.
+    """A step of a block, which attends to ``contexts``.
 
     Each of them comes in pieces, the carried slots and those of each step since, which are put together here: so a step
     that is computed again in the backward pass keeps no slots of its own."""
@@ -126,7 +99,7 @@ def feedback_step(
         x_BD: the step's embedding, x^0.
         attend_memory: attention [B, H, E] of layer l's queries [B, H, E] over the memory: ``attend_memory(l, query)``.
         masks: each layer's dropout masks at this step; None: nothing is dropped.
-        active, encoder: see ``feedback_block``."""
+        active, encoder: see ``BlockInputs``; None: all layers run."""
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]
     for l, layer in enumerate(weights.layers):
@@ -169,14 +142,14 @@ def feedback_attention(
     """Attention of the layers in a block, for inspection: without dropout and without gradient.
 
     Args:
-        x_TBD, memory_KCBD: see ``feedback_block``.
+        x_TBD, memory_KCBD: see ``BlockInputs``.
 
     Returns:
         The weights of the attention over the memory by distance, [L, B, H, T, S]: column d - 1 is that of the step d
         steps back. They are zero where the memory does not reach that far. And the memories of the block [K, T, B, D].
     """
     with torch.no_grad(), loop_threads(x_TBD.device, 0):
-        steps = feedback_steps(x_TBD, memory_KCBD, weights, options)
+        steps = feedback_steps(BlockInputs(x_TBD, memory_KCBD, weights, options, [True] * len(weights.layers)))
         memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
         # No step of the block attends to its last one.
         contexts = project_context(torch.cat([memory_KCBD, memory_KTBD[:, :-1]], 1), weights, options)

@@ -73,9 +73,6 @@ class MemoryRing(StepMemory):
         self.packed: Any = None
         self.origin_BC: Tensor | None = None
         self.weights: FeedbackWeights | None = None
-        # As large as the buffer: reordered streams are written here, which saves an allocation in each step of beam
-        # search.
-        self._spare: Tensor | None = None
 
     # Which slots hold a step. (``fb_fairseq.ops.feedback.cuda_graphs.ring`` has the position on the device.)
 
@@ -201,14 +198,7 @@ class MemoryRing(StepMemory):
             filled.copy_(filled.index_select(1, order))
             return
         self.release()
-        if self.buffer.requires_grad:
-            self.buffer, self._spare = self.buffer.index_select(1, order), None
-            return
-        old, streams, filled = self.buffer, len(order), slice(self.used)
-        if self._spare is None or self._spare.shape[1] != streams or self._spare.shape[-2] != self.slots:
-            self._spare = old.new_zeros(len(old), streams, *old.shape[2:])
-        torch.index_select(old[..., filled, :], 1, order, out=self._spare[..., filled, :])
-        self.buffer, self._spare = self._spare, old if old.shape[1] == streams else None
+        self.buffer = self.buffer.index_select(1, order)
 
     def settle(self) -> None:
         """Sort the slots by stream, before other code than C++ touches them. (Each step of a stream is in a slot of its
@@ -220,28 +210,24 @@ class MemoryRing(StepMemory):
         origin_B1C, heads_H1 = origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
         new = old.new_zeros(len(old), len(origin_BC), *old.shape[2:])
         new[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
-        self.replace_buffer(new)
+        self.buffer = new
 
     def release(self) -> None:
         """Take the slots into memory of the ring's own, sorted by stream."""
         self.settle()
         if self.graph is not None:
             self.graph = None
-            self.replace_buffer(self.buffer.clone())
+            self.buffer = self.buffer.clone()
             if self.age_B is not None:
                 self.age_B = self.age_B.clone()
-
-    def replace_buffer(self, buffer: Tensor) -> None:
-        """Take other memory for the slots."""
-        self.buffer, self._spare = buffer, None
 
     def __getstate__(self):
         """For copies and files: the slots in memory of the ring's own."""
         self.release()
-        return {**vars(self), "_spare": None, "weights": None}
+        return {**vars(self), "weights": None}
 
     def nbytes(self) -> int:
-        """Bytes of the slots (beam search holds twice as many, half of them spare)."""
+        """Bytes of the slots."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
 
     # Copies, for captured steps.

@@ -4,7 +4,7 @@ The backward pass goes through a block in tiles of several steps. Its loop compu
 leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
 (``gradients.py``)."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +13,6 @@ from fb_fairseq.ops.feedback.block import Block, Record
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 
 ALIGNED = 16  # numbers; products on tensor cores need aligned rows
-
-
-class KeysOrValues(NamedTuple):
-    """The terms of the gradients of the slots' keys or values: ``scale Σ_steps,layers weights × vectors``."""
-
-    index: int  # 0 for keys, 1 for values
-    weights_TLGW: Tensor  # by step, layer and slot: the scores' gradients for keys, the attention weights for values
-    vectors_TLBX: Tensor  # queries for keys, the attended vectors' gradients for values
-    scale: float
 
 
 class Normed:
@@ -117,7 +108,6 @@ class Tile:
         at: where the tile begins in the record of activations.
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
-        sides: how the gradients of keys and of values are computed.
         sums: ``BlockGradients``: the sums of the weights' gradients, and the gradients of slots."""
 
     def __init__(self, block: Block, record: Record, work: Workspace, sums: Any, first: int, last: int, at: int):
@@ -127,10 +117,6 @@ class Tile:
         if block.ragged:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()
-        self.sides = (
-            KeysOrValues(0, work.ds_TLGW, record.q[in_record], block.scale),
-            KeysOrValues(1, work.p_TLGW, work.da, 1.0),
-        )
         layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
 
         def norms(pre: Tensor, post: Tensor | None, affines: list[Affine]) -> list[Normed]:

@@ -100,17 +100,39 @@ class StepOutput(NamedTuple):
 
 
 class BlockInputs(NamedTuple):
-    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type of matrix products."""
+    """A block of T steps, before it runs.
+
+    Attributes:
+        x_TBD: embeddings, x^0.
+        memory_KCBD: memories of the C <= S steps before the block, oldest first; a constant.
+        active: which layers run (LayerDrop); a layer that does not run passes its input on.
+        encoder: each layer's keys and values of the encoder's output; empty in language models.
+        age_TB: at each step, the age of each stream's episode, beyond which it does not look back: 0 at the first step
+            of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
+        dtype: of matrix products, known while the block runs."""
 
     x_TBD: Tensor
     memory_KCBD: Tensor
     weights: FeedbackWeights
     options: FeedbackOptions
-    dropouts: FeedbackDropouts
     active: list[bool]
-    encoder: list[EncoderContext]
-    age_TB: Tensor | None
-    dtype: torch.dtype
+    dropouts: FeedbackDropouts = FeedbackDropouts()
+    encoder: Sequence[EncoderContext] = ()
+    age_TB: Tensor | None = None
+    dtype: torch.dtype | None = None
+
+
+class BlockResults(NamedTuple):
+    """What a block's steps leave.
+
+    Attributes:
+        out_TBD: the top layer's outputs x^L, before the final norm.
+        memory_KTBD: the memories.
+        aligned_BTC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None."""
+
+    out_TBD: Tensor
+    memory_KTBD: Tensor
+    aligned_BTC: Tensor | None
 
 
 class Sizes(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
-from fb_fairseq.ops.feedback.types import EncoderContext
+from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext
 from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout
 from tests.modules.options import random_options, randomise
 
@@ -96,14 +96,16 @@ class Case:
         options = self.model.loop_options(max(self.reaches), **self.alignment)
         options = options._replace(recompute=recompute, grows=self.grows)
         return loop(
-            self.x if x is None else x,
-            self.memory,
-            self.weights(),
-            options,
-            self.dropouts,
-            self.active,
-            self.encoder,
-            self.age_TB,
+            BlockInputs(
+                x_TBD=self.x if x is None else x,
+                memory_KCBD=self.memory,
+                weights=self.weights(),
+                options=options,
+                active=self.active,
+                dropouts=self.dropouts,
+                encoder=self.encoder,
+                age_TB=self.age_TB,
+            )
         )
 
     def clear(self):

@@ -29,13 +29,13 @@ def loop_with(graphs, own=LOOPS["triton"]):
     """A loop with these graphs; its attribute ``captured`` says whether the last block ran as a graph. (On a CPU there
     are no kernels: torch's operations are captured.)"""
 
-    def loop(*arguments):
+    def loop(given):
         def passes_for(inputs, needs_backward):
             loop.passes = graphs.passes_for(own, inputs, needs_backward)
             loop.captured = isinstance(loop.passes, CapturedPasses)
             return loop.passes
 
-        return run_block_with(passes_for, *arguments)
+        return run_block_with(passes_for, given)
 
     return loop
 

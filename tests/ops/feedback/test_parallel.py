@@ -15,15 +15,15 @@ from tests.ops.feedback.cases import KINDS, Case, compare
 TIGHT = 1e-13
 
 
-def ordinary(*arguments):
+def ordinary(inputs):
     raise AssertionError("these passes converge")
 
 
 def loop_of(passes=0, tolerance=TIGHT, other=ordinary, seen=None):
     """The passes as a loop of a ``Case``."""
 
-    def run(*arguments):
-        found = parallel_block(other, passes, tolerance, *arguments)
+    def run(inputs):
+        found = parallel_block(other, passes, tolerance, inputs)
         if seen is not None:
             seen.append(found)
         return found[:3]
@@ -66,8 +66,8 @@ def test_fixed_passes(passes):
     """Against passes unrolled by autograd; the gradient goes through the last ones."""
     case = Case(3, steps=12, decoder_layerdrop=0.0)
 
-    def unrolled(*arguments):
-        block = ParallelBlock(*arguments)
+    def unrolled(inputs):
+        block = ParallelBlock(inputs)
         memory = block.start_KTBD
         for number in range(passes):
             if number == max(0, passes - parallel.UNROLLED):
@@ -93,9 +93,9 @@ def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypa
         case.age_TB = torch.full((30, 3), 100)
         case.age_TB[12:, 1] = torch.arange(18)
 
-    def other(*arguments):
-        lengths.append(len(arguments[0]))
-        return run_block("reference", *arguments)
+    def other(inputs):
+        lengths.append(len(inputs.x_TBD))
+        return run_block("reference", inputs)
 
     loop = loop_of(other=other, seen=seen)
     if gradients:

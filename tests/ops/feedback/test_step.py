@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.ops.attention import step_attention
 from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, one_or_own, project_context
+from fb_fairseq.ops.feedback.types import BlockInputs, one_or_own, project_context
 from tests.ops.feedback.cases import Case
 
 
@@ -35,7 +35,9 @@ def test_equals_a_block_of_one_step(seed, cross):
     )
     weights = case.weights()
     options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
-    expected = feedback_block(case.x, case.memory, weights, options, FeedbackDropouts(), None, case.encoder)
+    expected = feedback_block(
+        BlockInputs(case.x, case.memory, weights, options, [True] * len(weights.layers), encoder=case.encoder)
+    )
     order = torch.randperm(case.memory.shape[1])
     layers = attentions(weights, options, case.memory, order)
     attend = lambda l, query: layers[l](query)

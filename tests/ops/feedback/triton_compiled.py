@@ -28,6 +28,7 @@ from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
 from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
+from fb_fairseq.ops.feedback.types import BlockInputs
 
 TYPES = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
@@ -98,10 +99,15 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
     x = torch.zeros(2, streams, width, dtype=dtype, requires_grad=True)
     memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)
     with torch.autocast("cpu", dtype=half) if half else contextlib.nullcontext():
-        y = run_block_with(
-            lambda inputs, needs_backward: passes_of(LOOPS["triton"], needs_backward), x, memory,
-            model.loop_weights(x.device, model.reaches()), model.loop_options(span), model.draw_dropouts(x, span),
-        )[0]  # fmt: skip
+        inputs = BlockInputs(
+            x_TBD=x,
+            memory_KCBD=memory,
+            weights=model.loop_weights(x.device, model.reaches()),
+            options=model.loop_options(span),
+            active=[True] * layers,
+            dropouts=model.draw_dropouts(x, span),
+        )
+        y = run_block_with(lambda given, needs_backward: passes_of(LOOPS["triton"], needs_backward), inputs).out_TBD
     y.sum().backward()
 
 

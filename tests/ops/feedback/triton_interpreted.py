@@ -23,7 +23,6 @@ from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
-from fb_fairseq.ops.feedback.types import BlockInputs
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
@@ -275,13 +274,9 @@ def test_missing_slots_are_hidden(seed, loop, empty_is_nan):
     """As a graph's block sees a memory that still grows."""
     case = case_of(seed, steps=2, carried=1, attention_span=5)
 
-    def at_full_length(x_TBD, memory_KCBD, weights, options, *others):
-        *between, age_TB = others
-        inputs = BlockInputs(
-            x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, age_TB, x_TBD.dtype
-        )
-        full = blocks.at_full_length(inputs)
-        assert full.memory_KCBD.shape[1] == options.span > memory_KCBD.shape[1]
-        return loop(x_TBD, full.memory_KCBD, weights, options, *between, full.age_TB)
+    def at_full_length(inputs):
+        full = blocks.at_full_length(inputs._replace(options=inputs.options._replace(grows=True)))
+        assert full.memory_KCBD.shape[1] == inputs.options.span > inputs.memory_KCBD.shape[1]
+        return loop(full._replace(options=inputs.options))
 
     compare(case.run(at_full_length), case.run(feedback_block), 1e-10)

@@ -109,7 +109,7 @@ class StepGraphs(Captures, threading.local):
 def reference_results(stack, x_BD: Tensor, ring: MemoryRing, options, encoder, weights=None) -> list:
     """A step's output and memories by torch's operations, and the slots after it, for a ring that stays as it is."""
     own = ring.copy_for(len(x_BD), MemoryRing(ring.span))
-    own.replace_buffer(own.buffer.to(x_BD.dtype))
+    own.buffer = own.buffer.to(x_BD.dtype)
     own.copy_rows(ring)
     result = stack.reference_step(x_BD, own, options, encoder, weights)
     return [[result.out_BD, result.memory_KBD, own.buffer]]

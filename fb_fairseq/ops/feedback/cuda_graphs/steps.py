@@ -90,7 +90,7 @@ class CapturedStep(Captured):
         self.release()
         self._ring.copy_rows(ring)
         ring.release()
-        ring.replace_buffer(self._ring.buffer[:, : ring.buffer.shape[1]])
+        ring.buffer = self._ring.buffer[:, : ring.buffer.shape[1]]
         if ring.age_B is not None:
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
         ring.graph, self._served = self, weakref.ref(ring)
