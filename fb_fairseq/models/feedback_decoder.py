@@ -54,9 +54,9 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     rest. A step attends to all steps before it."""
 
     stack: FeedbackTransformer
-    # return the attention to the encoder in training too, with gradients, for a loss on alignments. The reference loop
-    # then runs, because the others have no gradient for it.
-    align_in_training = False
+    # return the attention to the encoder of whole targets, with gradients in training, for a loss on alignments. The
+    # reference loop then runs, because the others have no gradient for it.
+    learns_alignments = False
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):
         self.options, self.memory_storage = decoder_options(cfg), str(cfg.memory_storage)
@@ -119,16 +119,18 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         """See fairseq's ``TransformerDecoder.extract_features``. In decoding, all tokens that the state has not seen.
 
         Returns:
-            Features [B, T, D], and a dictionary: ``attn``, a list with the attention to the encoder [B, T, C] of
-            ``alignment_layer``, by default the last (in training None, unless that layer is given, or alignments are
-            learned); ``inner_states``, with ``return_all_hiddens`` the embeddings and each layer's outputs, L + 1 times
-            [T, B, D], otherwise None. In training both have gradients."""
+            Features [B, T, D], and a dictionary. ``attn``: a list with the attention to the encoder [B, T, C] of
+            ``alignment_layer``, in decoding by default of the last layer; for whole targets None, unless that layer is
+            given, or alignments are learned. ``inner_states``: with ``return_all_hiddens`` the embeddings and each
+            layer's outputs, L + 1 times [T, B, D], otherwise None. In training both have gradients."""
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
         if prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
             raise UserError("--left-pad-target: a feedback decoder needs targets padded on the right; leave it out")
-        options = self._loop_options(alignment_layer, alignment_heads)
-        states = None
+        if alignment_layer is None and (self.learns_alignments or incremental_state is not None):
+            alignment_layer = self.options.decoder_layers - 1
+        options = self.stack.loop_options(self.options.attention_span, alignment_layer, alignment_heads)
+        aligned_BTC = states = None
         if incremental_state is not None:
             if return_all_hiddens:
                 raise UserError("return_all_hiddens: not in decoding; leave out incremental_state")
@@ -142,10 +144,10 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
             empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
             arguments = (x_TBD, empty_KCBD, options, dropouts, encoder)
-            if return_all_hiddens or (self.training and options.alignment_layer is not None):
+            if return_all_hiddens or alignment_layer is not None:
                 y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(*arguments)
             else:
-                y_TBD, _, aligned_BTC = self.stack.run_loop(*arguments)
+                y_TBD, _ = self.stack.run_loop(*arguments)
                 if self.training:
                     for name, value in self.stack.convergence.last.items():
                         metrics.log_scalar(name, value, round=4)
@@ -173,12 +175,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         if self.layernorm_embedding is not None:
             x_BTD = self.layernorm_embedding(x_BTD)
         return self.dropout_module(x_BTD)
-
-    def _loop_options(self, alignment_layer: int | None, alignment_heads: int | None) -> FeedbackOptions:
-        """The loop's settings; with the attention to the encoder, by default of the last layer, where it is wanted."""
-        if alignment_layer is None and (self.align_in_training or not self.training):
-            alignment_layer = self.options.decoder_layers - 1
-        return self.stack.loop_options(self.options.attention_span, alignment_layer, alignment_heads)
 
     def _state(self, encoder_out, incremental_state) -> DecoderState:
         """The state of decoding; made at the first step."""
@@ -234,7 +230,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         if alignments:
             check_alignments(cfg)
         model = super().build_model(cfg, task)
-        model.decoder.align_in_training = alignments
+        model.decoder.learns_alignments = alignments
         initialise_if_asked(model, args)
         return model
 

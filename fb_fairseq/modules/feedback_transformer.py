@@ -18,6 +18,7 @@ from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
+    BlockResults,
     EncoderContext,
     FeedbackDropouts,
     FeedbackOptions,
@@ -63,7 +64,7 @@ class FeedbackTransformer(TransformerStack):
             self.draw_dropouts(x_TBD, self.options.attention_span),
         )
         if self._watched is None:
-            out_TBD, memory_KTBD, _ = self.run_loop(*arguments, reaches=reaches, age_TB=age_TB)
+            out_TBD, memory_KTBD = self.run_loop(*arguments, reaches=reaches, age_TB=age_TB)
         else:
             out_TBD, memory_KTBD, _, representations = self.run_reference_loop(*arguments, age_TB=age_TB)
         y_TBD = self.finish(out_TBD)
@@ -81,14 +82,14 @@ class FeedbackTransformer(TransformerStack):
         encoder: Sequence[EncoderContext] = (),
         reaches: list[int] | None = None,
         age_TB: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    ) -> BlockResults:
         """Run the step loop of ``--step-loop`` over a block, without the final norm.
 
         Args:
             reaches: how many steps back each layer attends; None: ``self.reaches()``.
 
         Returns:
-            Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see ``BlockResults``."""
+            Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants."""
         weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
         loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None
@@ -111,10 +112,10 @@ class FeedbackTransformer(TransformerStack):
             found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, inputs)
             if training:
                 self.convergence.add(found, passes)
-            out_TBD, memory_KTBD, aligned_BTC = found[:3]
+            out_TBD, memory_KTBD = found[:2]
         else:
-            out_TBD, memory_KTBD, aligned_BTC = run_block(loop, inputs)
-        return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
+            out_TBD, memory_KTBD = run_block(loop, inputs)
+        return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)
 
     @outside_compiler
     def run_reference_loop(
@@ -127,8 +128,12 @@ class FeedbackTransformer(TransformerStack):
         age_TB: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
-        gradients or not at all. Returns outputs, memories and attention to the encoder as ``run_loop``; the embeddings
-        and each layer's outputs, L + 1 times [T, B, D]. All are differentiable."""
+        gradients or not at all.
+
+        Returns:
+            Outputs and memories as ``run_loop``; the attention to the encoder [B, T, C] of ``options.alignment_layer``,
+            averaged over heads, or None; the embeddings and each layer's outputs, L + 1 times [T, B, D]. All of them
+            are differentiable."""
         weights = self.loop_weights(x_TBD.device, self.reaches())
         inputs = BlockInputs(
             x_TBD=x_TBD,

@@ -106,7 +106,7 @@ class TranslationDecoder(Embedder, OutputLayer):
         dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
         empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
         options = self.stack.loop_options(self.stack.options.attention_span)
-        y_TBD, _, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
+        y_TBD, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
         return self.stack.finish(y_TBD).transpose(0, 1)
 
     def new_cache(self, out_CBD: Tensor, padding_BC: Tensor | None) -> DecoderCache:

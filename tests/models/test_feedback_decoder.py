@@ -99,7 +99,9 @@ def test_decoding_equals_teacher_forcing(changes):
     model = build(**changes)
     source, target = batch([5, 7, 2]), batch([9, 9, 9])
     encoder_out = encode(model, source)
-    full, extra = model.decoder(target, encoder_out=encoder_out)
+    full, _ = model.decoder(target, encoder_out=encoder_out)
+    last = model.decoder.options.decoder_layers - 1
+    _, extra = model.decoder(target, encoder_out=encoder_out, alignment_layer=last)
     state = {}
     steps = [model.decoder(target[:, :3], encoder_out=encoder_out, incremental_state=state)[0]]
     for t in range(4, 7):
@@ -127,7 +129,9 @@ def test_hypotheses_share_their_sentence(changes):
 
     def check(t, sentences):
         step, aligned = model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
-        full, expected = model.decoder(target[:, :t], encoder_out=encoder_out)
+        full, _ = model.decoder(target[:, :t], encoder_out=encoder_out)
+        last = model.decoder.options.decoder_layers - 1
+        _, expected = model.decoder(target[:, :t], encoder_out=encoder_out, alignment_layer=last)
         torch.testing.assert_close(step[:, -1], full[:, -1], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(aligned["attn"][0][:, -1], expected["attn"][0][:, -1])
         kept = model.decoder.get_incremental_state(state, "feedback").encoder

@@ -226,7 +226,7 @@ class Block:
         inputs, sizes, weights: the arguments, and the weights in the compute type.
         room: how tensors of its steps are made.
         slots: keys and values of the carried memory and of the block's steps.
-        memory_KTBD: the memories that the steps leave.
+        out_TBD, memory_KTBD: the outputs, and the memories that the steps leave.
         reaches: how many steps back each layer reaches.
         ragged: some steps or layers reach fewer than S slots.
         wide: the type of softmax and of sums over steps, at least fp32.
@@ -247,6 +247,7 @@ class Block:
         self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
         self.ragged = s.C < s.S or min(self.reaches) < s.S or zeros
         self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
+        self.out_TBD = inputs.x_TBD.new_empty(s.T, s.B, s.D)
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
         each([partial(self._project_carried, steps) for steps in pieces(s.C, s.B, device)], threads)
 

@@ -1,7 +1,7 @@
 """A step loop as its author writes it. docs/development.md shows a new one; ``loops.py`` lists all."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions
 
 DEVICES = ("cpu", "cuda")
-
-
-class Results(NamedTuple):
-    """Tensors for the results of a block's steps, beside ``Block.slots`` and ``Block.memory_KTBD``."""
-
-    out_TBD: Tensor | None  # the top layer's outputs; None: the record keeps those of all steps
-    # attention to the encoder of ``FeedbackOptions.alignment_layer``, averaged over heads; None: it is not asked for
-    aligned_TBC: Tensor | None
 
 
 class Loop:
@@ -50,15 +42,14 @@ class Loop:
         """The reason why the loop does not run a block; None if it does."""
         return None
 
-    def forward_steps(
-        self, block: "Block", record: "Record", first: int, last: int, results: Results | None = None
-    ) -> None:
+    def forward_steps(self, block: "Block", record: "Record", first: int, last: int, again: bool = False) -> None:
         """Run the steps first … last - 1, one after the other.
 
+        What they leave goes to ``block.out_TBD``, ``block.memory_KTBD`` and ``block.slots``.
         Activations go to the record, whose first step is ``first``; a record of one step holds the current step only.
         The loop may keep anything in ``block.own``.
 
-        ``results``: None: activations are computed again, for the record alone; memories and slots are there."""
+        ``again``: activations are computed again, for the record alone; the results are there."""
         raise NotImplementedError
 
     def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:

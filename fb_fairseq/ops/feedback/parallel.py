@@ -49,7 +49,6 @@ class Solution(NamedTuple):
 
     out_TBD: Tensor
     memory_KTBD: Tensor
-    aligned_BTC: Tensor | None
     passes: int
     change: Tensor | None = None
 
@@ -67,7 +66,7 @@ class ParallelBlock:
 
     def __call__(self, memory_KTBD: Tensor) -> BlockResults:
         """Run all steps, given the memories that the steps before them leave."""
-        given, o, aligned_BTC = self.inputs, self.inputs.options, None
+        given, o = self.inputs, self.inputs.options
         own = project_context(memory_KTBD[:, :-1], given.weights, o)  # no step of the block attends to its last one
         contexts = [Context(*map(torch.cat, zip(*pair))) for pair in zip(self.carried, own)]
         x_TBD = given.x_TBD
@@ -77,14 +76,12 @@ class ParallelBlock:
                 masks = given.dropouts.at(l)
                 x_TBD = self._attend(x_TBD, layer, contexts[one_or_own(l, len(contexts))], masks)
                 if layer.cross is not None:
-                    x_TBD, weights_BTHC = self._attend_encoder(x_TBD, layer, given.encoder[l], masks)
-                    if l == o.alignment_layer:
-                        aligned_BTC = weights_BTHC[:, :, : o.alignment_heads].mean(2)
+                    x_TBD = self._attend_encoder(x_TBD, layer, given.encoder[l], masks)
                 residual = masks.ffn_residual_LTBD
                 x_TBD = feed_forward(x_TBD, layer, o.activation, o.normalize_before, masks.hidden_LTBF, residual)
             representations.append(x_TBD)
         memory_KRD = mix_memories([x.flatten(0, 1) for x in representations], given.weights)
-        return BlockResults(x_TBD, memory_KRD.view(len(memory_KRD), *x_TBD.shape), aligned_BTC)
+        return BlockResults(x_TBD, memory_KRD.view(len(memory_KRD), *x_TBD.shape))
 
     def _attend(self, x_TBD: Tensor, layer: Layer, context: Context, masks: FeedbackDropouts) -> Tensor:
         """A layer's attention to the memories of the steps before."""
@@ -107,14 +104,12 @@ class ParallelBlock:
         )
         return attention_residual(x_TBD, attended_TBHE, layer, o.normalize_before, masks.attention_residual_LTBD)
 
-    def _attend_encoder(
-        self, x_TBD: Tensor, layer: Layer, encoder: EncoderContext, masks: FeedbackDropouts
-    ) -> tuple[Tensor, Tensor]:
-        """A layer's attention to the encoder, and its weights [B, T, H, C]."""
+    def _attend_encoder(self, x_TBD: Tensor, layer: Layer, encoder: EncoderContext, masks: FeedbackDropouts) -> Tensor:
+        """A layer's attention to the encoder."""
         (T, B, _), cross, before = x_TBD.shape, layer.cross, self.inputs.options.normalize_before
         query_TBHE, mask = project_query(x_TBD, cross, self.inputs.options.heads, before), masks.cross_LTBHC
         keys, values = (slots.to(query_TBHE.dtype) for slots in encoder[:2])
-        attended, weights = cross_attention(  # its rows are B x T: each sentence serves T consecutive ones
+        attended, _ = cross_attention(  # its rows are B x T: each sentence serves T consecutive ones
             query_TBHE.transpose(0, 1).flatten(0, 1),
             keys,
             values,
@@ -122,8 +117,7 @@ class ParallelBlock:
             mask and Dropout(mask.keep.transpose(0, 1).flatten(0, 1), mask.scale),
         )
         attended_TBHE = attended.unflatten(0, (B, T)).transpose(0, 1)
-        x_TBD = attention_residual(x_TBD, attended_TBHE, cross, before, masks.cross_residual_LTBD)
-        return x_TBD, weights.unflatten(0, (B, T))
+        return attention_residual(x_TBD, attended_TBHE, cross, before, masks.cross_residual_LTBD)
 
 
 def parallel_block(
@@ -156,7 +150,7 @@ def parallel_block(
     def gradient_of_memories(d_out_TBD: Tensor) -> Tensor:
         def through(d_memory_KTBD: Tensor) -> Tensor:
             d_results = (d_out_TBD, d_memory_KTBD)
-            return torch.autograd.grad(last[:2], memory_KTBD, d_results, retain_graph=True, materialize_grads=True)[0]
+            return torch.autograd.grad(last, memory_KTBD, d_results, retain_graph=True, materialize_grads=True)[0]
 
         d_memory_KTBD = torch.zeros_like(memory_KTBD)
         for _ in range(T):
@@ -167,7 +161,7 @@ def parallel_block(
         return d_memory_KTBD
 
     out_TBD = WithGradientOfMemories.apply(gradient_of_memories, last.out_TBD, last.memory_KTBD)
-    return Solution(out_TBD, last.memory_KTBD.detach(), last.aligned_BTC, found.passes, found.change)
+    return Solution(out_TBD, last.memory_KTBD.detach(), found.passes, found.change)
 
 
 class WithGradientOfMemories(torch.autograd.Function):
@@ -194,7 +188,7 @@ def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
             memory_KTBD = result.memory_KTBD
     approximate = 1 < passes < len(block.start_KTBD[0])
     change = relative_change(before.detach(), memory_KTBD.detach()) if approximate else None
-    return Solution(result.out_TBD, memory_KTBD.detach(), result.aligned_BTC, passes, change)
+    return Solution(result.out_TBD, memory_KTBD.detach(), passes, change)
 
 
 def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
@@ -221,9 +215,8 @@ def finish(ordinary: Callable[[BlockInputs], BlockResults], result: Solution, in
         dropouts=inputs.dropouts.at(slice(None), slice(exact, None)),
         age_TB=None if inputs.age_TB is None else inputs.age_TB[exact:],
     )
-    out, memory, aligned = ordinary(later)
-    aligned_BTC = None if aligned is None else torch.cat([result.aligned_BTC[:, :exact], aligned], 1)
-    return BlockResults(torch.cat([result.out_TBD[:exact], out]), torch.cat([memory_KTBD, memory], 1), aligned_BTC)
+    out_TBD, new_KTBD = ordinary(later)
+    return BlockResults(torch.cat([result.out_TBD[:exact], out_TBD]), torch.cat([memory_KTBD, new_KTBD], 1))
 
 
 def relative_change(before: Tensor, after: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.feedback.block import Block, Record
 from fb_fairseq.ops.feedback.gradients import BlockGradients
-from fb_fairseq.ops.feedback.loop import Loop, Results
+from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.tile import Tile, Workspace
 from fb_fairseq.ops.feedback.types import (
@@ -91,7 +91,7 @@ class ReferencePasses(Passes):
         with torch.set_grad_enabled(self.needs_backward), self._threads(inputs), autocast:
             found = feedback_block(given)
         self._inputs, self._out_TBD = inputs, found.out_TBD
-        return BlockResults(*(x if x is None else x.detach() for x in found))
+        return BlockResults(found.out_TBD.detach(), found.memory_KTBD.detach())
 
     def backward(self, d_out_TBD):
         wanted = [x for x in self._leaves if learns(x)]
@@ -126,19 +126,11 @@ class TiledPasses(Passes):
         records_all = self.needs_backward and not inputs.options.recompute
         with self._threads(inputs) as threads:
             block = Block(inputs, self.loop.records_weights, threads if self.loop.own_threads else 1)
-            s, x_TBD = block.sizes, inputs.x_TBD
-            record = block.record(s.T if records_all else 1)
-            out_TBD = None if records_all else torch.empty_like(x_TBD, memory_format=torch.contiguous_format)
-            aligned_TBC = None
-            if block.encoder and inputs.options.alignment_layer is not None:
-                aligned_TBC = x_TBD.new_empty(s.T, s.B, block.room.sources, dtype=inputs.dtype)
-            self.loop.forward_steps(block, record, 0, s.T, Results(out_TBD, aligned_TBC))
-            if out_TBD is None:
-                out_TBD = record.x[-1].clone()
+            record = block.record(block.sizes.T if records_all else 1)
+            self.loop.forward_steps(block, record, 0, block.sizes.T)
         if self.needs_backward:
             self.block, self.record = block, record if records_all else None
-        aligned_BTC = None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
-        return BlockResults(out_TBD, block.memory_KTBD, aligned_BTC)
+        return BlockResults(block.out_TBD, block.memory_KTBD)
 
     def backward(self, d_out_TBD):
         block, s, loop = self.block, self.block.sizes, self.loop
@@ -173,7 +165,7 @@ def recompute(loop: Loop, block: Block, record: Record, first: int, last: int) -
     """Compute the activations of a tile's steps again."""
     if block.records_weights and block.ragged:
         record.p.zero_()
-    loop.forward_steps(block, record, first, last)
+    loop.forward_steps(block, record, first, last, again=True)
 
 
 def tile_steps(s: Sizes, device: torch.device) -> int:
@@ -197,7 +189,7 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
 
 
 def run_block_with(passes_for: Callable[[BlockInputs, bool], Passes], inputs: BlockInputs) -> BlockResults:
-    """Run a block of T steps. The memories and the attention to the encoder come out as constants.
+    """Run a block of T steps. The memories come out as constants.
 
     ``passes_for``: the passes for a block, and for whether there will be a backward pass."""
     learned, tree = pytree.tree_flatten(Differentiable.of(inputs))
@@ -224,16 +216,14 @@ class FeedbackBlock(torch.autograd.Function):
         inputs = inputs_of(learned)
         needs_backward = training and any(ctx.needs_input_grad)
         passes = passes_for(inputs, needs_backward)
-        out_TBD, memory_KTBD, aligned_BTC = passes.forward(inputs)
+        results = passes.forward(inputs)
         if needs_backward:
             ctx.passes = passes
             passes.owner = weakref.ref(ctx)
             # The passes hold them already; saved, autograd refuses a backward pass after one was changed in place.
             ctx.save_for_backward(*(x for x in learned if torch.is_tensor(x)))
-        ctx.mark_non_differentiable(memory_KTBD)
-        if aligned_BTC is not None:
-            ctx.mark_non_differentiable(aligned_BTC)
-        return out_TBD, memory_KTBD, aligned_BTC
+        ctx.mark_non_differentiable(results.memory_KTBD)
+        return tuple(results)
 
     @staticmethod
     @once_differentiable

@@ -35,7 +35,6 @@ def feedback_block(inputs: BlockInputs) -> BlockResults:
     return BlockResults(
         torch.stack([step.out_BD for step in steps]),
         torch.stack([step.memory_KBD for step in steps], 1),
-        stack_attention([step.aligned_BC for step in steps]),
     )
 
 

@@ -127,12 +127,10 @@ class BlockResults(NamedTuple):
 
     Attributes:
         out_TBD: the top layer's outputs x^L, before the final norm.
-        memory_KTBD: the memories.
-        aligned_BTC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None."""
+        memory_KTBD: the memories."""
 
     out_TBD: Tensor
     memory_KTBD: Tensor
-    aligned_BTC: Tensor | None
 
 
 class Sizes(NamedTuple):

@@ -122,8 +122,7 @@ class Case:
         return {**{name: x if x is None else x.detach() for name, x in results.items()}, **self.gradients()}
 
     def results(self, loop, recompute=False):
-        """Outputs, memory, and the weights of attention to the encoder, if there is one."""
-        return dict(zip(("output", "memory", "aligned"), self.forward(loop, recompute)))
+        return dict(zip(("output", "memory"), self.forward(loop, recompute)))
 
 
 def compare(ours, plain, tolerance):

@@ -226,11 +226,11 @@ def fail(*_):
     raise TypeError("no such kernel\nmore text")
 
 
-def wrong_output(out_TBD, memory_KTBD, aligned_BTC):
+def wrong_output(out_TBD, memory_KTBD):
     out_TBD.mul_(1.1)
 
 
-def wrong_memory(out_TBD, memory_KTBD, aligned_BTC):
+def wrong_memory(out_TBD, memory_KTBD):
     memory_KTBD.mul_(1.1)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops.attention import step_attention
-from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
+from fb_fairseq.ops.feedback.reference import feedback_step, feedback_steps
 from fb_fairseq.ops.feedback.types import BlockInputs, one_or_own, project_context
 from tests.ops.feedback.cases import Case
 
@@ -35,16 +35,12 @@ def test_equals_a_block_of_one_step(seed, cross):
     )
     weights = case.weights()
     options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
-    expected = feedback_block(
-        BlockInputs(case.x, case.memory, weights, options, [True] * len(weights.layers), encoder=case.encoder)
-    )
+    inputs = BlockInputs(case.x, case.memory, weights, options, [True] * len(weights.layers), encoder=case.encoder)
+    (expected,) = feedback_steps(inputs)
     order = torch.randperm(case.memory.shape[1])
     layers = attentions(weights, options, case.memory, order)
     attend = lambda l, query: layers[l](query)
     step = feedback_step(case.x[0], attend, weights, options, encoder=case.encoder)
-    torch.testing.assert_close(step.out_BD, expected[0][0], atol=1e-10, rtol=1e-10)
-    torch.testing.assert_close(step.memory_KBD, expected[1][:, 0], atol=1e-10, rtol=1e-10)
-    if cross:
-        torch.testing.assert_close(step.aligned_BC, expected[2][:, 0], atol=1e-10, rtol=1e-10)
-    else:
-        assert step.aligned_BC is None and expected[2] is None
+    for field in ("out_BD", "memory_KBD", "aligned_BC"):
+        torch.testing.assert_close(getattr(step, field), getattr(expected, field), atol=1e-10, rtol=1e-10)
+    assert (step.aligned_BC is None) == (not cross)

@@ -23,7 +23,6 @@ from fb_fairseq.ops.feedback.cpp.structures import (
     SetArgs,
     TileArgs,
 )
-from fb_fairseq.ops.feedback.loop import Results
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions, Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
@@ -165,22 +164,19 @@ class BlockCalls:
             x=self._packing.hold(block.inputs.x_TBD),
             first_query=None,
             memory=pointer(block.memory_KTBD),
-            out=None,
+            out=pointer(block.out_TBD),
             aligned=None,
         )
 
-    def forward(self, block: Block, record: Record, first: int, last: int, results: Results | None) -> None:
+    def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
-        s, again, arguments = block.sizes, results is None, self._arguments
+        s, arguments = block.sizes, self._arguments
         arguments.record = record_arguments(record)
         queries_TBX = block.buffers.empty(last - first, s.B, s.X, dtype=torch.float32)
         torch.stack(block.first_queries(first, last), out=queries_TBX)
         arguments.first_query = pointer(queries_TBX) - first * s.B * s.X * queries_TBX.element_size()
-        if not again:
-            arguments.out, arguments.aligned = map(pointer, results)
         forward = partial(self.library.forward, ctypes.byref(arguments))
         each_range(lambda b0, b1: forward(b0, b1, first, last, again), s.B, block.threads)
-        arguments.out = arguments.aligned = None
 
     def backward(self, block: Block, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """Run a tile's steps backward; see ``Loop.backward_tile``."""

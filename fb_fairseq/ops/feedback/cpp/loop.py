@@ -20,12 +20,12 @@ class CppLoop(Loop):
             return f"the C++ loop computes in fp32, not in {inputs.dtype}".replace("torch.", "")
         return None
 
-    def forward_steps(self, block, record, first, last, results=None) -> None:
+    def forward_steps(self, block, record, first, last, again=False) -> None:
         from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
 
         if block.own is None:
             block.own = BlockCalls(block, record, load().library)
-        block.own.forward(block, record, first, last, results)
+        block.own.forward(block, record, first, last, again)
 
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
         block.own.backward(block, tile, d_out_TBD, d_x_TBD)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from fb_fairseq.ops.attention import MASKED_FRACTION, cross_attention
 from fb_fairseq.ops.feedback.block import Block, Record, Room
-from fb_fairseq.ops.feedback.loop import Results
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, contiguous, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
@@ -260,22 +259,19 @@ class BlockKernels:
         # that do not run pass their inputs on
         self.mix = torch.stack([self.slots.mix_KA[:, a:b].sum(1) for a, b in zip(starts, ends)], 1).contiguous()
 
-    def forward(self, block: Block, record: Record, first: int, last: int, results: Results | None) -> None:
+    def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
-        queries_TBX = torch.stack(list(block.first_queries(first, last)))
-        for i in range(last - first):
-            t, at = first + i, i if record.steps > 1 else 0
-            self.steps.run(record, at, t, block.inputs.x_TBD[t], queries_TBX[i], again=results is None)
-            if results is None:
-                continue
-            if results.out_TBD is not None:
-                results.out_TBD[t].copy_(record.x[-1, at])
-            if results.aligned_TBC is not None:
-                l = block.inputs.options.alignment_layer
-                query_BX, encoder = record.cross_q[at, l], block.inputs.encoder[l]
-                results.aligned_TBC[t] = aligned_weights(query_BX, encoder, block.inputs.options)
-        if results is None or results.out_TBD is None:  # the record has all steps
-            record.q[: last - first, 0] = queries_TBX
+        queries_TBX, n = torch.stack(list(block.first_queries(first, last))), last - first
+        has_all = record.steps >= n
+        for i in range(n):
+            t = first + i
+            self.steps.run(record, i if has_all else 0, t, block.inputs.x_TBD[t], queries_TBX[i], again)
+            if not has_all:
+                block.out_TBD[t].copy_(record.x[-1, 0])
+        if has_all:
+            record.q[:n, 0] = queries_TBX
+        if has_all and not again:
+            block.out_TBD[first:last] = record.x[-1, :n]
 
 
 def padding_bytes(encoder: Sequence) -> Tensor | None:

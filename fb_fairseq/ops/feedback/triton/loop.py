@@ -41,12 +41,12 @@ class TritonLoop(Loop):
             return f"its kernels are for heads of width {widest} or less in this type, not {width}"
         return None
 
-    def forward_steps(self, block, record, first, last, results=None) -> None:
+    def forward_steps(self, block, record, first, last, again=False) -> None:
         from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 
         if block.own is None:
             block.own = BlockKernels(block)
-        block.own.forward(block, record, first, last, results)
+        block.own.forward(block, record, first, last, again)
 
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
         from fb_fairseq.ops.feedback.triton.backward import BackwardKernels
