@@ -148,9 +148,9 @@ def test_new_weights_are_packed(change, native_steps):
     x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
     with torch.no_grad():
         steps_of(model, x_TBD, model.new_ring())
-        packed = model.stepper.kept["cpp"]["steps"]._weights
+        packed = model.stepper.kept["cpp"]["step"]
         steps_of(model, x_TBD, model.new_ring())
-        assert model.stepper.kept["cpp"]["steps"]._weights is packed  # kept where nothing changes
+        assert model.stepper.kept["cpp"]["step"] is packed  # kept where nothing changes
         CHANGES[change](model)
         assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
     assert len(native_steps) == 9
@@ -251,14 +251,14 @@ def test_one_changed_entry(native_steps):
     model = build(2, decoder_embed_dim=48, decoder_ffn_embed_dim=96)
     x_TBD = torch.randn(1, 2, 48)
     steps_of(model, x_TBD, model.new_ring())
-    native = model.stepper.kept["cpp"]["steps"]
+    kept = model.stepper.kept["cpp"]
     assert any(parameter.numel() > 2 * LANES for parameter in model.parameters())
     for parameter in model.parameters():
         for place in {0, parameter.numel() - 1, int(torch.randint(parameter.numel(), ()))}:
-            packed = native._weights
+            packed = kept["step"]
             parameter.data.view(-1)[place] += 1e-3
             steps_of(model, x_TBD, model.new_ring())
-            assert native._weights is not packed
+            assert kept["step"] is not packed
 
 
 @pytest.mark.parametrize("seed", range(12))

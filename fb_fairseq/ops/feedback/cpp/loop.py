@@ -36,11 +36,12 @@ class CppLoop(Loop):
         return covers(stack, x_BD, ring)
 
     def decode(self, stack, kept, x_BD, ring, options, encoder):
-        if "steps" not in kept:
-            from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
+        from fb_fairseq.ops.feedback.cpp.steps import packed_step
 
-            kept["steps"] = PackedSteps()
-        return kept["steps"].run(stack, x_BD, ring, options, encoder)
+        step = packed_step(kept, stack, x_BD, ring, options)
+        if step is None:
+            return stack.reference_step(x_BD, ring, options, encoder)
+        return step.run(x_BD, ring, options, encoder)
 
     def unavailable(self, device: torch.device) -> str | None:
         if device.type not in self.devices:

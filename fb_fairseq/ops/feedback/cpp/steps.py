@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,11 @@ WORTH_THREADS = 1 << 25
 class CppStep:
     """A model's weights, packed once, and the steps that use them.
 
+    They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
+    changes through ``parameter.data``, so checksums are compared when a sequence starts.
+
     Args:
+        parameters: those that the weights depend on.
         options: ``span`` is that of the ring.
 
     Attributes:
@@ -44,8 +49,9 @@ class CppStep:
         head_dim: E.
         span: that of the ring."""
 
-    def __init__(self, weights: FeedbackWeights, options: FeedbackOptions, library: Library):
+    def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
         self.library, self._lock = library, threading.Lock()
+        self._parameters, self._versions, self._sums = parameters, versions(parameters), checksums(parameters)
         self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
         self._packing = packing = Packing(library, torch.empty)
         self.sets, self.span, L = len(w.kv_sets), options.span, len(w.layers)
@@ -55,6 +61,17 @@ class CppStep:
         matrices = [*w.key_values, *(x for l in w.layers for x in (l.query, l.out, l.fc1, l.fc2))]
         self._size = sum(affine.weight.numel() for affine in matrices)
         self._look_at(())
+
+    def is_current(self, stack, ring: MemoryRing) -> bool:
+        """Whether these are a model's weights, for steps on a ring."""
+        if self.span != ring.span:
+            return False
+        if ring.packed is self:
+            return versions(self._parameters) == self._versions
+        parameters = stack.step_parameters()
+        if versions(parameters) != self._versions or not stack.fixed_weights():
+            return False
+        return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
 
     def run(
         self,
@@ -67,11 +84,16 @@ class CppStep:
 
         Args:
             x_BD: the step's embedding, fp32.
-            ring: its buffer holds each set's keys and values, J = 2 I.
+            ring: its buffer, if it has one, holds each set's keys and values, J = 2 I.
             encoder: see ``Loop.decode``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it."""
+        if ring.buffer is None:
+            ring.buffer = torch.zeros(2 * self.sets, len(x_BD), options.heads, ring.slots, self.head_dim)
+        if ring.graph is not None:
+            ring.release()
+        ring.packed = self
         B, streams = len(x_BD), ring.buffer.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
         sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
         if B != streams or streams % sentences:
@@ -152,55 +174,23 @@ class CppStep:
 LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
 
 
-class PackedSteps:
-    """The packed weights of one model, and its steps that use them.
+def packed_step(
+    kept: dict[str, Any], stack, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions
+) -> CppStep | None:
+    """A model's packed weights: those in ``kept`` as long as the parameters do not change, or new ones.
 
-    They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
-    changes through ``parameter.data``, so checksums are compared when a sequence starts."""
-
-    def __init__(self):
-        self._weights: CppStep | None = None
-        self._parameters: list[Tensor] = []
-        self._versions: list[tuple[int, int]] = []
-        self._sums: list[Tensor] = []
-
-    def run(self, stack, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder) -> StepOutput:
-        """Run a step; see ``Loop.decode``."""
-        weights = self._weights_for(stack, x_BD, ring, options)
-        if weights is None:
-            return stack.reference_step(x_BD, ring, options, encoder)
-        if ring.buffer is None:
-            ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
-        if ring.graph is not None:
-            ring.release()
-        ring.packed = weights
-        return weights.run(x_BD, ring, options, encoder)
-
-    def _weights_for(self, stack, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
-        """The packed weights; None where steps in C++ do not cover this one, because of parameters or adapters.
-
-        ``covers`` has passed; in the end the types of parameters and adapters decide."""
-        if not self._is_current(stack, ring):
-            self._parameters = stack.step_parameters()
-            if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
-                return None
-            weights = stack.step_weights(ring, x_BD.device)
-            if has_modules(weights):
-                return None
-            self._weights = CppStep(weights, options, load().library)
-            self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
-        return self._weights
-
-    def _is_current(self, stack, ring: MemoryRing) -> bool:
-        """Whether the packed weights are the model's."""
-        if self._weights is None or self._weights.span != ring.span:
-            return False
-        if ring.packed is self._weights:
-            return versions(self._parameters) == self._versions
+    None where steps in C++ do not cover this one, because of the types of parameters, or of adapters. (``covers`` has
+    passed.)"""
+    step = kept.get("step")
+    if step is None or not step.is_current(stack, ring):
         parameters = stack.step_parameters()
-        if versions(parameters) != self._versions or not stack.fixed_weights():
-            return False
-        return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
+        if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in parameters):
+            return None
+        weights = stack.step_weights(ring, x_BD.device)
+        if has_modules(weights):
+            return None
+        step = kept["step"] = CppStep(weights, parameters, options, load().library)
+    return step
 
 
 def covers(stack, x_BD: Tensor, ring: MemoryRing) -> bool:
