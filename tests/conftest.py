@@ -2,7 +2,7 @@
 
 ``--fast`` leaves out the tests marked ``not_fast`` and everything in ``tests/cli``. ``--ci`` also runs those of
 ``ON_CI`` and those marked ``on_ci``, ``--slow`` those marked ``slow``, too. Files named on the command line are run as
-with ``--ci``. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
+with ``--ci``, with ``--usual`` as without. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
 """
 
 import gc
@@ -87,6 +87,7 @@ def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="unit tests only: no whole commands, nothing that takes long")
     parser.addoption("--ci", action="store_true", help="also run pages, recipes and experiments, as CI does")
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+    parser.addoption("--usual", action="store_true", help="of named files, only what is run without --ci and --slow")
 
 
 def pytest_configure(config):
@@ -121,7 +122,9 @@ def is_whole(config) -> bool:
 
 
 def is_short(config) -> bool:
-    """Whether the suite is run without ``--ci`` and ``--slow``."""
+    """Whether tests are left out that ``--ci`` and ``--slow`` run."""
+    if config.getoption("--usual"):
+        return True
     return is_whole(config) and not (config.getoption("--ci") or config.getoption("--slow"))
 
 
@@ -132,8 +135,9 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    if is_whole(config):
+        order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))

@@ -1,0 +1,293 @@
+"""Do the tests notice? Draw small faults of the code from a seed, and run the tests of the area with each:
+
+    python -m tests.mutations --seed 7 --number 24 [--area modules] [--ci] [--seconds 120]
+
+A fault is a comparison, an operator, a number, a condition or an argument that is changed, in Python or in C++; never a
+message, an annotation or a docstring. It is made in a copy of the tree. A process that has imported torch, fairseq and
+transformers, but none of this code, is forked for each one; so a fault costs seconds. First come the tests of the area
+that name the changed module, then its other tests, then the commands' (tests/cli). What survives the tests that ``bash
+tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found.
+"""
+
+import argparse
+import ast
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# Areas: the code, without the rooms of other areas, and its tests.
+AREAS = {
+    "ops": ("fb_fairseq/ops", ["tests/ops", "tests/modules"]),
+    "cpp": ("fb_fairseq/ops/feedback/cpp/src", ["tests/ops/feedback/cpp", "tests/modules/test_cpp_steps.py"]),
+    "modules": ("fb_fairseq/modules", ["tests/modules", "tests/models"]),
+    "streams": ("fb_fairseq/streams", ["tests/streams"]),
+    "models": ("fb_fairseq/models", ["tests/models"]),
+    "tasks": ("fb_fairseq/tasks", ["tests/tasks", "tests/streams"]),
+    "patches": ("fb_fairseq/patches", ["tests/patches"]),
+    "transformers": ("fb_fairseq/transformers", ["tests/transformers"]),
+    "pretrained": ("fb_fairseq/pretrained", ["tests/test_pretrained.py"]),
+    "commands": ("fb_fairseq/commands", ["tests/commands"]),
+    "papers": ("fb_fairseq/papers", ["tests/papers", "tests/examples"]),
+    "top": (
+        "fb_fairseq/*.py",
+        sorted(str(p.relative_to(REPOSITORY)) for p in (REPOSITORY / "tests").glob("test_*.py")),
+    ),
+}
+COMMANDS = "tests/cli"
+COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is not": "is", "is": "is not",
+               "not in": "in", "in": "not in"}  # fmt: skip
+OPERATORS = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*"}
+WORDS = {"and": "or", "or": "and", "min": "max", "max": "min", "any": "all", "all": "any", "True": "False",
+         "False": "True"}  # fmt: skip
+# Calls whose arguments are texts for people.
+SPOKEN = re.compile(
+    r"\.(warning|info|error|debug|add_argument)$|^(print|UserError|log_once|ValueError|TypeError|option)$"
+)
+CPP = re.compile(r"(?<![\w<>=!+\-*/&|])(<=|>=|==|!=|<|\+|-|\*|&&|\|\||if \()(?![<>=+\-*/&|])")
+CPP_CHANGES = {"<=": "<", "<": "<=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "/", "&&": "||",
+               "||": "&&", "if (": "if (!"}  # fmt: skip
+
+
+class Mutation(NamedTuple):
+    """A fault: ``old`` at an offset of a file's text becomes ``new``."""
+
+    path: str
+    offset: int
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        """The text with the fault."""
+        return text[: self.offset] + self.new + text[self.offset + len(self.old) :]
+
+    def described(self, text: str) -> str:
+        """Where it is, and what it changes, in one line."""
+        line = text.count("\n", 0, self.offset) + 1
+        return f"{self.path}:{line}: {' '.join(self.old.split())!r} -> {' '.join(self.new.split()) or 'nothing'!r}"
+
+
+def python_mutations(path: str, text: str) -> Iterator[Mutation]:
+    """The faults of a file of Python."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    lines = text.splitlines()
+
+    def place(line: int, column: int) -> int:
+        return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
+
+    def begin(node) -> int:
+        return place(node.lineno, node.col_offset)
+
+    def end(node) -> int:
+        return place(node.end_lineno, node.end_col_offset)
+
+    def between(left, right, changes: dict[str, str]) -> Iterator[Mutation]:
+        """A change of the operator between two nodes."""
+        found = re.search(r"[^\s()]+( not| in)?", text[end(left) : begin(right)])
+        if found and found[0] in changes:
+            yield Mutation(path, end(left) + found.start(), found[0], changes[found[0]])
+
+    def visit(node) -> Iterator[Mutation]:
+        if isinstance(node, (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)):
+            return
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if SPOKEN.search(name):
+                return
+            if len(node.args) >= 2 and not any(isinstance(x, ast.Starred) for x in node.args):
+                a, b = node.args[:2]
+                both = text[begin(a) : end(b)]
+                swapped = text[begin(b) : end(b)] + text[end(a) : begin(b)] + text[begin(a) : end(a)]
+                if swapped != both:
+                    yield Mutation(path, begin(a), both, swapped)
+            for keyword in node.keywords:
+                if keyword.arg is not None and keyword.arg not in ("dtype", "device", "help"):
+                    comma = re.match(r"\s*,", text[end(keyword) :])
+                    yield Mutation(
+                        path, begin(keyword), text[begin(keyword) : end(keyword) + (comma.end() if comma else 0)], ""
+                    )
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            yield from between(node.left, node.comparators[0], COMPARISONS)
+        if isinstance(node, ast.BoolOp):
+            yield from between(node.values[0], node.values[1], WORDS)
+        if isinstance(node, ast.BinOp):
+            yield from between(node.left, node.right, OPERATORS)
+        if isinstance(node, (ast.If, ast.IfExp, ast.While)) and not ast.unparse(node.test).startswith("TYPE_CHECKING"):
+            test = text[begin(node.test) : end(node.test)]
+            yield Mutation(path, begin(node.test), test, f"not ({test})")
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            yield Mutation(path, begin(node), text[begin(node) : end(node)], f"({node.value!r} + 1)")
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool) or isinstance(node, ast.Name):
+            word = text[begin(node) : end(node)]
+            if word in WORDS:
+                yield Mutation(path, begin(node), word, WORDS[word])
+        for field, value in ast.iter_fields(node):
+            if field in ("annotation", "returns", "decorator_list", "type_comment"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from visit(child)
+
+    yield from visit(ast.parse(text))
+
+
+def cpp_mutations(path: str, text: str) -> Iterator[Mutation]:
+    """The faults of a file of C++: operators and conditions, not in comments, includes, templates or types."""
+    offset = 0
+    for line in text.splitlines(keepends=True):
+        code = line.split("//")[0]
+        if not re.match(r"\s*(#|template|using|typedef|struct)", code):
+            for found in CPP.finditer(code):
+                around = code[found.start() - 1 : found.end() + 1]
+                pointer = found[0] == "*" and re.search(r"(float|int\w*|void|Args|const)\s*\*|\(\*|\s\*\w", code)
+                if not pointer and (found[0] == "if (" or around.startswith(" ") and around.endswith(" ")):
+                    yield Mutation(path, offset + found.start(), found[0], CPP_CHANGES[found[0]])
+        offset += len(line)
+
+
+def files_of(area: str) -> list[pathlib.Path]:
+    """The files of an area."""
+    room = AREAS[area][0]
+    if room.endswith("*.py"):
+        return sorted(REPOSITORY.glob(room))
+    if area == "cpp":
+        return sorted(p for p in (REPOSITORY / room).iterdir() if p.suffix in (".h", ".cpp"))
+    return sorted((REPOSITORY / room).rglob("*.py"))
+
+
+def draw(area: str, seed: int, number: int) -> list[Mutation]:
+    """So many different faults of an area, spread over its files by their length."""
+    generator, found = random.Random(f"{area}-{seed}"), []
+    for path in files_of(area):
+        text, name = path.read_text(encoding="utf-8"), str(path.relative_to(REPOSITORY))
+        found += (cpp_mutations if area == "cpp" else python_mutations)(name, text)
+    return generator.sample(found, min(number, len(found)))
+
+
+def tests_for(area: str, mutation: Mutation) -> list[str]:
+    """The test files of an area, those first that name the changed module; then the commands'."""
+    module = pathlib.PurePath(mutation.path).stem
+    name = re.compile(
+        rf"\b{re.escape(module if module != '__init__' else pathlib.PurePath(mutation.path).parent.name)}\b"
+    )
+
+    def files(places: list[str]) -> list[pathlib.Path]:
+        found = []
+        for place in places:
+            path = REPOSITORY / place
+            found += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
+        return [str(p.relative_to(REPOSITORY)) for p in sorted(found, key=lambda p: not name.search(p.read_text()))]
+
+    return files(AREAS[area][1]) + files([COMMANDS])
+
+
+def killed_by(tree: pathlib.Path, tests: list[str], options: list[str], seconds: float) -> str | None:
+    """Run tests of a tree in a child of this process; the first that fails, "time" or "crash"; None: they pass."""
+    report = tree / "mutations-report.txt"
+    report.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.chdir(tree)
+        sys.path[:] = [str(tree), *(p for p in sys.path if os.path.abspath(p or ".") != str(REPOSITORY))]
+        for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+            del sys.modules[name]
+        os.environ["PYTHONPATH"] = str(tree)
+        os.environ["FB_FAIRSEQ_CACHE"] = str(tree / "cache")
+        output = os.open(tree / "mutations-output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        import pytest
+
+        class Failures:
+            """Writes the first failure down."""
+
+            @staticmethod
+            def pytest_runtest_logreport(report):
+                if report.failed and not path.exists():
+                    path.write_text(report.nodeid)
+
+            @staticmethod
+            def pytest_collectreport(report):
+                if report.failed and not path.exists():
+                    path.write_text(f"{report.nodeid} (import)")
+
+        path = report
+        arguments = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *options, *tests]
+        os._exit(int(pytest.main(arguments, plugins=[Failures()])))
+    deadline, status = time.monotonic() + seconds, None
+    while status is None and time.monotonic() < deadline:
+        done, found = os.waitpid(child, os.WNOHANG)
+        status = found if done else None
+        time.sleep(0.1)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if status is None:
+        os.waitpid(child, 0)
+        return None  # (nothing has failed until then)
+    if status == 0 or os.waitstatus_to_exitcode(status) == 5:  # nothing was collected
+        return None
+    return report.read_text() if report.exists() else "crash"
+
+
+def main() -> None:
+    """Draw the faults, run the tests, print what survives and the shares."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--number", type=int, default=24, help="faults in all, as many from each area")
+    parser.add_argument("--area", choices=list(AREAS), action="append", help="instead of all areas")
+    parser.add_argument("--ci", action="store_true", help="try what survives with the tests of --ci, too")
+    parser.add_argument("--seconds", type=float, default=120, help="for each run of tests")
+    options = parser.parse_args()
+    areas = options.area or list(AREAS)
+    # Imported before the forks, so that each costs seconds; none of this package.
+    import fairseq  # noqa: F401
+    import pytest  # noqa: F401
+    import torch
+    import transformers  # noqa: F401
+
+    torch.set_num_threads(1)
+    assert not any(name.split(".")[0] == "fb_fairseq" for name in sys.modules), (
+        "this code was imported before the forks"
+    )
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="mutations-"))
+    tree = scratch / "tree"
+    counts: dict[str, Counter] = {area: Counter() for area in areas}
+    try:
+        shutil.copytree(REPOSITORY, tree, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", "outputs"))
+        for area in areas:
+            for mutation in draw(area, options.seed, -(-options.number // len(areas))):
+                text = (REPOSITORY / mutation.path).read_text(encoding="utf-8")
+                (tree / mutation.path).write_text(mutation.applied(text), encoding="utf-8")
+                tests, by = tests_for(area, mutation), None
+                for kind in ("usual", "ci") if options.ci else ("usual",):
+                    by = killed_by(tree, tests, [f"--{kind}"], options.seconds)
+                    if by is not None:
+                        break
+                (tree / mutation.path).write_text(text, encoding="utf-8")
+                counts[area][kind if by else "survived"] += 1
+                print(f"{area:12} {f'{kind}: {by}' if by else 'SURVIVED':60} {mutation.described(text)}", flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for area, found in counts.items():
+        print(
+            f"{area:12} {found.total():3} faults: {found['usual']} noticed, {found['ci']} with --ci only, "
+            f"{found['survived']} survived"
+        )
+
+
+if __name__ == "__main__":
+    main()
