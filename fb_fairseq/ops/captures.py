@@ -23,7 +23,7 @@ class Captured:
     checked = False
 
     def is_free(self) -> bool:
-        """Whether it can be replayed, or dropped, now: nothing needs what is in its memory."""
+        """Whether nothing needs its memory now, so that it can be replayed, or dropped."""
         return True
 
     def release(self) -> None:

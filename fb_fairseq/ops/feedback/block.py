@@ -171,8 +171,8 @@ class Room:
 class Record:
     """Activations of some steps, for the backward pass.
 
-    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension. What
-    a block does not need is None: sums with pre-norm, attention to an encoder without one.
+    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension. Those
+    that a block does not need are None: sums with pre-norm, attention to an encoder without one.
 
     Attributes:
         x: representations [A, T, B, D]: the embedding and each layer's output.

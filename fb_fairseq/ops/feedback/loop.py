@@ -45,9 +45,9 @@ class Loop:
     def forward_steps(self, block: "Block", record: "Record", first: int, last: int, again: bool = False) -> None:
         """Run the steps first … last - 1, one after the other.
 
-        What they leave goes to ``block.out_TBD``, ``block.memory_KTBD`` and ``block.slots``.
-        Activations go to the record, whose first step is ``first``; a record of one step holds the current step only.
-        The loop may keep anything in ``block.own``.
+        Their results go to ``block.out_TBD``, ``block.memory_KTBD`` and ``block.slots``, activations to the record,
+        whose first step is ``first``; a record of one step holds the current step only. The loop may keep anything in
+        ``block.own``.
 
         ``again``: activations are computed again, for the record alone; the results are there."""
         raise NotImplementedError

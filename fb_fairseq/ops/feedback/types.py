@@ -123,7 +123,7 @@ class BlockInputs(NamedTuple):
 
 
 class BlockResults(NamedTuple):
-    """What a block's steps leave.
+    """The results of a block.
 
     Attributes:
         out_TBD: the top layer's outputs x^L, before the final norm.
