@@ -31,10 +31,14 @@ from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, p
 
 
 class LayerAttention(NamedTuple):
-    """A layer's context in a block."""
+    """A layer's context in a block.
 
-    context_BHTS: Tensor  # weights of the steps before, by distance; see ``attention_by_distance``
-    persistent_UN: Tensor | None  # weights of the persistent vectors, averaged over steps and streams; None if N = 0
+    Attributes:
+        context_BHTS: weights of the steps before, by distance; see ``attention_by_distance``.
+        persistent_UN: weights of the persistent vectors, averaged over steps and streams; None if N = 0."""
+
+    context_BHTS: Tensor
+    persistent_UN: Tensor | None
 
 
 class PersistentMemory(nn.Module):

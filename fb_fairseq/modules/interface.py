@@ -19,11 +19,13 @@ from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 @dataclass
 class StreamState:
-    """The memory that B streams carry from one block to the next: constants, without gradient."""
+    """The memory that B streams carry from one block to the next: constants, without gradient.
 
-    # vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer: the memories m
-    # (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the inputs of the L layers.
-    # LSTM: hidden and cell states (K = 2 L, C = 1).
+    Attributes:
+        memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer:
+            the memories m (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the
+            inputs of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1)."""
+
     memory_KCBD: Tensor
 
     @staticmethod
@@ -61,10 +63,14 @@ class StreamState:
 
 
 class Report(NamedTuple):
-    """A stack's additions to the log and to the training loss."""
+    """A stack's additions to the log and to the training loss.
 
-    logged: dict[str, Tensor]  # measures by their names in the log, scalars
-    penalty: Tensor | None = None  # in nats per target, to be added to the training loss; None: nothing
+    Attributes:
+        logged: measures by their names in the log, scalars.
+        penalty: in nats per target, to be added to the training loss; None: nothing."""
+
+    logged: dict[str, Tensor]
+    penalty: Tensor | None = None
 
 
 class Stack(nn.Module, ABC):

@@ -91,12 +91,18 @@ class WordOptions(CheckedOptions):
 
 
 class WordLayers(NamedTuple):
-    """The layers on both sides of a stack, by the names that they have in fairseq's decoders."""
+    """The layers on both sides of a stack, by the names that they have in fairseq's decoders.
 
-    embed_tokens: nn.Embedding | AdaptiveEmbedding  # maps tokens [...] to embeddings [..., D]
-    embed_scale: float  # by which these are multiplied
-    adaptive_softmax: AdaptiveSoftmax | None  # None if the output layer is plain
-    output_projection: nn.Linear | None  # maps features [..., D] to logits [..., V]; None with an adaptive softmax
+    Attributes:
+        embed_tokens: maps tokens [...] to embeddings [..., D].
+        embed_scale: by which these are multiplied.
+        adaptive_softmax: None if the output layer is plain.
+        output_projection: maps features [..., D] to logits [..., V]; None with an adaptive softmax."""
+
+    embed_tokens: nn.Embedding | AdaptiveEmbedding
+    embed_scale: float
+    adaptive_softmax: AdaptiveSoftmax | None
+    output_projection: nn.Linear | None
 
 
 def build_word_layers(

@@ -123,16 +123,19 @@ class PersistentAttention(torch.autograd.Function):
 
 
 class AllAttentionWeights(NamedTuple):
-    """The weights of one layer, without its key and value projections. See ``fb_fairseq.ops.layers.Layer``."""
+    """The weights of one layer, without its key and value projections. See ``fb_fairseq.ops.layers.Layer``.
+
+    Attributes:
+        persistent: one group of vectors per head (``head-split``: per head of the second half), or one group for
+            ``single-head`` and ``ff-attn``; None if N = 0.
+        persistent_norm: the norm of ``ff-attn``'s second sublayer; None in the other variants."""
 
     query: Affine
     out: Affine
     attn_norm: Affine
-    # one group of vectors per head (``head-split``: per head of the second half), or one group for ``single-head`` and
-    # ``ff-attn``; None if N = 0
     persistent: PersistentVectors | None
     variant: str
-    persistent_norm: Affine | None = None  # the norm of ``ff-attn``'s second sublayer; None in the other variants
+    persistent_norm: Affine | None = None
     span_mask_HS: Tensor | None = None
 
 

@@ -73,10 +73,14 @@ def span_softmax(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class SpanTerms(NamedTuple):
-    """A span mask for kernels that add to the scores instead of multiplying exponentials."""
+    """A span mask for kernels that add to the scores instead of multiplying exponentials.
 
-    log_mask_HS: Tensor  # to be added to the scores: the mask's logarithm; where the mask is zero, a very low number
-    outside_HS: Tensor  # True where the mask is zero
+    Attributes:
+        log_mask_HS: to be added to the scores: the mask's logarithm; where the mask is zero, a very low number.
+        outside_HS: True where the mask is zero."""
+
+    log_mask_HS: Tensor
+    outside_HS: Tensor
 
 
 def span_terms(mask_HS: Tensor) -> SpanTerms:

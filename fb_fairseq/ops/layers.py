@@ -58,7 +58,15 @@ class CrossAttention(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The weights of one layer, without its key and value projections."""
+    """The weights of one layer, without its key and value projections.
+
+    Attributes:
+        query, out: linear maps of the attention, [X, D] and [D, X].
+        attn_norm, ffn_norm: layer norms of the two sublayers.
+        fc1, fc2: linear maps of the feed-forward sublayer, [F, D] and [D, F].
+        span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all heads reach S steps
+            back. Its width is the layer's reach: larger distances are masked out for every head.
+        cross: attention to an encoder; None in language models."""
 
     query: Affine
     out: Affine
@@ -66,10 +74,8 @@ class Layer(NamedTuple):
     fc1: Affine
     fc2: Affine
     ffn_norm: Affine
-    # the heads' adaptive spans by distance (column d - 1 for distance d); None: all heads reach S steps back. Its width
-    # is the layer's reach: larger distances are masked out for every head.
     span_mask_HS: Tensor | None = None
-    cross: CrossAttention | None = None  # attention to an encoder; None in language models
+    cross: CrossAttention | None = None
 
 
 class Projection(NamedTuple):

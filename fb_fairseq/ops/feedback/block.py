@@ -30,17 +30,23 @@ NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
 class ComputeWeights(NamedTuple):
-    """The weights as the loop needs them, matrices in the compute type."""
+    """The weights as the loop needs them, matrices in the compute type.
+
+    Attributes:
+        key_values: each projection's key and value matrices as one, so that both are one product.
+        kv_sets: the I sets of keys and values.
+        mix_KA: at least fp32.
+        key_positions_SE, value_positions_SE: row S - d for distance d, so that the newest slot is last; or None.
+        spans: each layer's adaptive spans, also newest last; None where all heads reach S steps."""
 
     layers: list[Layer]
     projections: Sequence[Projection]
-    key_values: list[Affine]  # each projection's key and value matrices as one, so that both are one product
-    kv_sets: list[KeyValueSet]  # the I sets of keys and values
+    key_values: list[Affine]
+    kv_sets: list[KeyValueSet]
     mix_KA: Tensor
-    # row S - d for distance d, so that the newest slot is last
     key_positions_SE: Tensor | None
     value_positions_SE: Tensor | None
-    spans: list[SpanTerms | None]  # each layer's adaptive spans, also newest last; None where all heads reach S steps
+    spans: list[SpanTerms | None]
 
 
 def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
@@ -103,12 +109,17 @@ class KeyValueSlots:
 
 
 class EncoderSlots(NamedTuple):
-    """One layer's keys and values of the encoder's output, in the compute type."""
+    """One layer's keys and values of the encoder's output, in the compute type.
+
+    Attributes:
+        keys_GCE, values_GCE: head by head.
+        padding_BC: True where the source is padded, as it was given.
+        padding_G1C: the same for each head."""
 
     keys_GCE: Tensor
     values_GCE: Tensor
-    padding_BC: Tensor | None  # True where the source is padded, as it was given
-    padding_G1C: Tensor | None  # the same for each head
+    padding_BC: Tensor | None
+    padding_G1C: Tensor | None
 
 
 def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> EncoderSlots:

@@ -26,14 +26,19 @@ def one_or_own(layer: int, number: int) -> int:
 
 
 class FeedbackWeights(NamedTuple):
-    """All weights of the loop."""
+    """All weights of the loop.
 
-    layers: Sequence[Layer]  # the layers' weights, without key and value projections
-    projections: Sequence[Projection]  # key and value projections of the memory: one for all layers, or one per layer
-    # memory k of a step is ``Σ_a mix[k, a] x^a``, where x^0 is the embedding and x^a the output of layer a (v3 §3.3,
-    # Eq. 1). The rows sum to 1.
+    Attributes:
+        layers: the layers' weights, without key and value projections.
+        projections: key and value projections of the memory: one for all layers, or one per layer.
+        mix_KA: memory k of a step is ``Σ_a mix[k, a] x^a``, where x^0 is the embedding and x^a the output of layer a
+            (v3 §3.3, Eq. 1). The rows sum to 1.
+        positions: relative position embeddings, shared by all layers."""
+
+    layers: Sequence[Layer]
+    projections: Sequence[Projection]
     mix_KA: Tensor
-    positions: Positions  # relative position embeddings, shared by all layers
+    positions: Positions
 
     @property
     def kv_sets(self) -> list[KeyValueSet]:
@@ -44,16 +49,26 @@ class FeedbackWeights(NamedTuple):
 
 
 class FeedbackOptions(NamedTuple):
-    """Settings of the loop that are not tensors."""
+    """Settings of the loop that are not tensors.
 
-    heads: int  # number of attention heads H
-    span: int  # how many steps back attention reaches, S
-    activation: str  # a key of ``fb_fairseq.ops.layers.ACTIVATIONS``
-    normalize_before: bool  # pre-norm; else post-norm
-    recompute: bool = False  # compute a step's activations again in the backward pass instead of keeping them
-    grows: bool = False  # the memory grows from block to block, up to ``span`` slots; else each block stands alone
-    alignment_layer: int | None = None  # the layer (from 0) whose attention to the encoder is returned; None: no layer
-    alignment_heads: int | None = None  # average that attention over the first heads only; None: over all
+    Attributes:
+        heads: number of attention heads H.
+        span: how many steps back attention reaches, S.
+        activation: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
+        normalize_before: pre-norm; else post-norm.
+        recompute: compute a step's activations again in the backward pass instead of keeping them.
+        grows: the memory grows from block to block, up to ``span`` slots; else each block stands alone.
+        alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
+        alignment_heads: average that attention over the first heads only; None: over all."""
+
+    heads: int
+    span: int
+    activation: str
+    normalize_before: bool
+    recompute: bool = False
+    grows: bool = False
+    alignment_layer: int | None = None
+    alignment_heads: int | None = None
 
 
 class FeedbackDropouts(NamedTuple):
@@ -82,21 +97,30 @@ class Context(NamedTuple):
 class EncoderContext(NamedTuple):
     """Keys and values of an encoder's output for one layer: C source positions per sentence.
 
-    In decoding there may be fewer sentences than rows of queries: each sentence then serves n consecutive rows."""
+    In decoding there may be fewer sentences than rows of queries: each sentence then serves n consecutive rows.
+
+    Attributes:
+        keys_CBHE, values_CBHE: B counts sentences.
+        padding_BC: True where the source is padded; None: nowhere."""
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
-    padding_BC: Tensor | None  # True where the source is padded; None: nowhere
+    padding_BC: Tensor | None
 
 
 class StepOutput(NamedTuple):
-    """The results of one step."""
+    """The results of one step.
 
-    out_BD: Tensor  # the top layer's output x^L, before the final norm
-    memory_KBD: Tensor  # the memories that the step leaves
-    # attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None
+    Attributes:
+        out_BD: the top layer's output x^L, before the final norm.
+        memory_KBD: the memories that the step leaves.
+        aligned_BC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None.
+        representations: the embedding and each layer's output [B, D]; from the reference only."""
+
+    out_BD: Tensor
+    memory_KBD: Tensor
     aligned_BC: Tensor | None
-    representations: Sequence[Tensor] = ()  # the embedding and each layer's output [B, D]; from the reference only
+    representations: Sequence[Tensor] = ()
 
 
 class BlockInputs(NamedTuple):

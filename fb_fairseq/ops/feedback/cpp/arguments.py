@@ -32,11 +32,16 @@ NO_MASK = Mask(keep=None, scale=1.0)
 
 
 class EncoderShape(NamedTuple):
-    """The size of an encoder's output, and its padding."""
+    """The size of an encoder's output, and its padding.
 
-    sources: int  # source positions per sentence
-    sentences: int  # each serves the same number of consecutive streams
-    padding_BC: Tensor | None  # True where a sentence is padded; None: nowhere
+    Attributes:
+        sources: source positions per sentence.
+        sentences: each serves the same number of consecutive streams.
+        padding_BC: True where a sentence is padded; None: nowhere."""
+
+    sources: int
+    sentences: int
+    padding_BC: Tensor | None
 
 
 def block_arguments(

@@ -18,10 +18,14 @@ OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
 
 
 class Above(NamedTuple):
-    """A share of the gradient of a sublayer's result: of the sublayer above, through its input."""
+    """A share of the gradient of a sublayer's result: of the sublayer above, through its input.
 
-    d_normed: Tensor  # the gradient of what it reads: of its norm's result with pre-norm
-    # the norm's input, weights and statistics (pre-norm)
+    Attributes:
+        d_normed: the gradient of what it reads: of its norm's result with pre-norm.
+        x, norm: the norm's input and weights (pre-norm).
+        statistics: mean and 1 / standard deviation of its input [2, B]."""
+
+    d_normed: Tensor
     x: Tensor
     norm: Affine
     statistics: Tensor

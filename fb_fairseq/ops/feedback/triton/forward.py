@@ -16,12 +16,17 @@ from fb_fairseq.ops.layers import Affine, Layer, split_heads
 
 
 class Pending(NamedTuple):
-    """The sum of a residual connection whose norm the next kernel that reads it is still to take (post-norm)."""
+    """The sum of a residual connection whose norm the next kernel that reads it is still to take (post-norm).
+
+    Attributes:
+        summed: the norm's input [B, D].
+        norm: its weights.
+        result: where its result [B, D] belongs.
+        mean, rstd: where its statistics [B] belong."""
 
     summed: Tensor
     norm: Affine
-    result: Tensor  # where the norm's result belongs
-    # where its statistics belong
+    result: Tensor
     mean: Tensor
     rstd: Tensor
 

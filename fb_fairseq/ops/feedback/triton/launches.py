@@ -27,10 +27,14 @@ ASYNCHRONOUS_SINCE = (8, 0)  # compute capability from which copies to shared me
 
 
 class Gpu(NamedTuple):
-    """A GPU, as far as tiles depend on it."""
+    """A GPU, as far as tiles depend on it.
 
-    capability: tuple[int, int] = (9, 0)  # compute capability
-    processors: int = 132  # number of multiprocessors
+    Attributes:
+        capability: compute capability.
+        processors: number of multiprocessors."""
+
+    capability: tuple[int, int] = (9, 0)
+    processors: int = 132
 
     @property
     def shared_memory(self) -> int:
@@ -154,26 +158,33 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
 
 
 class AttendedSlots(NamedTuple):
-    """Slots that a step's queries attend to."""
+    """Slots that a step's queries attend to.
 
-    # [G, slots, E], contiguous
+    Attributes:
+        keys, values: [G, slots, E], contiguous.
+        n, first: number of slots, and the first of them.
+        positions: tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none.
+        log_mask_HS: logarithms of the span masks by distance.
+        age_B: age of each stream's episode, beyond which it does not look back.
+        padding: bytes [B, C]: slots that a stream does not see.
+        keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots.
+        keep_scale: its scale, 1 / (1 - p).
+        seen_1, span: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
+        streams: how many consecutive streams each of the keys and values serve."""
+
     keys: Tensor
     values: Tensor
-    # number of slots and the first of them
     n: int
     first: int
-    # tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none
     positions: tuple[Tensor | None, Tensor | None] = (None, None)
-    log_mask_HS: Tensor | None = None  # logarithms of the span masks by distance
-    age_B: Tensor | None = None  # of each stream's episode, beyond which it does not look back
-    padding: Tensor | None = None  # bytes [B, C]: slots that a stream does not see
-    # dropout of the weights [G, W] as bytes, whose last n columns belong to the slots; its scale
+    log_mask_HS: Tensor | None = None
+    age_B: Tensor | None = None
+    padding: Tensor | None = None
     keep: Tensor | None = None
     keep_scale: float = 1.0
-    # on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device
     seen_1: Tensor | None = None
     span: int = 1
-    streams: int = 1  # how many consecutive streams each of the keys and values serve
+    streams: int = 1
 
 
 class Launcher:
@@ -237,13 +248,16 @@ class Launcher:
 
 
 class Parts(NamedTuple):
-    """Room for parts of the attention over many slots, which several programs share; None where one program has all."""
+    """Room for parts of the attention over many slots, which several programs share; None where one program has all.
 
-    # sums of values, the largest scores, and sums of weights, by part
+    Attributes:
+        sums, tops, totals: sums of values, the largest scores, and sums of weights, by part.
+        arrived: zeros, for counting."""
+
     sums: Tensor | None = None
     tops: Tensor | None = None
     totals: Tensor | None = None
-    arrived: Tensor | None = None  # zeros, for counting
+    arrived: Tensor | None = None
 
     @classmethod
     def made(cls, launcher: Launcher, room: Room) -> "Parts":
