@@ -7,12 +7,12 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.affine import with_matrices
 from fb_fairseq.modules.interface import Report, StreamState
 from fb_fairseq.modules.layer import LayerWeights
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
+from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
@@ -24,6 +24,7 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackOptions,
     FeedbackWeights,
 )
+from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.tracing import is_tracing, outside_compiler
 
 
@@ -92,14 +93,16 @@ class FeedbackTransformer(TransformerStack):
             Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants."""
         weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
         loop = REFERENCE if is_tracing() else self.loop_name
-        matrices = with_matrices(weights) if loop != REFERENCE else None
-        if matrices is None:
-            loop = REFERENCE  # the only one that calls modules
+        if loop != REFERENCE and has_modules(weights):
+            log_once(
+                "step loops: layers with adapters, hooks or quantised weights run in the reference loop, which is slow"
+            )
+            loop = REFERENCE
         log_choice(loop)
         inputs = BlockInputs(
             x_TBD=x_TBD,
             memory_KCBD=memory_KCBD,
-            weights=matrices or weights,
+            weights=weights,
             options=options,
             active=active,
             dropouts=dropouts,

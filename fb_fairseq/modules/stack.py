@@ -9,7 +9,7 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.affine import norm, with_matrices
+from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StreamState
 from fb_fairseq.modules.layer import LayerWeights, TransformerLayer
 from fb_fairseq.modules.options import TransformerOptions
@@ -189,17 +189,11 @@ class TransformerStack(Stack):
         return feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
-        """The weights that a step on a ring needs. Matrices of replaced layers are computed once per sequence."""
-        if ring.weights is not None and not torch.is_grad_enabled():
-            return ring.weights
-        given = self.loop_weights(device, [ring.span] * len(self.layers))
-        weights = with_matrices(given) or given
-        if weights is not given and not torch.is_grad_enabled():
-            ring.weights = weights
-        return weights
+        """The weights that a step on a ring needs."""
+        return self.loop_weights(device, [ring.span] * len(self.layers))
 
-    def fixed_weights(self) -> bool:
-        """False if a layer is not a plain ``nn.Linear``. Packed weights must then be made again for each sequence."""
+    def has_plain_weights(self) -> bool:
+        """Whether all layers are plain linear maps and norms, which every loop runs."""
         return not has_modules(self.loop_weights(torch.device("cpu"), self.reaches()))
 
     def largest_product(self, rows: int) -> int:

@@ -33,8 +33,7 @@ class Affine(NamedTuple):
 class CalledModule(NamedTuple):
     """A module to call instead of multiplying by a matrix: an adapter, a quantised layer, one with hooks.
 
-    Only ``linear`` and ``layer_norm`` know it. ``fb_fairseq.modules.affine.with_matrices`` comes before loops that read
-    matrices."""
+    Only ``linear`` and ``layer_norm`` know it, and so only the reference loop."""
 
     module: nn.Module
 

@@ -60,8 +60,7 @@ class MemoryRing(StepMemory):
         waited: steps that ran without a graph because another ring's slots lie in its memory.
         packed: the packed weights (``CppStep``) of the last step, if it ran in C++; else None. Such steps read slots in
             any order of streams, so that reordering copies nothing.
-        origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own.
-        weights: matrices of adapters or quantised layers, computed at the first step."""
+        origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own."""
 
     def __init__(self, span: int, storage: str = KEYS_VALUES):
         self.span, self.storage = span, storage
@@ -72,7 +71,6 @@ class MemoryRing(StepMemory):
         self.waited = 0
         self.packed: Any = None
         self.origin_BC: Tensor | None = None
-        self.weights: FeedbackWeights | None = None
 
     # Which slots hold a step. (``fb_fairseq.ops.feedback.cuda_graphs.ring`` has the position on the device.)
 
@@ -224,7 +222,7 @@ class MemoryRing(StepMemory):
     def __getstate__(self):
         """For copies and files: the slots in memory of the ring's own."""
         self.release()
-        return {**vars(self), "weights": None}
+        return vars(self)
 
     def nbytes(self) -> int:
         """Bytes of the slots."""

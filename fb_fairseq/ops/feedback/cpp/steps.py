@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.block import Record, Room, compute_weights
@@ -69,7 +68,7 @@ class CppStep:
         if ring.packed is self:
             return versions(self._parameters) == self._versions
         parameters = stack.step_parameters()
-        if versions(parameters) != self._versions or not stack.fixed_weights():
+        if versions(parameters) != self._versions or not stack.has_plain_weights():
             return False
         return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
 
@@ -214,10 +213,9 @@ def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
 @torch.no_grad()
 def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Sums of the parameters' bits by row and by column, in rows of ``LANES`` numbers, and the rest of the bits. A
-    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least.
-    (Quantised parameters need none: ``fixed_weights``.)"""
+    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least."""
     found = []
-    for parameter in (p for p in parameters if not is_traceable_wrapper_subclass(p)):
+    for parameter in parameters:
         bits = parameter.reshape(-1).view(torch.int32)
         whole = bits[: len(bits) // (2 * LANES) * (2 * LANES)].view(torch.int64).view(-1, LANES)
         found += [whole.sum(0), whole.sum(1)] if len(whole) else []

@@ -48,7 +48,7 @@ class StepGraphs(Captures, threading.local):
         # Autocast keeps casts of weights to itself, and drops them when it ends.
         if torch.is_autocast_enabled(x_BD.device.type) or ring.buffer is None or not len(x_BD):
             return None
-        if ring.graph is None and not stack.fixed_weights():
+        if ring.graph is None and not stack.has_plain_weights():
             return None
         self._forget_if_moved(stack, ring)
         key = step_key(x_BD, ring, options, encoder)
