@@ -190,10 +190,13 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
 
 class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
-    """A language model for endless streams. It also trains on independent samples (``--task language_modeling``)."""
+    """A language model for endless streams. It also trains on independent samples (``--task language_modeling``).
 
-    config_class: type[LanguageModelConfig]  # the configuration that it is registered with
-    # its stack of layers, and that stack's options
+    Attributes:
+        config_class: the configuration that it is registered with.
+        stack_class, options_class: its stack of layers, and that stack's options."""
+
+    config_class: type[LanguageModelConfig]
     stack_class: type[Stack]
     options_class: type
     _threads_chosen = False

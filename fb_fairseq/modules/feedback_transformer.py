@@ -94,9 +94,7 @@ class FeedbackTransformer(TransformerStack):
         weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
         loop = REFERENCE if is_tracing() else self.loop_name
         if loop != REFERENCE and has_modules(weights):
-            log_once(
-                "step loops: layers with adapters, hooks or quantised weights run in the reference loop, which is slow"
-            )
+            log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
             loop = REFERENCE
         log_choice(loop)
         inputs = BlockInputs(

@@ -39,7 +39,11 @@ class DecoderState:
         ring: the decoder's memory, empty.
         out_CBD: the encoder's output; None without an encoder.
         padding_BC: True where the source is padded; None: nowhere.
-        contexts: computes each layer's keys and values from an encoder's output and its padding."""
+        contexts: computes each layer's keys and values from an encoder's output and its padding.
+
+    Attributes:
+        encoder: each layer's keys and values of the encoder's output; empty without an encoder.
+        hypotheses: number of consecutive rows per sentence."""
 
     def __init__(
         self,
@@ -49,9 +53,8 @@ class DecoderState:
         contexts: Callable[[Tensor, Tensor | None], list[EncoderContext]],
     ):
         self.ring = ring
-        # each layer's keys and values of the encoder's output; empty without an encoder
         self.encoder: list[EncoderContext] = []
-        self.hypotheses = 1  # number of consecutive rows per sentence
+        self.hypotheses = 1
         if out_CBD is not None:
             rows = first_rows(out_CBD, padding_BC)
             self.hypotheses = out_CBD.shape[1] // max(len(rows), 1)

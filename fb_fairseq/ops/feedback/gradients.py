@@ -53,7 +53,10 @@ def add_norm(sums: Affine, d_normed_TBD: Tensor, normed: Normed) -> None:
 
 
 class BlockGradients:
-    """All sums of a block."""
+    """All sums of a block.
+
+    Attributes:
+        slots: gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'."""
 
     def __init__(self, block: Block):
         self.block = block
@@ -63,7 +66,6 @@ class BlockGradients:
         self.key_values: list[Affine] = zeros_like(weights.key_values)
         self.memory_norms: list[Affine | None] = zeros_like([p.norm for p in weights.projections])
         self.mix_KA = zeros_like(weights.mix_KA)
-        # gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'
         self.slots = block.buffers.zeros(2, s.I, s.G, s.C + s.T, s.E, dtype=block.wide)
         self.positions = [None if x is None else torch.zeros(s.S, s.E, **wide) for x in block.inputs.weights.positions]
         self.span_masks = [None if x is None else torch.zeros(x.log_mask_HS.shape, **wide) for x in weights.spans]

@@ -23,9 +23,12 @@ STORAGES = KEYS_VALUES, VECTORS = "keys-values", "vectors"
 
 
 class StepMemory(ABC):
-    """The memory of B streams in decoding step by step."""
+    """The memory of B streams in decoding step by step.
 
-    position: int  # number of steps seen
+    Attributes:
+        position: number of steps seen."""
+
+    position: int
 
     @abstractmethod
     def reset(self, age_B: Tensor) -> None:

@@ -39,7 +39,11 @@ class BuildError(Exception):
 
 
 class Built(NamedTuple):
-    """A compiled library, and the compiler's name with its options for the processor."""
+    """A compiled library.
+
+    Attributes:
+        path: where it lies.
+        compiler: the compiler's name with its options for the processor."""
 
     path: Path
     compiler: str
