@@ -56,7 +56,7 @@ class BlockGradients:
     """All sums of a block.
 
     Attributes:
-        slots: gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'."""
+        slots: gradients of the slots' keys and values [2, I, G, C, E]: of carried slots, then of the block's own."""
 
     def __init__(self, block: Block):
         self.block = block
