@@ -43,8 +43,7 @@ DECODER_HEAD = """
 
 fairseq's Transformer encoder and a decoder with feedback memory. *Memory* is the keys and values that a hypothesis
 keeps per target token in fp32: one set with shared projections (the default), or one per layer (`--memory-projections
-per-layer`). `multilingual_feedback_decoder`, for `--task multilingual_translation`, has the sizes of `feedback_decoder`
-for each pair of languages. Parameters are counted with one embedding for everything (`--share-all-embeddings`).
+per-layer`). Parameters are counted with one embedding for everything (`--share-all-embeddings`).
 
 """
 LM_COLUMNS = ["`--arch`", "layers", "width", "feed-forward", "heads", "span", "parameters", "memory per stream"]

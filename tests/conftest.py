@@ -55,7 +55,7 @@ ON_CI = {
     *(
         f"cli/test_{name}.py"
         for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra labels "
-        "multilingual pages precision recipes words_in_evaluation".split()
+        "pages precision recipes words_in_evaluation".split()
     ),
 }
 # The packages whose releases decide what a run of the tests shows.

@@ -1,18 +1,14 @@
-"""``--arch feedback_decoder``: fairseq's Transformer encoder, and a decoder with feedback memory. ``--arch
-multilingual_feedback_decoder``: the same for several pairs of languages.
+"""``--arch feedback_decoder``: fairseq's Transformer encoder, and a decoder with feedback memory.
 
 Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names."""
 
-from argparse import SUPPRESS, Namespace
-from collections.abc import Callable
-from typing import Any
+from argparse import SUPPRESS
 
 import torch
 import torch.nn as nn
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.logging import metrics
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.multilingual_transformer import MultilingualTransformerModel, base_multilingual_architecture
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.models.transformer.transformer_legacy import (
     base_architecture,
@@ -20,31 +16,24 @@ from fairseq.models.transformer.transformer_legacy import (
     transformer_wmt_en_de_big,
 )
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
-from omegaconf import OmegaConf
 from torch import Tensor
 
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError
 from fb_fairseq.models.checkpoints import SIDES, kept_layers, prune
 from fb_fairseq.models.feedback_decoder_config import (
-    LAYERS_TO_KEEP,
     UNSUPPORTED,
-    FeedbackConfig,
     FeedbackDecoderConfig,
     decoder_options,
-    resolves_yaml,
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.layers import DecodesLogProbs, FairseqLayer, check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.stack import StackHolder
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 from fb_fairseq.streams.checkpoints import InitialisedModel
-
-Architecture = Callable[[Any], None]
 
 
 class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
@@ -54,9 +43,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     rest. A step attends to all steps before it."""
 
     stack: FeedbackTransformer
-    # return the attention to the encoder of whole targets, with gradients in training, for a loss on alignments. The
-    # reference loop then runs, because the others have no gradient for it.
-    learns_alignments = False
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):
         self.options, self.memory_storage = decoder_options(cfg), str(cfg.memory_storage)
@@ -121,13 +107,13 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         Returns:
             Features [B, T, D], and a dictionary. ``attn``: a list with the attention to the encoder [B, T, C] of
             ``alignment_layer``, in decoding by default of the last layer; for whole targets None, unless that layer is
-            given, or alignments are learned. ``inner_states``: with ``return_all_hiddens`` the embeddings and each
+            given. ``inner_states``: with ``return_all_hiddens`` the embeddings and each
             layer's outputs, L + 1 times [T, B, D], otherwise None. In training both have gradients."""
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
         if prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
             raise UserError("--left-pad-target: a feedback decoder needs targets padded on the right; leave it out")
-        if alignment_layer is None and (self.learns_alignments or incremental_state is not None):
+        if alignment_layer is None and incremental_state is not None:
             alignment_layer = self.options.decoder_layers - 1
         options = self.stack.loop_options(self.options.attention_span, alignment_layer, alignment_heads)
         aligned_BTC = states = None
@@ -218,19 +204,13 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint. ``args``: a
-        ``Namespace``, or the configuration of ``fairseq-hydra-train``."""
+        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint."""
         feedback_decoder(args)
-        values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
-        cfg = FeedbackDecoderConfig.from_namespace(values)
+        cfg = FeedbackDecoderConfig.from_namespace(args)
         decoder_options(cfg)  # before fairseq fails without naming the option
         for side in SIDES:
             kept_layers(args, side)  # the same
-        alignments = getattr(getattr(task, "cfg", None), "load_alignments", False)
-        if alignments:
-            check_alignments(cfg)
         model = super().build_model(cfg, task)
-        model.decoder.learns_alignments = alignments
         initialise_if_asked(model, args)
         return model
 
@@ -287,31 +267,14 @@ def encoder_output(encoder_out: dict[str, list[Tensor]] | None) -> tuple[Tensor 
     return encoder_out["encoder_out"][0], padding[0] if padding else None
 
 
-def check_alignments(cfg: FeedbackDecoderConfig) -> None:
-    """Check that the last layer attends to the encoder in every update, and log which loop runs."""
-    for name, given in (("no-cross-attention", cfg.no_cross_attention), ("decoder-layerdrop", cfg.decoder.layerdrop)):
-        if given:
-            raise UserError(f"--{name}: --load-alignments needs the last layer's attention; leave one of them out")
-    log_once("--load-alignments: training runs the reference loop, whose attention to the encoder has a gradient")
-
-
-def architecture(name: str) -> Callable[[Architecture], Architecture]:
-    """Decorator: register an architecture of ``feedback_decoder``, for command lines and YAML."""
-
-    def register(function: Architecture) -> Architecture:
-        return register_model_architecture("feedback_decoder", name)(resolves_yaml(function))
-
-    return register
-
-
-@architecture("feedback_decoder")
+@register_model_architecture("feedback_decoder", "feedback_decoder")
 def feedback_decoder(args):
     """fairseq's base sizes; one projection of the memory for all layers."""
     set_defaults(args)
     base_architecture(args)
 
 
-@architecture("feedback_decoder_iwslt_de_en")
+@register_model_architecture("feedback_decoder", "feedback_decoder_iwslt_de_en")
 def feedback_decoder_iwslt_de_en(args):
     """IWSLT'14 De-En."""
     args.dropout = getattr(args, "dropout", 0.3)
@@ -319,7 +282,7 @@ def feedback_decoder_iwslt_de_en(args):
     feedback_decoder(args)
 
 
-@architecture("feedback_decoder_wmt_en_de_big")
+@register_model_architecture("feedback_decoder", "feedback_decoder_wmt_en_de_big")
 def feedback_decoder_wmt_en_de_big(args):
     """WMT'14 En-De: the big Transformer's sizes."""
     args.dropout = getattr(args, "dropout", 0.3)
@@ -327,60 +290,8 @@ def feedback_decoder_wmt_en_de_big(args):
     feedback_decoder(args)
 
 
-@architecture("feedback_decoder_cnn_dm")
+@register_model_architecture("feedback_decoder", "feedback_decoder_cnn_dm")
 def feedback_decoder_cnn_dm(args):
     """CNN/DailyMail: the base Transformer's sizes."""
     args.dropout = getattr(args, "dropout", 0.3)
     feedback_decoder(args)
-
-
-@register_model("multilingual_feedback_decoder")
-class MultilingualFeedbackDecoderModel(MultilingualTransformerModel):
-    """fairseq's ``multilingual_transformer`` with feedback decoders, each with the options of ``feedback_decoder``.
-
-    For ``--task multilingual_translation``: an encoder for each source language and a decoder for each target language,
-    or shared ones.
-
-    They cannot start from a vanilla Transformer, nor keep some of a checkpoint's layers (fairseq's cannot either)."""
-
-    @staticmethod
-    def add_args(parser):
-        """Add the options of fairseq's ``multilingual_transformer``, and the feedback decoder's own."""
-        MultilingualTransformerModel.add_args(parser)
-        # Of the options that are there already, this adds none.
-        gen_parser_from_dataclass(parser, FeedbackConfig(), delete_default=True, with_prefix="")
-
-    @classmethod
-    def build_model(cls, args, task):
-        """Build a model for the task's pairs of languages; in evaluation that is one."""
-        multilingual_feedback_decoder(args)
-        for name in LAYERS_TO_KEEP:
-            if getattr(args, name):
-                raise UserError(f"{flag(name)}: --arch multilingual_feedback_decoder does not support it; leave it out")
-        decoder_options(FeedbackConfig.from_namespace(args))
-        pairs = super().build_model(args, task).models  # fairseq's own class, whatever ``cls`` is
-        encoders = {pair: model.encoder for pair, model in pairs.items()}
-        return cls(encoders, {pair: model.decoder for pair, model in pairs.items()})
-
-    @classmethod
-    def _get_module_class(cls, is_encoder, args, lang_dict, embed_tokens, langs):
-        """A language's encoder or decoder. (A module, in spite of the name that fairseq gives this.)"""
-        if is_encoder:
-            return super()._get_module_class(is_encoder, args, lang_dict, embed_tokens, langs)
-        cfg = FeedbackConfig.from_namespace(args)
-        return FeedbackDecoder(cfg, lang_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
-
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None):
-        """Load a checkpoint's parameters, of the pairs of languages that this model has."""
-        for pair, model in self.models.items():
-            for side, language in zip(("encoder", "decoder"), pair.split("-")):
-                dictionary = getattr(model, side).dictionary
-                check_dictionary(state_dict, f"models.{pair}.{side}", dictionary, f"dict.{language}.txt")
-        return super().load_state_dict(state_dict, strict, model_cfg)
-
-
-@register_model_architecture("multilingual_feedback_decoder", "multilingual_feedback_decoder")
-def multilingual_feedback_decoder(args):
-    """fairseq's base sizes; one projection of the memory for all layers of a decoder."""
-    set_defaults(args)
-    base_multilingual_architecture(args)

@@ -1,21 +1,16 @@
-"""Options of ``feedback_decoder``: fairseq's ``TransformerConfig``, and its own; from a command line, or from YAML.
+"""Options of ``feedback_decoder``: fairseq's ``TransformerConfig``, and its own.
 
-fairseq's options are nested in YAML (``decoder: {layers: 2}``) and flat everywhere else (``decoder_layers``). A
-checkpoint has them flat, wherever they came from."""
+fairseq nests some options in its configuration (``decoder.layers``); command lines and checkpoints have them flat
+(``decoder_layers``)."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
 from dataclasses import fields
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.checkpoints import parse_layers
 from fb_fairseq.models.initialisation import InitialisationOptions
 from fb_fairseq.models.language_model import AttentionLMConfig
 from fb_fairseq.models.layers import described, make_options, with_options
@@ -23,7 +18,6 @@ from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))
 DECODING_OPTIONS = ("memory_storage",)
-GROUPS = ("encoder", "decoder", "quant_noise")  # of options that are nested in TransformerConfig
 LAYERS_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")
 
 # Options of fairseq's Transformer that would do nothing here, or only in the encoder: the stack reads the parameters of
@@ -78,77 +72,6 @@ def set_defaults(args: Namespace) -> None:
 def without_enums(value: Any) -> Any:
     """The value itself, or an enumeration's text."""
     return str(value) if isinstance(value, Enum) else value
-
-
-# From YAML.
-
-
-def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Decorator: an architecture, which sets options that are missing from a ``Namespace``, does so in the
-    configuration of ``fairseq-hydra-train`` too; its nested options become flat.
-
-    (On that, fairseq's own architectures find None for everything that is missing, and set nothing.)"""
-
-    def resolve(args) -> None:
-        if not OmegaConf.is_config(args):
-            return architecture(args)
-        values = Namespace(**flat_options(args))
-        architecture(values)
-        for name, value in leaves(OmegaConf.structured(FeedbackDecoderConfig), resolve=False):
-            if isinstance(value, str) and value.startswith("${"):
-                value = None  # another option's, which the model does without
-            vars(values).setdefault(name.replace(".", "_"), value)  # fairseq's trainer reads some of them
-        with open_dict(args):
-            for group in GROUPS:
-                args.pop(group, None)
-            for name, value in vars(values).items():
-                args[name] = value
-
-    return resolve
-
-
-def flat_options(cfg: DictConfig) -> dict[str, Any]:
-    """The options that a configuration gives, by their names on the command line."""
-    schema, found = OmegaConf.structured(FeedbackDecoderConfig), {}
-    for path, value in leaves(cfg):
-        name = path.replace(".", "_")
-        if value is None:
-            continue
-        if name in found:
-            raise UserError(f"model.{path}: also given as model.{name}; leave one of them out")
-        if name in LAYERS_TO_KEEP and isinstance(value, str):
-            value = parse_layers(flag(name), value)
-        found[name] = without_enums(typed(schema, name, path, value))
-    return found
-
-
-def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[tuple[str, Any]]:
-    """The options of a configuration: ``decoder.layers`` or ``decoder_layers``, and their values."""
-    for key, value in OmegaConf.to_container(cfg, resolve=resolve, enum_to_str=True).items():
-        if key in GROUPS and isinstance(value, dict):
-            yield from ((f"{key}.{inner}", inner_value) for inner, inner_value in value.items())
-        elif key != "_name":
-            yield key, value
-
-
-def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
-    """The value as the option's type. ``name``: as on the command line. ``path``: as it is given."""
-    group = next((group for group in GROUPS if name.startswith(f"{group}_")), None)
-    node, key = (schema, name) if group is None else (schema[group], name[len(group) + 1 :])
-    known = [str(option) for option in node if option != "_name"]
-    if key not in known:
-        close = get_close_matches(key, known, 1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        raise UserError(f"model.{path}: --arch feedback_decoder has no such option{hint}; correct it, or leave it out")
-    try:
-        node[key] = value
-    except OmegaConfBaseException as error:
-        raise UserError(f"model.{path} {value}: {str(error).splitlines()[0]}; correct it") from None
-    value = node[key]
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-
-
-# To the stack.
 
 
 def check_options(cfg: FeedbackConfig) -> None:

@@ -5,10 +5,7 @@ import re
 import subprocess
 import sys
 
-import torch
-
-from tests.cli.fairseq_commands import PLUGIN, options, run
-from tests.cli.parallel_text import preprocess
+from tests.cli.fairseq_commands import PLUGIN
 from tests.conftest import REPOSITORY
 
 STREAMS = ["dataset.batch_size=8", "task.valid_streams=4"]
@@ -58,19 +55,3 @@ def test_language_model(byte_data, tmp_path):
     done = subprocess.run([program, *map(str, arguments)], env=environment, cwd=tmp_path, **pipes)
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
     assert (tmp_path / "ck/checkpoint_last.pt").exists()
-
-
-def test_translation(commands, tmp_path):
-    """It trains, and some of its checkpoint's layers generate."""
-    data = preprocess(tmp_path, joined_dictionary=True)
-    yaml = "translation/hydra/feedback_decoder_small"
-    arguments = hydra_arguments(yaml, data, tmp_path / "ck", "dataset.max_tokens=300")
-    result = commands.run("fairseq-hydra-train", *arguments, folder=tmp_path)
-    assert result.status == 0, result.errors[-20:]
-    saved = torch.load(tmp_path / "ck/checkpoint_last.pt", weights_only=True)
-    assert saved["cfg"]["model"]["decoder_layers"] == 2 and "decoder" not in saved["cfg"]["model"]
-    assert saved["cfg"]["model"]["decoder_embed_dim"] == 128, "the encoder's, as on a command line"
-    assert saved["model"]["decoder.memory.layer_weights"].shape == (3,)
-    values = dict(path=tmp_path / "ck/checkpoint_last.pt", cpu=True, num_workers=0)
-    values["model_overrides"] = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '1'}"
-    assert run("generate", data, *options(dict(values, beam=2, max_len_b=5))).count("\nH-") == 30
