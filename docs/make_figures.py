@@ -182,7 +182,7 @@ def parallel_passes() -> list[Panel]:
     """Errors of the memory on text, the walk and A5."""
     path = REPOSITORY / "examples/benchmark/results/2026-11-28-xeon-passes.json"
     errors = json.loads(path.read_text())["errors"]
-    return [Panel(partial(plots.draw_passes, models=[plots.Named(*model) for model in errors.items()]))]
+    return [Panel(partial(plots.draw_passes, found=errors))]
 
 
 FIGURES = {

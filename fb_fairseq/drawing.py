@@ -7,7 +7,9 @@ no colour of text is legible on both light and dark pages. Legends stand outside
 
 import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ DPI = 200
 HEIGHT, HEIGHT_OF_ALL = 3.0, 3.6  # of a panel beside another one, and of one that takes all of the width
 PNG_COLORS = 256
 SMALL, TINY = 8.5, 7.0  # sizes of text; labels of axes have 10 points
+Points = tuple[Sequence[float], Sequence[float]]  # of a line: x and y
 COLUMNS = 2  # panels beside each other
 LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.2, 0.078, 0.5  # inches: a line of a legend, a letter, a line's sample
 SHORT_LABEL, FEW_LABELS = 28, 14  # a legend that fits beside a panel
@@ -38,12 +41,17 @@ MODEL_COLORS = {
     "lstm": GREEN,
     "transformer": VERMILLION,
 }
+# The words for models' names in programs, and for what recipes add to these (see ``papers/steps``).
 MODEL_NAMES = {
-    **dict.fromkeys(("feedback_transformer_lm", "feedback"), "Feedback Transformer"),
-    **dict.fromkeys(("relative_transformer_lm", "transformer"), "Transformer"),
-    **dict.fromkeys(("streaming_lstm_lm", "lstm"), "LSTM"),
+    "feedback_transformer_lm": "Feedback Transformer",
+    "feedback": "Feedback Transformer",
+    "relative_transformer_lm": "Transformer",
+    "transformer": "Transformer",
+    "streaming_lstm_lm": "LSTM",
+    "lstm": "LSTM",
     "all_attention_lm": "all-attention",
 }
+ENDS = {r"1": "1 layer", r"(\d+)": r"\1 layers", r"(span|seed)(\d+)": r"\1 \2", r"lr([\d.e-]+)": r"learning rate \1"}
 LIGHTEST = 0.55  # how much white is in the last of several colours of one model
 MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
 ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
@@ -79,12 +87,18 @@ class Shade(str):
 
 
 class Panel(NamedTuple):
-    """A panel of a figure."""
+    """A panel of a figure.
 
-    draw: Callable  # draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
-    wide: bool = False  # whether it takes all of the figure's width; else two stand side by side
-    size: tuple[float, float] = (0, 0)  # width and height in inches; 0 for the usual ones
-    values: Sequence[str] = ()  # lines of text with what is drawn, for programs that print it
+    Attributes:
+        draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
+        wide: whether it takes all of the figure's width; else two stand side by side.
+        size: width and height in inches; 0 for the usual ones.
+        title: of the panel; empty for the one that ``draw`` gives it, if any."""
+
+    draw: Callable
+    wide: bool = False
+    size: tuple[float, float] = (0, 0)
+    title: str = ""
 
 
 def draw_figure(path: str, panels: Sequence[Panel], title: str = "", command: str = "fb_fairseq") -> None:
@@ -118,6 +132,7 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
         for c, panel in enumerate(row):
             axes = figure.add_subplot(grid[r, c] if len(row) > 1 else grid[r, :])
             panel.draw(axes)
+            axes.set_title(", ".join(filter(None, [panel.title, axes.get_title()])))
             _tidy(axes)
             drawn.append((r, axes))
     heights = [max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) for row in rows]
@@ -196,8 +211,14 @@ def png_text(command: str):
 
 
 def model_name(model: str) -> str:
-    """The name of a model in figures and tables, for its name in programs."""
-    return MODEL_NAMES.get(model, model)
+    """The name of a model or run in figures and tables, for its name in programs: ``feedback_transformer_lm-2-seed3``
+    becomes "Feedback Transformer, 2 layers, seed 3"."""
+    name, *ends = model.split("-")
+    found = [
+        next((re.sub(pattern, text, end) for pattern, text in ENDS.items() if re.fullmatch(pattern, end)), "")
+        for end in ends
+    ]
+    return ", ".join([MODEL_NAMES[name], *found]) if name in MODEL_NAMES and all(found) else model
 
 
 def model_color(name: str) -> str:
@@ -210,17 +231,19 @@ def colors(names: Iterable[str]) -> dict[str, Shade]:
     """The colours of lines by name, which begins with the model's: each model has its own in all figures.
 
     Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
-    dashed or dotted. Other names get the colours that are left."""
+    dashed or dotted. Other names get the colours that are left, and where these are not enough, lighter ones of them.
+    """
     bases: dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
     bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
-    alike: dict[str, list[str]] = {color: [name for name in bases if bases[name] == color] for color in bases.values()}
+    alike = Counter(bases.values())
+    places: Counter[str] = Counter()
     shades = {}
     for name, base in bases.items():
-        place, last = alike[base].index(name), len(alike[base]) - 1
-        shades[name] = Shade(tint(base, LIGHTEST * place / max(1, last)))
-        shades[name].place = place
+        shades[name] = Shade(tint(base, LIGHTEST * places[base] / max(1, alike[base] - 1)))
+        shades[name].place = places[base]
+        places[base] += 1
     return shades
 
 
@@ -234,15 +257,29 @@ def tint(color: str, white: float) -> str:
     return "#" + "".join(f"{round(part + white * (255 - part)):02x}" for part in parts)
 
 
-def ordered_color(i: int, number: int):
-    """The i-th of ``number`` colours that go from dark to light."""
+def ordered_colors(names: Sequence[str]) -> dict[str, Any]:
+    """The colours of lines that have an order, from dark to light, by name."""
     from matplotlib import colormaps
 
     first, last = ORDERED_COLORS
-    return colormaps["viridis"](first + (last - first) * i / max(1, number - 1))
+    step = (last - first) / max(1, len(names) - 1)
+    return {name: colormaps["viridis"](first + step * i) for i, name in enumerate(names)}
 
 
-def draw_band(axes, xs: list[float], values: list[list[float]], label: str, color: str) -> None:
+def draw_lines(axes, lines: Mapping[str, Points], color: Mapping[str, Any] | None = None, **style: Any) -> None:
+    """Draw a line for each name.
+
+    Args:
+        axes: matplotlib axes.
+        lines: the points by the name in the legend.
+        color: of each; None: those of ``colors``.
+        style: of all of them: arguments of matplotlib's ``plot``."""
+    color = color or colors(lines)
+    for name, (xs, ys) in lines.items():
+        axes.plot(xs, ys, label=name, color=color[name], **style)
+
+
+def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str) -> None:
     """Draw a line through the mean at each x, on a band from the lowest to the highest value.
 
     Args:
@@ -255,7 +292,7 @@ def draw_band(axes, xs: list[float], values: list[list[float]], label: str, colo
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
-def draw_points(axes, xs: list[float], values: list[list[float]], label: str, color: str) -> None:
+def draw_points(axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str) -> None:
     """Draw the mean at each x as a point, with a bar from the lowest to the highest value; see ``draw_band``."""
     means, around = mean_and_range(values)
     marker = MARKERS[len(axes.containers) % len(MARKERS)]
@@ -282,13 +319,14 @@ def _curve_style(training: bool, continues: bool) -> dict[str, Any]:
     return {**style, "linestyle": "dashed" if continues else "solid"}
 
 
-def explain_curves(axes, colors: dict[str, str], kinds: dict[str, tuple[bool, bool]]) -> None:
+def explain_curves(axes, colors: Mapping[str, str], kinds: Mapping[str, tuple[bool, bool]]) -> None:
     """Have the legend say whose colours these are, and what is thin, has points, or is dashed. ``kinds``: arguments
     ``training`` and ``continues`` of ``draw_curve``, by label."""
     for name, color in colors.items():
         axes.plot([], [], color=color, label=name)
+    of_kinds = GREY if len(colors) > 1 else next(iter(colors.values()))
     for name, kind in kinds.items():
-        axes.plot([], [], color=GREY, label=name, **_curve_style(*kind))
+        axes.plot([], [], color=of_kinds, label=name, **_curve_style(*kind))
 
 
 def draw_reference(axes, y: float, label: str = "", color: str = GREY) -> None:

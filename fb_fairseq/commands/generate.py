@@ -78,11 +78,11 @@ def load(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[
     from fb_fairseq.pretrained.model import reader
 
     model = load_to_read("--path", path, data, cpu)
-    if model.labels:
+    if model.has_labels:
         raise UserError(f"--path {path}: gives labels, and cannot generate text; use explore, or evaluate-labels")
-    if model.symbols is None:
+    if model.has_pieces:
         raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
-    return reader(model.decoder, length), model.symbols
+    return reader(model.decoder, length), model.vocabulary.symbols
 
 
 def check(args) -> None:
