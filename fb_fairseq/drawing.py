@@ -5,7 +5,6 @@
 A figure is as wide as a README on GitHub, with two pixels in the file for each on the page. Its background is white, as
 no colour of text is legible on both light and dark pages. Legends stand outside of the data."""
 
-import io
 import os
 import re
 from collections import Counter
@@ -19,7 +18,6 @@ from fb_fairseq.files import WRITER, atomic_write, check_output_file
 WIDTH = 8.3  # of a figure, in inches; an inch is 100 pixels of the page
 DPI = 200
 HEIGHT, HEIGHT_OF_ALL = 3.0, 3.6  # of a panel beside another one, and of one that takes all of the width
-PNG_COLORS = 256
 SMALL, TINY = 8.5, 7.0  # sizes of text; labels of axes have 10 points
 Points = tuple[Sequence[float], Sequence[float]]  # of a line: x and y
 COLUMNS = 2  # panels beside each other
@@ -105,15 +103,12 @@ def draw_figure(path: str, panels: Sequence[Panel], title: str = "", command: st
     """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg. ``command``: the one that writes it."""
     from matplotlib import style
 
+    kind = _extension(path)
+    mark = {WRITER: command} if kind == "png" else {"Keywords": f"{WRITER}: {command}"}
     with style.context(["default", STYLE]):
         figure = build_figure(panels, title)
         with atomic_write(path) as temporary:
-            kind = _extension(path)
-            if kind == "png":
-                _write_png(figure, temporary, command)
-            else:
-                entries = {"Keywords": f"{WRITER}: {command}"} if kind in ("pdf", "svg") else None
-                figure.savefig(temporary, format=kind, metadata=entries)
+            figure.savefig(temporary, format=kind, dpi=DPI, metadata=mark)
 
 
 def build_figure(panels: Sequence[Panel], title: str = ""):
@@ -188,26 +183,6 @@ def _tidy(axes) -> None:
         axes.spines[:].set_visible(True)
     elif axes.patches:
         axes.grid(False, axis="x")
-
-
-def _write_png(figure, path: str, command: str) -> None:
-    """With a palette, and so small enough for a repository."""
-    from PIL import Image
-
-    with io.BytesIO() as buffer:
-        figure.savefig(buffer, dpi=DPI, format="png")
-        image = Image.open(buffer).convert("RGB")
-    image = image.quantize(PNG_COLORS, dither=Image.Dither.NONE)
-    image.save(path, "PNG", optimize=True, dpi=(DPI, DPI), pnginfo=png_text(command))
-
-
-def png_text(command: str):
-    """The text in a .png that says which command has written it, for Pillow."""
-    from PIL.PngImagePlugin import PngInfo
-
-    text = PngInfo()
-    text.add_text(WRITER, command)
-    return text
 
 
 def model_name(model: str) -> str:
@@ -376,11 +351,10 @@ def without_math(text: str) -> str:
 
 def check_figure(option: str, path: str, command: str, overwrite: bool = False) -> None:
     """Check that a figure of a command can be written to a file, before the work of drawing it."""
-    from matplotlib.backend_bases import FigureCanvasBase
+    import matplotlib  # noqa: F401  missing now rather than after the work
 
     check_output_file(option, path, command, overwrite)
-    known = FigureCanvasBase.get_supported_filetypes()
-    if _extension(path) not in known:
+    if _extension(path) not in ("png", "pdf", "svg"):
         raise UserError(f"{option} {path}: give a name that ends with .png, .pdf or .svg")
 
 

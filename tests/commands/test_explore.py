@@ -85,13 +85,9 @@ def test_attention_and_memory(model):
                 _, state = stack.run_block(x_TBD[:step])
             torch.testing.assert_close(reading.memory(step)[:, :-1], state.memory_KCBD[:, :, 0], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(reading.memory(step - 1)[:, -1], reading.memory(step)[:, -2])
-        sums_LH, persistent_LH = found_LHC.sum(-1), reading.persistent(step)
-        assert (persistent_LH is not None) == (model is AllAttentionLM)
-        if persistent_LH is not None:
-            assert (persistent_LH > 0.01).all()
-            torch.testing.assert_close(sums_LH + persistent_LH, torch.ones_like(sums_LH))
-        elif step:
-            torch.testing.assert_close(sums_LH, torch.ones_like(sums_LH))
+        if step:
+            sums_LH = found_LHC.sum(-1)
+            assert (sums_LH < 0.99).all() if model is AllAttentionLM else sums_LH.min() == pytest.approx(1)
     assert reading.memory(0).shape[1] == 1
 
 
@@ -175,17 +171,6 @@ def test_words_as_text():
     assert Vocabulary(words.symbols, line_ends=False).encode("cat\ncat") == [cat, cat]
 
 
-def test_texts_are_escaped():
-    """What is typed or generated is no HTML of the page."""
-    model, _ = explored()
-    symbols = [*SPECIAL, *(f"<script>alert({i})</script>&" for i in range(20))]
-    model.vocabulary = Vocabulary(symbols)
-    reading = reading_of(model)
-    shown = pictures.surprise(reading, 3) + pictures.next_token(reading, 3, 1, 10)
-    shown += pictures.attention_and_memory(reading, 3, True)
-    assert "&lt;script&gt;alert(1)" in shown and "<script" not in shown
-
-
 def test_surprise_is_drawn():
     reading = reading_of(explored()[0])
     shown = pictures.surprise(reading, 7)
@@ -258,9 +243,9 @@ def test_attention_and_memory_are_drawn(step, each_head):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_picture_parses(model):
-    """Also where the memory is longer than the columns, texts have special characters, and numbers are large."""
+    """Whatever the text is: what is typed or generated is no HTML of the page."""
     ours, _ = explored(model)
-    symbols = [*SPECIAL, "<&>", '"', "\u21b5", "long" * 9, *(f"w{i}" for i in range(16))]
+    symbols = [*SPECIAL, "<script>alert(1)</script>&", '"', "\u21b5", "long" * 9, *(f"w{i}" for i in range(16))]
     ours.vocabulary = Vocabulary(symbols)
     reading = reading_of(ours)
     for step in (0, 5, len(TOKENS)):
@@ -272,7 +257,9 @@ def test_every_picture_parses(model):
         assert [name.text for name in follows] == [symbols[token] for token in reading.tokens[step + 1 : step + 2]]
         tokens = spans(parsed(pictures.surprise(reading, step)), "ex-token")
         assert [token.text for token in tokens] == ["</s>", *(symbols[token] for token in TOKENS)]
-        parsed(pictures.attention_and_memory(reading, step, True))
+        columns = spans(parsed(pictures.attention_and_memory(reading, step, True)), "ex-column")
+        seen = [*reading.seen(step), step]
+        assert [column.text for column in columns][-len(seen) :] == [tokens[t].text for t in seen]
     assert len(spans(parsed(pictures.layer_weights(ours)), "ex-number")) in (2, 3)
 
 

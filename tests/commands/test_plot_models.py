@@ -9,7 +9,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.commands.plot import measures, models, panels
-from fb_fairseq.commands.plot.measures import PositionCounts, doubling_bins
+from fb_fairseq.commands.plot.measures import PositionCounts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
@@ -135,13 +135,6 @@ def test_persistent_use():
             shares = [sum(sorted(use_N.tolist())[-n:]) / sum(use_N.tolist()) for use_N in use_UN]
             assert layer[n - 1] == pytest.approx(sum(shares) / len(shares))
     assert len(layer) == 7 and layer[-1] == pytest.approx(1)
-
-
-def test_bins():
-    assert doubling_bins(1) == [(1, 1)]
-    assert doubling_bins(2) == [(1, 1), (2, 2)]
-    assert doubling_bins(8) == [(1, 1), (2, 2), (3, 4), (5, 8)]
-    assert doubling_bins(11) == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 11)]
 
 
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["plain", "adaptive"])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.commands.explore.reading import Reading
-from fb_fairseq.commands.plot.measures import mix
+from fb_fairseq.commands.plot.measures import mix, persistent_in_softmax
 from fb_fairseq.commands.plot.models import LoadedModel
 
 CANDIDATES = 10  # tokens whose probabilities are shown
@@ -132,10 +132,9 @@ def shares_of(reading: Reading, step: int) -> tuple[list[str], Tensor]:
     Returns:
         The names of columns at the left, which stand for no single step, and the shares [L, H, columns]. The other
         columns are the nearest steps in the memory, at most ``COLUMNS``."""
-    weights_LHC, persistent_LH = reading.attention(step), reading.persistent(step)
-    parts = {}
-    if persistent_LH is not None:
-        parts["persistent"] = persistent_LH[..., None]
+    weights_LHC, parts = reading.attention(step), {}
+    if persistent_in_softmax(reading.model):
+        parts["persistent"] = 1 - weights_LHC.sum(-1, keepdim=True)
     if weights_LHC.shape[-1] > COLUMNS:
         parts["older"] = weights_LHC[..., :-COLUMNS].sum(-1, keepdim=True)
     return list(parts), torch.cat([*parts.values(), weights_LHC[..., -COLUMNS:]], -1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq import pretrained
-from fb_fairseq.commands.plot.measures import BLOCK_STEPS, losses, persistent_in_softmax
+from fb_fairseq.commands.plot.measures import BLOCK_STEPS, losses
 from fb_fairseq.commands.plot.models import LoadedModel, check_attention, load_to_read
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import EOS, UNK
@@ -128,11 +128,6 @@ class Reading:
 
         A head's weights sum to 1, but where persistent vectors take a part of its attention."""
         return self._attention[step][..., : len(self.seen(step))].flip(-1)
-
-    def persistent(self, step: int) -> Tensor | None:
-        """The share [L, H] of a step's attention that its layers and heads pay to persistent vectors. None if the model
-        has none, or not in the same softmax."""
-        return 1 - self._attention[step].sum(-1) if persistent_in_softmax(self.model) else None
 
     def memory(self, step: int) -> Tensor:
         """The memory that a step attends to, and the vector that it adds: [K, C + 1, D] of the steps ``seen`` and its
