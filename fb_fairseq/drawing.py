@@ -128,7 +128,11 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
             axes = figure.add_subplot(grid[r, c] if len(row) > 1 else grid[r, :])
             panel.draw(axes)
             axes.set_title(", ".join(filter(None, [panel.title, axes.get_title()])))
-            _tidy(axes)
+            if axes.images:
+                axes.grid(False)
+                axes.spines[:].set_visible(True)
+            elif axes.patches:
+                axes.grid(False, axis="x")  # between bars
             drawn.append((r, axes))
     heights = [max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) for row in rows]
     width = max(WIDTH, *(panel.size[0] for panel in panels))
@@ -174,15 +178,6 @@ def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> l
 def _legend_columns(labels: list[str], width: float) -> int:
     """The number of a legend's columns in a panel or figure of this width, of which the axis takes some."""
     return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
-
-
-def _tidy(axes) -> None:
-    """No grid over images, and none between bars."""
-    if axes.images:
-        axes.grid(False)
-        axes.spines[:].set_visible(True)
-    elif axes.patches:
-        axes.grid(False, axis="x")
 
 
 def model_name(model: str) -> str:

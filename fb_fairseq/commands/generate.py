@@ -80,9 +80,9 @@ def load(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[
     model = load_to_read("--path", path, data, cpu)
     if model.has_labels:
         raise UserError(f"--path {path}: gives labels, and cannot generate text; use explore, or evaluate-labels")
-    if model.has_pieces:
+    if model.symbols is None:
         raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
-    return reader(model.decoder, length), model.vocabulary.symbols
+    return reader(model.decoder, length), model.symbols
 
 
 def check(args) -> None:

@@ -1,6 +1,5 @@
 """python -m fb_fairseq explore: what the page shows, against models run by hand; and bad input."""
 
-import argparse
 import math
 import re
 import socket
@@ -36,8 +35,7 @@ def explored(model=FeedbackLM, **changes):
     torch.manual_seed(1)
     built = build(model, **changes).eval()
     randomise(built)
-    task = argparse.Namespace(source_dictionary=dictionary(), args=argparse.Namespace())
-    return LoadedModel("a.pt", built, torch.device("cpu"), task), built
+    return LoadedModel("a.pt", built, built.decoder, dictionary().symbols, {}, torch.device("cpu")), built
 
 
 def reading_of(model, tokens=TOKENS):

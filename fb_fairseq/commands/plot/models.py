@@ -4,7 +4,8 @@ fairseq and transformers are imported only inside functions, so that either does
 """
 
 import os
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,9 @@ class LoadedModel:
     Attributes:
         path: the checkpoint, or the folder of an export.
         model: fairseq's model, or of an export a ``pretrained.LanguageModel``.
+        decoder: the part of it that has the ``stack``, ``embed`` and the output layer.
+        symbols: of its inputs; None of an export that reads pieces of words, which take the tokenizer of transformers.
+        options: of its training, as attributes; of an export, those that config.json has.
         device: where it runs.
         task: fairseq's; None of an export, which needs no fairseq.
         option: the command's option that names it, for messages; empty if none does.
@@ -33,6 +37,9 @@ class LoadedModel:
 
     path: str
     model: Any
+    decoder: Any
+    symbols: Sequence[str] | None
+    options: Any
     device: Any
     task: Any = None
     option: str = ""
@@ -41,11 +48,6 @@ class LoadedModel:
     def source(self) -> str:
         """The option and the path, for messages."""
         return f"{self.option} {self.path}".strip()
-
-    @property
-    def decoder(self) -> Any:
-        """The owner of the ``stack``, ``embed`` and the output layer."""
-        return self.model if self.task is None else self.model.decoder
 
     @property
     def stack(self) -> Any:
@@ -60,27 +62,18 @@ class LoadedModel:
     @property
     def has_labels(self) -> bool:
         """Whether it gives each symbol a label, instead of the next symbol."""
-        return bool(self.trained_with("labels"))
-
-    def trained_with(self, name: str) -> Any:
-        """The value of an option of training; False if it has none."""
-        return self.model.config.get(name, False) if self.task is None else getattr(self.task.args, name, False)
-
-    @property
-    def has_pieces(self) -> bool:
-        """Whether it is an export that reads pieces of words, which take the tokenizer of transformers."""
-        return self.task is None and self.model.symbols is None
+        return bool(getattr(self.options, "labels", False))  # other tasks do not have it
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The symbols of its inputs."""
-        tokenizer, symbols = None, self.model.symbols if self.task is None else self.dictionary.symbols
-        if self.has_pieces:
+        tokenizer, symbols = None, self.symbols
+        if symbols is None:
             import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
             from fb_fairseq.commands.import_transformers import read_tokenizer
 
-            tokenizer, symbols = read_tokenizer(self.path, self.model.config["vocab_size"])
-        return Vocabulary(symbols, tokenizer, line_ends=not self.trained_with("omit_eos"))
+            tokenizer, symbols = read_tokenizer(self.path, self.options.vocab_size)
+        return Vocabulary(symbols, tokenizer, line_ends=not getattr(self.options, "omit_eos", False))
 
 
 def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) -> LoadedModel:
@@ -92,7 +85,8 @@ def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) ->
     if data is not None:
         raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    return LoadedModel(path, pretrained.load(path).to(device), device, None, option)
+    model = pretrained.load(path).to(device)
+    return LoadedModel(path, model, model, model.symbols, Namespace(**model.config), device, None, option)
 
 
 def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:
@@ -118,12 +112,13 @@ def load_model(option: str, path: str, data: str | None, cpu: bool = False, **ov
     file = checkpoint_of(path)
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([file], arg_overrides=overrides)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    loaded = LoadedModel(path, model.eval().to(device), device, task, option)
+    source = f"{option} {path}".strip()
     if not isinstance(model, StreamingLanguageModel):
-        raise UserError(f"{loaded.source}: is not a language model of this package; give a checkpoint of {CHOICE}")
+        raise UserError(f"{source}: is not a language model of this package; give a checkpoint of {CHOICE}")
     if model.decoder.embed_positions is not None:
-        raise UserError(f"{loaded.source}: its learned positions end; give a checkpoint without --decoder-learned-pos")
-    return loaded
+        raise UserError(f"{source}: its learned positions end; give a checkpoint without --decoder-learned-pos")
+    symbols = task.source_dictionary.symbols
+    return LoadedModel(path, model.eval().to(device), model.decoder, symbols, task.args, device, task, option)
 
 
 def check_attention(loaded: LoadedModel) -> None:
@@ -136,14 +131,14 @@ def load_corpus(loaded: LoadedModel, data: str | None, split: str):
     """The ``Corpus`` of a split; of labelled sequences, that of their inputs."""
     if loaded.task is None or data is None:
         raise UserError(f"{loaded.source}: give a checkpoint, and with --data the folder of the binarised text to read")
-    if loaded.trained_with("separate_sequences"):
+    if getattr(loaded.options, "separate_sequences", False):
         raise UserError(f"{loaded.source}: reads each sequence with an empty memory; give one with --prompt or --text")
     from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
     path = os.path.join(data, file_prefix(split, INPUT) if loaded.has_labels else split)
     dataset, eos = load_indexed_dataset(path, loaded.dictionary), loaded.dictionary.eos()
-    omit_eos = bool(loaded.trained_with("omit_eos"))
+    omit_eos = bool(getattr(loaded.options, "omit_eos", False))
     if omit_eos:
         check_ends(path, dataset, eos)
     return Corpus(dataset, eos, omit_eos)

@@ -32,7 +32,7 @@ METRIC_LABELS = {
 }
 EQUAL = "equal shares (at initialisation)"
 BARS_WIDTH = 0.8  # of the bars of a layer together, where layers are 1 apart
-SPANS_OFFSET = 0.2  # between the points of one checkpoint and the next
+SPANS_WIDTH = 0.4  # of the points of a layer together
 MOST_POINTS = 100  # points that a line has, at most
 TAGS = {"train": "training", "train_inner": "training", "valid": "validation"}  # in the legend
 LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
@@ -40,11 +40,6 @@ MOST_TRAINING_CURVES = 4  # in a panel: more would hide the validation curves
 STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
 TOKEN_OF_MAP, LEAST_MAP = 0.15, 4.0  # inches of a token in a map of attention, and of a whole map at least
 WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
-
-
-def centred(i: int, number: int) -> float:
-    """The i-th of ``number`` positions with distance 1, centred around 0."""
-    return i - (number - 1) / 2
 
 
 def draw_curves(axes, found: Mapping[str, Sequence[Curves]], metric: str, x: str = "updates") -> None:
@@ -96,8 +91,8 @@ def draw_layer_weights(axes, found: Mapping[str, list[float]]) -> None:
     """Bars of the layers' shares in the memory. ``found``: the shares of the embedding and of each layer."""
     width, color = BARS_WIDTH / len(found), colors(found)
     for i, (name, weights) in enumerate(found.items()):
-        positions = [l + centred(i, len(found)) * width for l in range(len(weights))]
-        axes.bar(positions, weights, width, label=name, color=color[name])
+        left = width * i - BARS_WIDTH / 2
+        axes.bar([l + left for l in range(len(weights))], weights, width, align="edge", label=name, color=color[name])
     numbers = sorted(set(map(len, found.values())))
     axes.set_xticks(range(numbers[-1]), ["embedding", *map(str, range(1, numbers[-1]))])
     if len(numbers) == 1:
@@ -109,8 +104,8 @@ def draw_spans(axes, found: Mapping[str, list[list[float]]]) -> None:
     """Points for the adaptive spans of all heads. ``found``: the spans by layer and head."""
     color = colors(found)
     for i, (name, layers) in enumerate(found.items()):
-        offset = centred(i, len(found)) * SPANS_OFFSET
-        points = [(l + 1 + offset, span) for l, heads in enumerate(layers) for span in heads]
+        offset = SPANS_WIDTH * (i + 0.5) / len(found) - SPANS_WIDTH / 2
+        points = [(l + offset, span) for l, heads in enumerate(layers, 1) for span in heads]
         axes.scatter(*zip(*points), alpha=0.7, label=name, color=color[name])
     axes.set_xticks(range(1, max(map(len, found.values())) + 1))
     axes.set(xlabel="layer", ylabel="span of each head (steps)")
