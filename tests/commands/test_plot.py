@@ -126,9 +126,6 @@ def test_the_first_tenth_of_losses_is_cut():
         bottom, limit = axes.get_ylim()
         assert 1.4 < bottom < 2 and top < limit < 1.1 * top, metric
     _, axes = pyplot.subplots()
-    draw_curves(axes, {"a": [{"valid": later}], "short": [{"valid": [(4, 7.0), (8, 6.0)]}]}, "loss")
-    assert 7 < axes.get_ylim()[1] < 8
-    _, axes = pyplot.subplots()
     draw_curves(axes, {"diverged": [{"valid": [(1, math.nan), (2, math.inf)]}]}, "loss")
 
 

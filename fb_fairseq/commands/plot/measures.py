@@ -1,6 +1,7 @@
 """Run language models to measure what they attend to, how much context helps them, and how right they are."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -232,18 +233,17 @@ def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> Positi
     loaded.task.load_dataset(split)
     corpus = loaded.task.dataset(split).corpus
     sequences = max(1, int(np.searchsorted(corpus.ends, tokens, side="right")))
-    length = int(np.diff(corpus.ends, prepend=0)[:sequences].max())
-    labels, correct = np.zeros((2, length), dtype=int)
-    pad, block = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample
-    blocks = judged_blocks(
-        loaded.model, corpus, pad, LABEL_STREAMS, context_of(loaded.task), block, loaded.device, sequences=sequences
-    )
+    pad, block, context = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample, context_of(loaded.task)
+    blocks = judged_blocks(loaded.model, corpus, pad, LABEL_STREAMS, context, block, loaded.device, sequences=sequences)
+    labels: Counter[int] = Counter()
+    correct: Counter[int] = Counter()
     for judged in progress(blocks, loaded):
-        labels += np.bincount(judged.positions[judged.is_label], minlength=length)
-        correct += np.bincount(judged.positions[judged.is_right], minlength=length)
-    if not labels.any():
+        labels.update(judged.positions[judged.is_label].tolist())
+        correct.update(judged.positions[judged.is_right].tolist())
+    if not labels:
         raise UserError(f"{corpus.path}: none of its labels count; give another --split")
-    return PositionCounts(labels.tolist(), correct.tolist())
+    positions = range(max(labels) + 1)
+    return PositionCounts([labels[at] for at in positions], [correct[at] for at in positions])
 
 
 def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) -> ContextLosses:
