@@ -134,50 +134,58 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
             elif axes.patches:
                 axes.grid(False, axis="x")  # between bars
             drawn.append((r, axes))
-    heights = [max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) for row in rows]
     width = max(WIDTH, *(panel.size[0] for panel in panels))
-    above = _place_legends(figure, [axes for _, axes in drawn], [len(rows[r]) == 1 for r, _ in drawn], width)
-    for r, height in enumerate(list(heights)):
-        heights[r] = height + max(more for (other, _), more in zip(drawn, above[1:]) if other == r)
+    tall, legends = 0.3 if title else 0.0, [0.0] * len(rows)
+    entries = [axes.get_legend_handles_labels() for _, axes in drawn]
+    names = entries[0][1]
+    if len(drawn) > 1 and names and all(others == names for _, others in entries):
+        columns, inches = _legend_columns(names, width)
+        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
+        tall += inches
+    else:
+        for r, axes in drawn:
+            legends[r] = max(legends[r], _place_legend(axes, len(rows[r]) == 1, width))
+    heights = [
+        max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) + above
+        for row, above in zip(rows, legends)
+    ]
     grid.set_height_ratios(heights)
-    tall = sum(heights) + above[0] + (0.3 if title else 0)
+    tall += sum(heights)
     figure.set_size_inches(width, round(tall * DPI) / DPI + 1e-6)  # whole pixels, which matplotlib rounds down
     if title:
         figure.suptitle(without_math(title))
     return figure
 
 
-def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> list[float]:
-    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel. Returns
-    the inches that they take above the figure, and above each panel."""
-    entries = [axes.get_legend_handles_labels() for axes in all_axes]
-    labels = [names for _, names in entries]
-    if len(all_axes) > 1 and labels[0] and all(names == labels[0] for names in labels):
-        columns = _legend_columns(labels[0], width)
-        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
-        return [-(-len(labels[0]) // columns) * LEGEND_LINE] + [0.0] * len(all_axes)
-    above = [0.0]
-    for axes, names, is_alone in zip(all_axes, labels, alone):
-        above.append(0.0)
-        if not names:
-            continue
-        if is_alone and max(map(len, names)) <= SHORT_LABEL and len(names) <= FEW_LABELS:
-            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-            continue
-        columns = _legend_columns(names, width if is_alone else width / COLUMNS)
-        title = axes.get_title()
-        axes.set_title("")
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=columns, title=title or None, alignment="left",
-            borderaxespad=0.2,
-        )  # fmt: skip
-        above[-1] = -(-len(names) // columns) * LEGEND_LINE + (LEGEND_LINE if title else 0)
-    return above
+def _place_legend(axes, is_alone: bool, width: float) -> float:
+    """Place the legend of a panel beside it, if it is alone in its row and the legend is short, or above it. Returns
+    the inches that it takes above."""
+    names = axes.get_legend_handles_labels()[1]
+    if not names:
+        return 0.0
+    if is_alone and max(map(len, names)) <= SHORT_LABEL and len(names) <= FEW_LABELS:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        return 0.0
+    columns, inches = _legend_columns(names, width if is_alone else width / COLUMNS)
+    title = axes.get_title()
+    axes.set_title("")
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncol=columns,
+        title=title or None,
+        alignment="left",
+        borderaxespad=0.2,
+    )
+    return inches + (LEGEND_LINE if title else 0)
 
 
-def _legend_columns(labels: list[str], width: float) -> int:
-    """The number of a legend's columns in a panel or figure of this width, of which the axis takes some."""
-    return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
+def _legend_columns(labels: list[str], width: float) -> tuple[int, float]:
+    """The number of a legend's columns in a panel or figure of this width, of which the axis takes some; and its height
+    in inches."""
+    columns = int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))
+    columns = max(1, min(len(labels), columns))
+    return columns, -(-len(labels) // columns) * LEGEND_LINE
 
 
 def model_name(model: str) -> str:
