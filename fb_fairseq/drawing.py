@@ -49,7 +49,12 @@ MODEL_NAMES = {
     "lstm": "LSTM",
     "all_attention_lm": "all-attention",
 }
-ENDS = {r"1": "1 layer", r"(\d+)": r"\1 layers", r"(span|seed)(\d+)": r"\1 \2", r"lr([\d.e-]+)": r"learning rate \1"}
+ENDS = {
+    r"-lr([\d.]+(?:e-\d+)?)": r", learning rate \1",
+    r"-(span|seed)(\d+)": r", \1 \2",
+    r"(?<!e)-1(?!\d)": ", 1 layer",
+    r"(?<!e)-(\d+)": r", \1 layers",
+}
 LIGHTEST = 0.55  # how much white is in the last of several colours of one model
 MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
 ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
@@ -191,12 +196,13 @@ def _legend_columns(labels: list[str], width: float) -> tuple[int, float]:
 def model_name(model: str) -> str:
     """The name of a model or run in figures and tables, for its name in programs: ``feedback_transformer_lm-2-seed3``
     becomes "Feedback Transformer, 2 layers, seed 3"."""
-    name, *ends = model.split("-")
-    found = [
-        next((re.sub(pattern, text, end) for pattern, text in ENDS.items() if re.fullmatch(pattern, end)), "")
-        for end in ends
-    ]
-    return ", ".join([MODEL_NAMES[name], *found]) if name in MODEL_NAMES and all(found) else model
+    name = re.match(r"\w*", model)[0]
+    ends = model[len(name) :]
+    if name not in MODEL_NAMES or not re.fullmatch(f"({'|'.join(ENDS)})*", ends):
+        return model
+    for pattern, words in ENDS.items():
+        ends = re.sub(pattern, words, ends)
+    return MODEL_NAMES[name] + ends
 
 
 def model_color(name: str) -> str:

@@ -195,7 +195,8 @@ def test_more_names_than_colours(number, known):
     [
         ("feedback_transformer_lm-2", "Feedback Transformer, 2 layers"),
         ("relative_transformer_lm-span8-1-seed3", "Transformer, span 8, 1 layer, seed 3"),
-        ("lstm-lr0.003", "LSTM, learning rate 0.003"),
+        ("lstm-lr0.003-seed1", "LSTM, learning rate 0.003, seed 1"),
+        ("feedback-12-lr1e-05", "Feedback Transformer, 12 layers, learning rate 1e-05"),
         ("all_attention_lm", "all-attention"),
         ("feedback-mine", "feedback-mine"),
         ("my run-2", "my run-2"),
@@ -203,6 +204,13 @@ def test_more_names_than_colours(number, known):
 )
 def test_models_are_called_as_readers_call_them(run, words):
     assert model_name(run) == words
+    curves = {run: [(1, 10.0), (2, 20.0)]}
+    for draw, data in (
+        (state_tracking.draw_training, dict(curves=curves)),
+        (draw_rewards, dict(curves={run: [curves[run]]}, metric="reward")),
+    ):
+        axes = build_figure([Panel(partial(draw, **data))]).axes[0]
+        assert axes.get_legend_handles_labels()[1] == [words]
 
 
 def test_panels_stand_in_rows(tmp_path):
