@@ -13,11 +13,11 @@ import sys
 from functools import partial
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from PIL import Image
 
 from fb_fairseq.commands.plot import panels as plots
-from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
-from fb_fairseq.papers.figures import memory_composition, persistent_memory, state_tracking
-from fb_fairseq.papers.figures import against
+from fb_fairseq.drawing import BLUE, DPI, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
+from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -182,7 +182,7 @@ def parallel_passes() -> list[Panel]:
     """Errors of the memory on text, the walk and A5."""
     path = REPOSITORY / "examples/benchmark/results/2026-11-28-xeon-passes.json"
     errors = json.loads(path.read_text())["errors"]
-    return [Panel(partial(plots.draw_passes, models=[plots.Named(*model) for model in errors.items()]))]
+    return [Panel(partial(plots.draw_passes, found=errors))]
 
 
 FIGURES = {
@@ -203,6 +203,8 @@ def main(folder: pathlib.Path) -> None:
     for name, panels in FIGURES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         draw_figure(str(folder / name), panels())
+        image = Image.open(folder / name).convert("RGB").quantize(256, dither=Image.Dither.NONE)  # small, in git
+        image.save(folder / name, optimize=True, dpi=(DPI, DPI))
         print(f"Wrote {folder / name}")
 
 

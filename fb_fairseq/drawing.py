@@ -5,9 +5,10 @@
 A figure is as wide as a README on GitHub, with two pixels in the file for each on the page. Its background is white, as
 no colour of text is legible on both light and dark pages. Legends stand outside of the data."""
 
-import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -17,8 +18,8 @@ from fb_fairseq.files import WRITER, atomic_write, check_output_file
 WIDTH = 8.3  # of a figure, in inches; an inch is 100 pixels of the page
 DPI = 200
 HEIGHT, HEIGHT_OF_ALL = 3.0, 3.6  # of a panel beside another one, and of one that takes all of the width
-PNG_COLORS = 256
 SMALL, TINY = 8.5, 7.0  # sizes of text; labels of axes have 10 points
+Points = tuple[Sequence[float], Sequence[float]]  # of a line: x and y
 COLUMNS = 2  # panels beside each other
 LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.2, 0.078, 0.5  # inches: a line of a legend, a letter, a line's sample
 SHORT_LABEL, FEW_LABELS = 28, 14  # a legend that fits beside a panel
@@ -38,11 +39,21 @@ MODEL_COLORS = {
     "lstm": GREEN,
     "transformer": VERMILLION,
 }
+# The words for models' names in programs, and for what recipes add to these (see ``papers/steps``).
 MODEL_NAMES = {
-    **dict.fromkeys(("feedback_transformer_lm", "feedback"), "Feedback Transformer"),
-    **dict.fromkeys(("relative_transformer_lm", "transformer"), "Transformer"),
-    **dict.fromkeys(("streaming_lstm_lm", "lstm"), "LSTM"),
+    "feedback_transformer_lm": "Feedback Transformer",
+    "feedback": "Feedback Transformer",
+    "relative_transformer_lm": "Transformer",
+    "transformer": "Transformer",
+    "streaming_lstm_lm": "LSTM",
+    "lstm": "LSTM",
     "all_attention_lm": "all-attention",
+}
+ENDS = {
+    r"-lr([\d.]+(?:e-\d+)?)": r", learning rate \1",
+    r"-(span|seed)(\d+)": r", \1 \2",
+    r"(?<!e)-1(?!\d)": ", 1 layer",
+    r"(?<!e)-(\d+)": r", \1 layers",
 }
 LIGHTEST = 0.55  # how much white is in the last of several colours of one model
 MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
@@ -79,27 +90,30 @@ class Shade(str):
 
 
 class Panel(NamedTuple):
-    """A panel of a figure."""
+    """A panel of a figure.
 
-    draw: Callable  # draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
-    wide: bool = False  # whether it takes all of the figure's width; else two stand side by side
-    size: tuple[float, float] = (0, 0)  # width and height in inches; 0 for the usual ones
-    values: Sequence[str] = ()  # lines of text with what is drawn, for programs that print it
+    Attributes:
+        draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
+        wide: whether it takes all of the figure's width; else two stand side by side.
+        size: width and height in inches; 0 for the usual ones.
+        title: of the panel; empty for the one that ``draw`` gives it, if any."""
+
+    draw: Callable
+    wide: bool = False
+    size: tuple[float, float] = (0, 0)
+    title: str = ""
 
 
 def draw_figure(path: str, panels: Sequence[Panel], title: str = "", command: str = "fb_fairseq") -> None:
     """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg. ``command``: the one that writes it."""
     from matplotlib import style
 
+    kind = _extension(path)
+    mark = {WRITER: command} if kind == "png" else {"Keywords": f"{WRITER}: {command}"}
     with style.context(["default", STYLE]):
         figure = build_figure(panels, title)
         with atomic_write(path) as temporary:
-            kind = _extension(path)
-            if kind == "png":
-                _write_png(figure, temporary, command)
-            else:
-                entries = {"Keywords": f"{WRITER}: {command}"} if kind in ("pdf", "svg") else None
-                figure.savefig(temporary, format=kind, metadata=entries)
+            figure.savefig(temporary, format=kind, dpi=DPI, metadata=mark)
 
 
 def build_figure(panels: Sequence[Panel], title: str = ""):
@@ -118,86 +132,77 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
         for c, panel in enumerate(row):
             axes = figure.add_subplot(grid[r, c] if len(row) > 1 else grid[r, :])
             panel.draw(axes)
-            _tidy(axes)
+            axes.set_title(", ".join(filter(None, [panel.title, axes.get_title()])))
+            if axes.images:
+                axes.grid(False)
+                axes.spines[:].set_visible(True)
+            elif axes.patches:
+                axes.grid(False, axis="x")  # between bars
             drawn.append((r, axes))
-    heights = [max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) for row in rows]
     width = max(WIDTH, *(panel.size[0] for panel in panels))
-    above = _place_legends(figure, [axes for _, axes in drawn], [len(rows[r]) == 1 for r, _ in drawn], width)
-    for r, height in enumerate(list(heights)):
-        heights[r] = height + max(more for (other, _), more in zip(drawn, above[1:]) if other == r)
+    tall, legends = 0.3 if title else 0.0, [0.0] * len(rows)
+    entries = [axes.get_legend_handles_labels() for _, axes in drawn]
+    names = entries[0][1]
+    if len(drawn) > 1 and names and all(others == names for _, others in entries):
+        columns, inches = _legend_columns(names, width)
+        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
+        tall += inches
+    else:
+        for r, axes in drawn:
+            legends[r] = max(legends[r], _place_legend(axes, len(rows[r]) == 1, width))
+    heights = [
+        max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) + above
+        for row, above in zip(rows, legends)
+    ]
     grid.set_height_ratios(heights)
-    tall = sum(heights) + above[0] + (0.3 if title else 0)
+    tall += sum(heights)
     figure.set_size_inches(width, round(tall * DPI) / DPI + 1e-6)  # whole pixels, which matplotlib rounds down
     if title:
         figure.suptitle(without_math(title))
     return figure
 
 
-def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> list[float]:
-    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel. Returns
-    the inches that they take above the figure, and above each panel."""
-    entries = [axes.get_legend_handles_labels() for axes in all_axes]
-    labels = [names for _, names in entries]
-    if len(all_axes) > 1 and labels[0] and all(names == labels[0] for names in labels):
-        columns = _legend_columns(labels[0], width)
-        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
-        return [-(-len(labels[0]) // columns) * LEGEND_LINE] + [0.0] * len(all_axes)
-    above = [0.0]
-    for axes, names, is_alone in zip(all_axes, labels, alone):
-        above.append(0.0)
-        if not names:
-            continue
-        if is_alone and max(map(len, names)) <= SHORT_LABEL and len(names) <= FEW_LABELS:
-            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-            continue
-        columns = _legend_columns(names, width if is_alone else width / COLUMNS)
-        title = axes.get_title()
-        axes.set_title("")
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=columns, title=title or None, alignment="left",
-            borderaxespad=0.2,
-        )  # fmt: skip
-        above[-1] = -(-len(names) // columns) * LEGEND_LINE + (LEGEND_LINE if title else 0)
-    return above
+def _place_legend(axes, is_alone: bool, width: float) -> float:
+    """Place the legend of a panel beside it, if it is alone in its row and the legend is short, or above it. Returns
+    the inches that it takes above."""
+    names = axes.get_legend_handles_labels()[1]
+    if not names:
+        return 0.0
+    if is_alone and max(map(len, names)) <= SHORT_LABEL and len(names) <= FEW_LABELS:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        return 0.0
+    columns, inches = _legend_columns(names, width if is_alone else width / COLUMNS)
+    title = axes.get_title()
+    axes.set_title("")
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncol=columns,
+        title=title or None,
+        alignment="left",
+        borderaxespad=0.2,
+    )
+    return inches + (LEGEND_LINE if title else 0)
 
 
-def _legend_columns(labels: list[str], width: float) -> int:
-    """The number of a legend's columns in a panel or figure of this width, of which the axis takes some."""
-    return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
-
-
-def _tidy(axes) -> None:
-    """No grid over images, and none between bars."""
-    if axes.images:
-        axes.grid(False)
-        axes.spines[:].set_visible(True)
-    elif axes.patches:
-        axes.grid(False, axis="x")
-
-
-def _write_png(figure, path: str, command: str) -> None:
-    """With a palette, and so small enough for a repository."""
-    from PIL import Image
-
-    with io.BytesIO() as buffer:
-        figure.savefig(buffer, dpi=DPI, format="png")
-        image = Image.open(buffer).convert("RGB")
-    image = image.quantize(PNG_COLORS, dither=Image.Dither.NONE)
-    image.save(path, "PNG", optimize=True, dpi=(DPI, DPI), pnginfo=png_text(command))
-
-
-def png_text(command: str):
-    """The text in a .png that says which command has written it, for Pillow."""
-    from PIL.PngImagePlugin import PngInfo
-
-    text = PngInfo()
-    text.add_text(WRITER, command)
-    return text
+def _legend_columns(labels: list[str], width: float) -> tuple[int, float]:
+    """The number of a legend's columns in a panel or figure of this width, of which the axis takes some; and its height
+    in inches."""
+    columns = int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))
+    columns = max(1, min(len(labels), columns))
+    return columns, -(-len(labels) // columns) * LEGEND_LINE
 
 
 def model_name(model: str) -> str:
-    """The name of a model in figures and tables, for its name in programs."""
-    return MODEL_NAMES.get(model, model)
+    """The name of a model or run in figures and tables, for its name in programs: ``feedback_transformer_lm-2-seed3``
+    becomes "Feedback Transformer, 2 layers, seed 3"."""
+    name = re.match(r"\w*", model)[0]
+    ends = model[len(name) :]
+    if name not in MODEL_NAMES or not re.fullmatch(f"({'|'.join(ENDS)})*", ends):
+        return model
+    for pattern, words in ENDS.items():
+        ends = re.sub(pattern, words, ends)
+    return MODEL_NAMES[name] + ends
 
 
 def model_color(name: str) -> str:
@@ -210,17 +215,19 @@ def colors(names: Iterable[str]) -> dict[str, Shade]:
     """The colours of lines by name, which begins with the model's: each model has its own in all figures.
 
     Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
-    dashed or dotted. Other names get the colours that are left."""
+    dashed or dotted. Other names get the colours that are left, and where these are not enough, lighter ones of them.
+    """
     bases: dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
     bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
-    alike: dict[str, list[str]] = {color: [name for name in bases if bases[name] == color] for color in bases.values()}
+    alike = Counter(bases.values())
+    places: Counter[str] = Counter()
     shades = {}
     for name, base in bases.items():
-        place, last = alike[base].index(name), len(alike[base]) - 1
-        shades[name] = Shade(tint(base, LIGHTEST * place / max(1, last)))
-        shades[name].place = place
+        shades[name] = Shade(tint(base, LIGHTEST * places[base] / max(1, alike[base] - 1)))
+        shades[name].place = places[base]
+        places[base] += 1
     return shades
 
 
@@ -234,15 +241,29 @@ def tint(color: str, white: float) -> str:
     return "#" + "".join(f"{round(part + white * (255 - part)):02x}" for part in parts)
 
 
-def ordered_color(i: int, number: int):
-    """The i-th of ``number`` colours that go from dark to light."""
+def ordered_colors(names: Sequence[str]) -> dict[str, Any]:
+    """The colours of lines that have an order, from dark to light, by name."""
     from matplotlib import colormaps
 
     first, last = ORDERED_COLORS
-    return colormaps["viridis"](first + (last - first) * i / max(1, number - 1))
+    step = (last - first) / max(1, len(names) - 1)
+    return {name: colormaps["viridis"](first + step * i) for i, name in enumerate(names)}
 
 
-def draw_band(axes, xs: list[float], values: list[list[float]], label: str, color: str) -> None:
+def draw_lines(axes, lines: Mapping[str, Points], color: Mapping[str, Any] | None = None, **style: Any) -> None:
+    """Draw a line for each name.
+
+    Args:
+        axes: matplotlib axes.
+        lines: the points by the name in the legend.
+        color: of each; None: those of ``colors``.
+        style: of all of them: arguments of matplotlib's ``plot``."""
+    color = color or colors(lines)
+    for name, (xs, ys) in lines.items():
+        axes.plot(xs, ys, label=name, color=color[name], **style)
+
+
+def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str) -> None:
     """Draw a line through the mean at each x, on a band from the lowest to the highest value.
 
     Args:
@@ -255,7 +276,7 @@ def draw_band(axes, xs: list[float], values: list[list[float]], label: str, colo
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
-def draw_points(axes, xs: list[float], values: list[list[float]], label: str, color: str) -> None:
+def draw_points(axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str) -> None:
     """Draw the mean at each x as a point, with a bar from the lowest to the highest value; see ``draw_band``."""
     means, around = mean_and_range(values)
     marker = MARKERS[len(axes.containers) % len(MARKERS)]
@@ -282,13 +303,14 @@ def _curve_style(training: bool, continues: bool) -> dict[str, Any]:
     return {**style, "linestyle": "dashed" if continues else "solid"}
 
 
-def explain_curves(axes, colors: dict[str, str], kinds: dict[str, tuple[bool, bool]]) -> None:
+def explain_curves(axes, colors: Mapping[str, str], kinds: Mapping[str, tuple[bool, bool]]) -> None:
     """Have the legend say whose colours these are, and what is thin, has points, or is dashed. ``kinds``: arguments
     ``training`` and ``continues`` of ``draw_curve``, by label."""
     for name, color in colors.items():
         axes.plot([], [], color=color, label=name)
+    of_kinds = GREY if len(colors) > 1 else next(iter(colors.values()))
     for name, kind in kinds.items():
-        axes.plot([], [], color=GREY, label=name, **_curve_style(*kind))
+        axes.plot([], [], color=of_kinds, label=name, **_curve_style(*kind))
 
 
 def draw_reference(axes, y: float, label: str = "", color: str = GREY) -> None:
@@ -338,11 +360,10 @@ def without_math(text: str) -> str:
 
 def check_figure(option: str, path: str, command: str, overwrite: bool = False) -> None:
     """Check that a figure of a command can be written to a file, before the work of drawing it."""
-    from matplotlib.backend_bases import FigureCanvasBase
+    import matplotlib  # noqa: F401  missing now rather than after the work
 
     check_output_file(option, path, command, overwrite)
-    known = FigureCanvasBase.get_supported_filetypes()
-    if _extension(path) not in known:
+    if _extension(path) not in ("png", "pdf", "svg"):
         raise UserError(f"{option} {path}: give a name that ends with .png, .pdf or .svg")
 
 

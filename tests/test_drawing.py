@@ -11,10 +11,8 @@ import pytest
 
 from fb_fairseq import drawing
 from fb_fairseq.commands.plot import panels
-from fb_fairseq.commands.plot.files import NamedCurves
-from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLosses, PositionCounts
-from fb_fairseq.commands.plot.panels import Named
-from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
+from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, PositionCounts, Shares
+from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure, model_name
 from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
@@ -55,36 +53,35 @@ draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["d
 NUMBERS, SHARE = [[0.5, 0.5], [0.25, 0.75]], "share of the memory"
 # Every function that draws on axes, the labels of its axes, and little data.
 DRAWN = {
-    panels.draw_curves: ("updates", "bits per byte", dict(runs=[NamedCurves("a", {"valid": CURVE})], metric="bpb")),
-    panels.draw_layer_weights: ("layer", SHARE, dict(models=[Named("", [0.5, 0.5])])),
-    panels.draw_spans: ("layer", "span of each head (steps)", dict(models=[Named("a", [[8.0, 9.0]])])),
-    panels.draw_layer_weights_over_training: ("updates", SHARE, dict(run=Named("a", [CURVE, CURVE]))),
+    panels.draw_curves: ("updates", "bits per byte", dict(found={"a": [{"valid": CURVE}]}, metric="bpb")),
+    panels.draw_layer_weights: ("layer", SHARE, dict(found={"": [0.5, 0.5]})),
+    panels.draw_spans: ("layer", "span of each head (steps)", dict(found={"a": [[8.0, 9.0]]})),
+    panels.draw_layer_weights_over_training: ("updates", SHARE, dict(found=[CURVE, CURVE])),
     panels.draw_persistent_use: (
         "most used of each head's 2 persistent vectors",
         "their share of attention on all of them (%)",
-        dict(model=Named("a", NUMBERS)),
+        dict(found=NUMBERS),
     ),
     panels.draw_context_losses: (
         "context since an empty memory (bytes)",
         "bits per byte",
-        dict(models=[Named("a", ContextLosses([(1, 1)], [1.0], True))]),
+        dict(found={"a": ContextLosses([(1, 1)], [1.0], "byte")}),
     ),
     panels.draw_position_accuracy: (
         "position in the sequence (tokens)",
         "accuracy (%)",
-        dict(models=[Named("a", PositionCounts([0, 4], [0, 1]))]),
+        dict(found={"a": PositionCounts([0, 4], [0, 1])}),
     ),
     panels.draw_passes: (
         "passes over all steps at once",
         "error of the memory, relative to its norm",
-        dict(models=[Named("a", [0.5, 1e-7])]),
+        dict(found={"a": [0.5, 1e-7]}),
     ),
-    panels.draw_persistent_shares: ("head", "layer", dict(model=Named("a", NUMBERS))),
-    panels.draw_attention: ("distance (steps back)", "layer", dict(model=Named("a", Attention(NUMBERS, None)))),
+    panels.draw_shares: ("head", "layer", dict(found=Shares(NUMBERS, ["1", "2"], "head"))),
     panels.draw_attention_map: (
         "step that is attended to",
         "step that attends",
-        dict(model=Named("a", AttentionMap([[1.0]], [2, 4], "all")), labels=["x", "y"]),
+        dict(found=AttentionMap([[1.0]], ["x", "y"], "all")),
     ),
     draw_times: (
         "BPTT length M (steps)",
@@ -164,34 +161,6 @@ def test_axes_have_labels(draw):
         assert min(text.get_fontsize() for text in texts) >= drawing.TINY
 
 
-STYLES = {"dpi", "cmap", "fontsize"}
-COLORS = {"color", "c", "facecolor", "edgecolor"}
-
-
-def style_in(tree):
-    """Where code says how a figure looks."""
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-        names += [f"{node.module}.{name}" for name in names] if isinstance(node, ast.ImportFrom) else []
-        yield from (f"{node.lineno} {name}" for name in names if name in ("matplotlib.pyplot", "matplotlib.rcParams"))
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                constant = isinstance(keyword.value, ast.Constant)
-                text = constant and isinstance(keyword.value.value, str)
-                if keyword.arg in COLORS and text or keyword.arg in STYLES and constant:
-                    yield f"{node.lineno} {keyword.arg}"
-                if keyword.arg == "figsize":
-                    yield f"{node.lineno} figsize"
-        if isinstance(node, ast.Attribute) and node.attr in ("rcParams", "pyplot", "legend"):
-            yield f"{node.lineno} {node.attr}"
-
-
-def test_the_style_is_in_one_place():
-    assert {str(path): found for path, tree in trees().items() if (found := [*style_in(tree)])} == {}
-    code = "from matplotlib import pyplot\npyplot.subplots(figsize=(6, 4))\naxes.plot(x, color='C0')\naxes.legend()"
-    assert len(list(style_in(ast.parse(code)))) >= 4, "the test finds them"
-
-
 def test_a_model_has_its_color_in_all_figures():
     names = ["Feedback Transformer", "relative_transformer_lm-2", "LSTM, 2 layers", "all_attention_lm", "mine", "xLSTM"]
     found = colors(names)
@@ -203,13 +172,45 @@ def test_a_model_has_its_color_in_all_figures():
     assert shades[0] == drawing.BLUE and len(set(shades)) == 4
     lines = draw_lines(colors(["Feedback", "Feedback, fine-tuned", "LSTM"]))
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
-    others = [f"run{i}" for i in range(20)]
-    assert len(set(colors(others).values())) == 20
 
 
 def draw_lines(color):
     panel = Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])
     return build_figure([panel]).axes[0].lines
+
+
+@pytest.mark.parametrize("number", [1, len(drawing.CYCLE), 20])
+@pytest.mark.parametrize("known", [[], list(drawing.MODEL_COLORS)])
+def test_more_names_than_colours(number, known):
+    """Each has a colour of its own, beside any of the known models, or all of them."""
+    found = colors([*known, *(f"run{i}" for i in range(number))])
+    assert len(found) == number + len(known)
+    assert len({found[name] for name in found if name.startswith("run")}) == number
+    for name in known[:1]:
+        assert found[name] == drawing.MODEL_COLORS[name]
+
+
+@pytest.mark.parametrize(
+    "run,words",
+    [
+        ("feedback_transformer_lm-2", "Feedback Transformer, 2 layers"),
+        ("relative_transformer_lm-span8-1-seed3", "Transformer, span 8, 1 layer, seed 3"),
+        ("lstm-lr0.003-seed1", "LSTM, learning rate 0.003, seed 1"),
+        ("feedback-12-lr1e-05", "Feedback Transformer, 12 layers, learning rate 1e-05"),
+        ("all_attention_lm", "all-attention"),
+        ("feedback-mine", "feedback-mine"),
+        ("my run-2", "my run-2"),
+    ],
+)
+def test_models_are_called_as_readers_call_them(run, words):
+    assert model_name(run) == words
+    curves = {run: [(1, 10.0), (2, 20.0)]}
+    for draw, data in (
+        (state_tracking.draw_training, dict(curves=curves)),
+        (draw_rewards, dict(curves={run: [curves[run]]}, metric="reward")),
+    ):
+        axes = build_figure([Panel(partial(draw, **data))]).axes[0]
+        assert axes.get_legend_handles_labels()[1] == [words]
 
 
 def test_panels_stand_in_rows(tmp_path):
@@ -224,7 +225,7 @@ def test_panels_stand_in_rows(tmp_path):
     for size, width in ((0, 0), PIXELS), ((12, 2), 12 * drawing.DPI):
         draw_figure(str(tmp_path / "x.png"), [Panel(draw, size=size)], title="a $ title")
         image = Image.open(tmp_path / "x.png")
-        assert image.width == width and image.mode == "P"
+        assert image.width == width
     draw_figure(str(tmp_path / "x.pdf"), [Panel(draw)])
     assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
 

@@ -140,3 +140,6 @@ def test_names_in_commands(tmp_path, capsys):
     assert "def main(" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
     main(["plot", "--layer-weights", "python", "a5", "--out", str(tmp_path / "weights.png")])
+    options = ["--attention-map", str(tmp_path / "copy"), "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
+    main(["plot", "--attention", str(tmp_path / "copy"), *options])
+    assert "<!-- \u21b5 -->" in (tmp_path / "map.svg").read_text(encoding="utf-8")

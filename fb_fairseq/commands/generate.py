@@ -78,7 +78,7 @@ def load(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[
     from fb_fairseq.pretrained.model import reader
 
     model = load_to_read("--path", path, data, cpu)
-    if model.labels:
+    if model.has_labels:
         raise UserError(f"--path {path}: gives labels, and cannot generate text; use explore, or evaluate-labels")
     if model.symbols is None:
         raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")

@@ -60,8 +60,7 @@ def test_measures_in_tensorboard(byte_data, tmp_path):
     """What the JSON log shows, TensorBoard shows: bits per byte, accuracy, spans, layer weights."""
     pytest.importorskip("torch.utils.tensorboard")
     from fairseq.logging import progress_bar
-
-    from fb_fairseq.commands.plot.files import read_tensorboard
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     logs = tmp_path / "tensorboard"
     log = train(byte_data, tmp_path, max_update=20, tensorboard_logdir=logs, **SPANS)
@@ -69,8 +68,10 @@ def test_measures_in_tensorboard(byte_data, tmp_path):
     curves, weights = ["bpb", "accuracy", "avg_span", "max_span"], ["layer_weight_0", "layer_weight_2"]
     for split, prefix, names in (("train_inner", "", curves), ("valid", "valid_", curves + weights)):
         last = json_logs(log, split)[-1]
+        events = EventAccumulator(str(logs / split))
+        events.Reload()
         for name in names:
-            step, value = read_tensorboard(str(logs), name)[split][-1]
-            assert step == 20 and f"{prefix}{name}" in last
+            event = events.Scalars(name)[-1]
+            assert event.step == 20 and f"{prefix}{name}" in last
             if name == "bpb":  # of the others TensorBoard has the last batch's value, the JSON log their average
-                assert value == pytest.approx(float(last[f"{prefix}{name}"]), abs=1e-3)
+                assert event.value == pytest.approx(float(last[f"{prefix}{name}"]), abs=1e-3)

@@ -45,8 +45,8 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path, capsys):
     loaded = load_model("--persistent-shares", path, str(byte_data), cpu=True)
     streams = cut_text(load_corpus(loaded, str(byte_data), "valid"), 99, 10)
     shares = persistent_shares(loaded, *streams, block=44)
-    assert len(shares) == 2 and all(0 < share < 1 for layer in shares for share in layer)
-    for layer, other in zip(shares, persistent_shares(loaded, *streams, block=3)):
+    assert len(shares.rows) == 2 and all(0 < share < 100 for layer in shares.rows for share in layer)
+    for layer, other in zip(shares.rows, persistent_shares(loaded, *streams, block=3).rows):
         assert layer == pytest.approx(other, rel=1e-3), "where blocks are cut changes nothing"
     for layer in persistent_use(loaded, *streams):
         assert len(layer) == 24 and layer[-1] == pytest.approx(1) and sorted(layer) == layer and layer[0] > 1 / 24

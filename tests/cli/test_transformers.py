@@ -23,8 +23,8 @@ from fb_fairseq.commands.average_checkpoints import main as average  # noqa: E40
 from fb_fairseq.commands.explore import reading  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
-from fb_fairseq.commands.plot.files import model_options  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.tensor_files import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402

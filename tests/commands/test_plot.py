@@ -7,8 +7,8 @@ import torch
 
 from fb_fairseq.commands.plot import files
 from fb_fairseq.commands.plot.command import main
-from fb_fairseq.commands.plot.files import NamedCurves, continued, read_log
-from fb_fairseq.commands.plot.panels import Named, draw_curves, draw_layer_weights_over_training
+from fb_fairseq.commands.plot.files import continued, read_log
+from fb_fairseq.commands.plot.panels import draw_curves, draw_layer_weights_over_training
 from fb_fairseq.drawing import BLUE, VERMILLION, mean_and_range
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -76,67 +76,45 @@ def test_hours_of_training(tmp_path):
     assert (tmp_path / "hours.png").exists()
 
 
-def test_tensorboard(tmp_path):
-    tensorboard = pytest.importorskip("torch.utils.tensorboard")
-    for tag in ("train_inner", "valid"):
-        with tensorboard.SummaryWriter(str(tmp_path / tag)) as writer:
-            writer.add_scalar("bpb", 2.5, 10)
-    assert read_log(str(tmp_path), "bpb") == {"train_inner": [(10, 2.5)], "valid": [(10, 2.5)]}
+def test_layer_weights(tmp_path):
+    logits = torch.tensor([0.0, 1.0, 2.0])
+    torch.save({"model": {"decoder.memory.layer_weights": logits}}, tmp_path / "a.pt")
+    assert files.layer_weights(str(tmp_path / "a.pt")) == pytest.approx(logits.softmax(0).tolist())
 
 
-def checkpoint(path, logits):
-    torch.save({"model": {"decoder.memory.layer_weights": logits}}, path)
-    return str(path)
-
-
-def test_figure(tmp_path, capsys):
-    log = tmp_path / "train.log"
-    log.write_text(LOG)
-    weights = checkpoint(tmp_path / "a.pt", torch.tensor([0.0, 1.0, 2.0]))
-    assert files.layer_weights(weights) == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
-    out = tmp_path / "figure.png"
-    main(["--curves", f"run={log}", "--metric", "bpb", "--layer-weights", weights, "--out", str(out)])
-    assert out.read_bytes().startswith(b"\x89PNG")
-
-
-def test_finetuning_continues_the_curve(tmp_path):
+def test_finetuning_continues_the_curve():
     """Fine-tuning that counts its updates from 0, and one that goes on counting from an earlier checkpoint."""
     trained, tuned = {"valid": [(50, 3.0), (100, 2.0)]}, {"valid": [(10, 1.9), (20, 1.8)]}
     counting = {"valid": [(60, 1.9), (70, 1.8)]}
-    runs = [NamedCurves("a", trained), NamedCurves("b", trained), NamedCurves("a", tuned), NamedCurves("b", counting)]
-    first, second, third, fourth = continued(runs)
-    assert (first, second) == tuple(runs[:2])
-    assert third == NamedCurves("a", {"valid": [(110, 1.9), (120, 1.8)]}, True)
-    assert fourth == third._replace(name="b")
-    assert not any(run.continues for run in continued([NamedCurves("", trained), NamedCurves("", trained)]))
+    for later in tuned, counting:
+        assert continued([trained, later]) == [trained, {"valid": [(110, 1.9), (120, 1.8)]}]
+    assert continued([trained, tuned, tuned])[2] == {"valid": [(130, 1.9), (140, 1.8)]}
     _, axes = pyplot.subplots()
-    draw_curves(axes, [first, second, third], "loss")
-    lines = axes.get_lines()
-    assert [line.get_color() for line in lines[:3]] == [BLUE, VERMILLION, BLUE] and lines[2].get_linestyle() == "--"
+    draw_curves(axes, {"a": [trained, tuned], "b": [trained]}, "loss")
+    drawn = [(line.get_color(), line.get_linestyle()) for line in axes.get_lines()[:3]]
+    assert drawn == [(BLUE, "-"), (BLUE, "--"), (VERMILLION, "-")]
     assert axes.get_legend_handles_labels()[1] == ["a", "b", "validation", "fine-tuning"]
-
-
-def test_runs_with_their_finetuning_have_colors_of_their_own():
-    curve = {"valid": [(1, 2.0), (2, 1.0)]}
-    runs = [NamedCurves(f"run{i}", curve, continues) for i in range(6) for continues in (False, True)]
-    _, axes = pyplot.subplots()
-    draw_curves(axes, runs, "loss")
-    colors = [line.get_color() for line in axes.lines if len(line.get_xdata())]
-    assert colors[::2] == colors[1::2] and len(set(colors)) == 6
 
 
 @pytest.mark.parametrize("number", [4, 5])
 def test_training_of_many_runs_is_left_out(number):
     curve = [(1, 2.0), (2, 1.0)]
-    runs = [NamedCurves(f"run{i}", {"train_inner": curve, "valid": curve}) for i in range(number - 1)]
-    runs += [NamedCurves("unvalidated", {"train_inner": curve}), NamedCurves("run0", {"valid": curve}, continues=True)]
+    runs = {f"run{i}": [{"train_inner": curve, "valid": curve}] for i in range(number - 1)}
+    runs.update(unvalidated=[{"train_inner": curve}])
+    runs["run0"].append({"valid": curve})
     _, axes = pyplot.subplots()
     draw_curves(axes, runs, "loss")
     thin = [line.get_color() for line in axes.lines if line.get_alpha() and len(line.get_xdata())]
     lines, labels = axes.get_legend_handles_labels()
     colors = {label: line.get_color() for line, label in zip(lines, labels)}
     assert (colors["run0"] in thin) == (number == 4) and colors["unvalidated"] in thin
-    assert set(colors) == {*(run.name for run in runs), "training", "validation", "fine-tuning"}
+    assert set(colors) == {*runs, "training", "validation", "fine-tuning"}
+
+
+def test_a_single_curve_has_the_colour_of_the_legend():
+    _, axes = pyplot.subplots()
+    draw_curves(axes, {"": [{"valid": [(1, 2.0)]}]}, "loss")
+    assert {line.get_color() for line in axes.lines} == {BLUE}
 
 
 def test_the_first_tenth_of_losses_is_cut():
@@ -144,15 +122,11 @@ def test_the_first_tenth_of_losses_is_cut():
     start, later = [(1, 12.0), (5, 9.0)], [(10, 4.0), (100, 2.0)]
     for metric, top in (("loss", 4.0), ("ppl", 4.0), ("nll_loss", 4.0), ("accuracy", 12.0)):
         _, axes = pyplot.subplots()
-        draw_curves(axes, [NamedCurves("a", {"valid": start + later})], metric)
+        draw_curves(axes, {"a": [{"valid": start + later}]}, metric)
         bottom, limit = axes.get_ylim()
         assert 1.4 < bottom < 2 and top < limit < 1.1 * top, metric
     _, axes = pyplot.subplots()
-    short = NamedCurves("short", {"valid": [(4, 7.0), (8, 6.0)]})
-    draw_curves(axes, [NamedCurves("a", {"valid": later}), short], "loss")
-    assert 7 < axes.get_ylim()[1] < 8
-    _, axes = pyplot.subplots()
-    draw_curves(axes, [NamedCurves("diverged", {"valid": [(1, math.nan), (2, math.inf)]})], "loss")
+    draw_curves(axes, {"diverged": [{"valid": [(1, math.nan), (2, math.inf)]}]}, "loss")
 
 
 def test_layer_weights_over_training(tmp_path):
@@ -166,9 +140,9 @@ def test_layer_weights_over_training(tmp_path):
     layers = files.read_layer_weights(str(log))
     assert layers == [[(10, 0.6), (20, 0.7)], [(10, 0.4), (20, 0.3)]]
     _, axes = pyplot.subplots()
-    draw_layer_weights_over_training(axes, Named("run", layers))
+    draw_layer_weights_over_training(axes, layers)
     labels = axes.get_legend_handles_labels()[1]
-    assert labels[:2] == ["embedding", "layer 1"] and axes.get_title() == "run"
+    assert labels[:2] == ["embedding", "layer 1"]
     main(["--layer-weights-over-training", f"run={log}", "--out", str(tmp_path / "weights.png")])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
 

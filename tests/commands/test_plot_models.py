@@ -9,8 +9,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.commands.plot import measures, models, panels
-from fb_fairseq.commands.plot.measures import PositionCounts, doubling_bins
-from fb_fairseq.commands.plot.panels import Named
+from fb_fairseq.commands.plot.measures import PositionCounts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
@@ -39,21 +38,26 @@ def text(length, seed=0):
     return Corpus(Lines(tokens.split(7)), eos=2)
 
 
+def loaded_of(built, task):
+    words = task.source_dictionary
+    decoder = built and built.decoder
+    return models.LoadedModel("a.pt", built, decoder, words.symbols, {}, torch.device("cpu"), task, "--option")
+
+
 def load(model, **changes):
     torch.manual_seed(1)
     built = build(model, **changes).double().eval()
     randomise(built)
     words = dictionary()
-    args = argparse.Namespace(labels=False)
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words, args=args, byte_data=False)
-    return models.LoadedModel("--option a.pt", built, task, torch.device("cpu"))
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    return loaded_of(built, task)
 
 
 def lstm():
     words = dictionary()
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words, args=argparse.Namespace(labels=False))
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     built = StreamingLSTMLanguageModel.build_model(StreamingLSTMLMConfig(decoder_layers=1, decoder_embed_dim=8), task)
-    return models.LoadedModel("--option a.pt", built.double().eval(), task, torch.device("cpu"))
+    return loaded_of(built.double().eval(), task)
 
 
 def test_streams_overlap():
@@ -75,18 +79,28 @@ def test_mean_attention(model):
     with torch.no_grad():
         x_TBD = loaded.model.decoder.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
         weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
+    rows = torch.tensor(found.rows).double() / 100
+    is_shared = model is AllAttentionLM
     # One layer: what it reads depends on the steps that it reaches only, not on where a stream begins.
     if model is not FeedbackLM:
         expected = weights_LBHTS[:, 0, :, SPAN:].mean((1, 2))
-        torch.testing.assert_close(torch.tensor(found.layers).double(), expected)
-    sums = torch.tensor(found.layers).sum(1)
-    if model is AllAttentionLM:
+        torch.testing.assert_close(rows[:, is_shared:], expected)
+    if is_shared:
         shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
-        torch.testing.assert_close(torch.tensor(found.persistent), torch.tensor(shares).mean(1))
-        assert (sums < 0.999).all()
-    else:
-        assert found.persistent is None
-        torch.testing.assert_close(sums, torch.ones_like(sums))
+        torch.testing.assert_close(100 * rows[:, 0], torch.tensor(shares.rows).double().mean(1))
+    assert found.columns == ["persistent"] * is_shared + [str(d) for d in range(1, SPAN + 1)]
+    torch.testing.assert_close(rows.sum(1), torch.ones_like(rows[:, 0]))
+
+
+def test_attention_in_ranges(monkeypatch):
+    """Of longer spans, each column is the sum of twice as many distances as the one before."""
+    loaded = load(RelativeLM, attention_span=SPAN)
+    streams = measures.cut_text(text(60), 48, SPAN)
+    each = torch.tensor(measures.mean_attention(loaded, *streams).rows)
+    monkeypatch.setattr(measures, "SINGLE_DISTANCES", 4)
+    found = measures.mean_attention(loaded, *streams)
+    assert found.columns == ["1", "2", "3–4", "5"]
+    torch.testing.assert_close(torch.tensor(found.rows)[:, 2], each[:, 2:4].sum(1))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -128,21 +142,14 @@ def test_persistent_use():
     assert len(layer) == 7 and layer[-1] == pytest.approx(1)
 
 
-def test_bins():
-    assert doubling_bins(1) == [(1, 1)]
-    assert doubling_bins(2) == [(1, 1), (2, 2)]
-    assert doubling_bins(8) == [(1, 1), (2, 2), (3, 4), (5, 8)]
-    assert doubling_bins(11) == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 11)]
-
-
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["plain", "adaptive"])
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_by_context(model, changes):
     """Token by token: every token is predicted with each range of contexts, from an empty memory."""
     loaded, corpus, longest = load(model, **changes), text(40), 8
     found = measures.losses_by_context(loaded, corpus, 22, longest)
-    assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and not found.bytes
-    for (fewest, most), nats in zip(found.bins, found.nats):
+    assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and found.unit == "token"
+    for (fewest, most), perplexity in zip(found.bins, found.values):
         losses = []
         for i in range(20):  # half of the longest context divides it
             target = longest + i
@@ -151,7 +158,7 @@ def test_losses_by_context(model, changes):
                 net_output = loaded.model(corpus[start:target][None])
                 log_probs = loaded.model.get_normalized_probs(net_output, log_probs=True)
             losses.append(-log_probs[0, -1, int(corpus[target : target + 1])].item())
-        assert nats == pytest.approx(sum(losses) / 20, rel=1e-5)
+        assert perplexity == pytest.approx(math.exp(sum(losses) / 20), rel=1e-5)
 
 
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["plain", "adaptive"])
@@ -173,17 +180,10 @@ def test_whole_text_is_evaluation(changes):
 
 
 def test_longest_context():
-    assert measures.longest_context(None, 10**6) == 1024
-    assert measures.longest_context(None, 100) == 32 and measures.longest_context(32, 100) == 32
-    assert measures.longest_context(None, 2) == 1
-    for asked, length, message in (
-        (48, 10**6, "--context 48: must be a power of two"),
-        (0, 10**6, "--context 0: must be a power of two"),
-        (64, 100, "--context 64: the split has only 100 tokens; give 32 or less"),
-        (None, 1, "the split has only 1 tokens"),
-    ):
-        with pytest.raises(UserError, match=message):
-            measures.longest_context(asked, length)
+    """A power of two, and at most half of the text."""
+    for asked, length, longest in ((1024, 100, 32), (32, 100, 32), (48, 1000, 32), (1024, 2, 1)):
+        found = measures.losses_by_context(load(RelativeLM), text(length), 1, asked)
+        assert found.bins[-1][1] == longest, (asked, length)
 
 
 def test_other_models_are_refused():
@@ -196,83 +196,74 @@ def test_other_models_are_refused():
             measure(lstm(), *streams)
     with pytest.raises(UserError, match="has no persistent vectors"):
         measures.persistent_use(load(FeedbackLM), *streams)
-    assert len(measures.losses_by_context(lstm(), text(40), 16, 4).nats) == 3, "context helps an LSTM too"
+    assert len(measures.losses_by_context(lstm(), text(40), 16, 4).values) == 3, "context helps an LSTM too"
 
 
 def test_tokens_of_a_text(tmp_path):
-    bytes_task = argparse.Namespace(source_dictionary=byte_dictionary(), args=None)
-    loaded = models.LoadedModel("--attention a.pt", None, bytes_task, None)
-    read = lambda text: models.text_of(argparse.Namespace(prompt=text, text=None), loaded)
-    tokens = read("a $\\n\\xff</s>"[:10])
-    assert tokens[0] == bytes_task.source_dictionary.eos()
-    labels = models.token_labels(tokens, bytes_task.source_dictionary)
-    assert labels == ["</s>", "a", "\u2423", r"\$", r"\n", r"\xFF", "<"]
+    bytes_task = argparse.Namespace(source_dictionary=byte_dictionary())
+    loaded = loaded_of(None, bytes_task)
+    tokens = models.text_of(loaded, "a $\\n\\xff<", None)
+    assert loaded.vocabulary.labels(tokens) == ["</s>", "a", "\u2423", "$", "\u21b5", r"\xFF", "<"]
     for wrong, message in (("", "--prompt: is empty"), (r"\q", r"--prompt: unknown escape \\q")):
         with pytest.raises(UserError, match=message):
-            read(wrong)
+            models.text_of(loaded, wrong, None)
     (tmp_path / "text").write_bytes(b"a\\\r\n\xff")
-    tokens = models.text_of(argparse.Namespace(prompt=None, text=str(tmp_path / "text")), loaded)
+    tokens = models.text_of(loaded, None, str(tmp_path / "text"))
     assert tokens[1:] == [4 + byte for byte in b"a\\\r\n\xff"], "without translation of its line ends or escapes"
     words = Dictionary()
     words.add_symbol("cat")
-    loaded = loaded._replace(task=argparse.Namespace(source_dictionary=words, args=None))
-    assert models.token_labels(read(" cat "), words) == ["</s>", "cat"]
+    loaded = loaded_of(None, argparse.Namespace(source_dictionary=words))
+    assert loaded.vocabulary.labels(models.text_of(loaded, " cat ", None)) == ["</s>", "cat"]
     with pytest.raises(UserError, match="--prompt: 'dog' is not in the dictionary; tokenise the text like"):
-        read("dog")
+        models.text_of(loaded, "dog", None)
+    (tmp_path / "text").write_text("cat dog\ncat")
+    assert models.text_of(loaded, None, str(tmp_path / "text")) == [2, 4, 3, 2, 4], "as fairseq-preprocess reads it"
 
 
-def cells(axes):
-    """The numbers of a heat map, rows from the lowest layer."""
-    return axes.images[0].get_array().tolist()
-
-
-def test_attention_is_drawn_in_ranges():
+def test_shares_are_drawn():
+    """With their numbers, and as few of them as can be read."""
     _, axes = pyplot.subplots()
-    layers = [[1 / 20] * 20, [0.5] + [0.0] * 19]
-    panels.draw_attention(axes, Named("a", measures.Attention(layers, [0.0, 0.5])))
-    labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert labels == ["persistent", "1", "2", "3–4", "5–8", "9–16", "17–20"]
-    assert cells(axes)[0] == pytest.approx([0, 5, 5, 10, 20, 40, 20]) and cells(axes)[1][:2] == [50, 50]
+    panels.draw_shares(axes, measures.Shares([[25.0] * 4, [40.0, 30.0, 20.0, 10.0]], ["1", "2", "3–4", "5"], "steps"))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3–4", "5"]
+    assert [text.get_text() for text in axes.texts] == ["25"] * 4 + ["40", "30", "20", "10"]
     _, axes = pyplot.subplots()
-    panels.draw_attention(axes, Named("", measures.Attention([[0.25] * 4], None)))
-    assert cells(axes) == [[25] * 4] and [text.get_text() for text in axes.texts] == ["25"] * 4
+    panels.draw_shares(axes, measures.Shares([[1.0] * 99] * 2, ["1"] * 99, "steps"))
+    assert not axes.texts and axes.get_ylabel() == "layer"
 
 
 def test_map_is_drawn():
     _, axes = pyplot.subplots()
     nan = math.nan
-    found = measures.AttentionMap([[1.0, nan], [0.5, 0.5]], [2, 4, 5], "layer 1")
-    panels.draw_attention_map(axes, Named("a", found), ["</s>", "x", "y"])
+    found = measures.AttentionMap([[1.0, nan], [0.5, 0.5]], ["</s>", "x", "$y$"], "layer 1")
+    panels.draw_attention_map(axes, found)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["</s>", "x"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
-    assert axes.get_title() == "a, layer 1"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", r"\$y\$"]
+    assert axes.get_title() == "layer 1"
 
 
 def test_lines_are_drawn():
     _, axes = pyplot.subplots()
-    panels.draw_persistent_use(axes, Named("a", [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]]))
-    labels = axes.get_legend_handles_labels()[1]
-    assert labels == ["layer 1: half in 2, 90% in 3", "layer 2: half in 1, 90% in 1", "all used equally"]
-    for is_bytes, label, expected in ((False, "perplexity", [8, 4]), (True, "bits per byte", [3, 2])):
+    panels.draw_persistent_use(axes, [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]])
+    assert axes.get_legend_handles_labels()[1] == ["layer 1", "layer 2", "all used equally"]
+    assert axes.get_lines()[1].get_ydata().tolist() == pytest.approx([90, 92, 98, 100])
+    for unit, label in (("token", "perplexity"), ("byte", "bits per byte")):
         _, axes = pyplot.subplots()
-        losses = measures.ContextLosses([(1, 1), (2, 2)], [math.log(8), math.log(4)], is_bytes)
-        panels.draw_context_losses(axes, [Named("a", losses)])
-        assert axes.get_ylabel() == label
-        assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx(expected)
-        table = panels.context_table([Named("a", losses), Named("b", losses._replace(nats=[0, 0]))])
-        assert table[0] == "| context | a | b |" and table[2].startswith(f"| 1 | {expected[0]:.3f} | ")
-    wider = measures.ContextLosses([(1, 1), (2, 2), (3, 4)], [0, 0, math.log(5)], False)
-    assert panels.context_table([Named("", wider)])[-1] == "| 3 to 4 | 5.000 |"
+        losses = measures.ContextLosses([(1, 1), (2, 2), (3, 4)], [8.0, 4.0, 2.0], unit)
+        panels.draw_context_losses(axes, {"a": losses})
+        assert axes.get_ylabel() == label and axes.get_lines()[0].get_ydata().tolist() == losses.values
+        table = panels.context_table({"a": losses, "b": losses._replace(values=[1.0, 1.5, 1.25])})
+        assert table[0] == "| context | a | b |" and table[2] == "| 1 | 8.000 | 1.000 |"
+        assert table[-1] == "| 3 to 4 | 2.000 | 1.250 |"
     _, axes = pyplot.subplots()
-    panels.draw_position_accuracy(axes, [Named("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
+    panels.draw_position_accuracy(axes, {"a": PositionCounts([0, 4, 0, 4], [0, 1, 0, 4])})
     line = axes.get_lines()[0]
     assert line.get_xdata().tolist() == [1, 3] and line.get_ydata().tolist() == [25, 100]
     assert line.get_label() == "a (62.5% of all labels)"
     many = PositionCounts([0] + [2] * 250, [0] + [1] * 250)
     _, axes = pyplot.subplots()
-    panels.draw_position_accuracy(axes, [Named("", many)])
+    panels.draw_position_accuracy(axes, {"": many})
     line = axes.get_lines()[0]
-    assert len(line.get_xdata()) == 84 and set(line.get_ydata()) == {50} and line.get_xdata()[0] == 2
+    assert len(line.get_xdata()) == 100 and set(line.get_ydata()) == {50} and line.get_xdata()[0] == 2
 
 
 def test_passes():
@@ -282,10 +273,6 @@ def test_passes():
     found = measures.errors_by_pass(loaded, tokens_BT)
     assert found[0] > 1e-3 and found[-1] < 1e-6 and len(found) <= 20
     assert measures.errors_by_pass(loaded, tokens_BT[:, :1])[0] < 1e-12, "one step is exact at once"
-    _, axes = pyplot.subplots()
-    panels.draw_passes(axes, [Named("A", found), Named("B", found)])
-    assert [line.get_label() for line in axes.lines] == ["A", "B"] and axes.get_yscale() == "log"
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), found)
-    assert panels.pass_values([Named("A", found)])[0].startswith(f"A: {found[0]:.2g}, ")
+    assert panels.pass_values({"A": found})[0].startswith(f"A: {found[0]:.2g}, ")
     with pytest.raises(UserError, match="has no feedback memory; give a checkpoint of feedback_transformer_lm"):
         measures.errors_by_pass(load(RelativeLM), tokens_BT)

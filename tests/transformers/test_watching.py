@@ -11,7 +11,6 @@ from transformers.generation import BaseStreamer  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.ops.layers import layer_norm  # noqa: E402
 from tests.transformers.models import KINDS, SPAN, V, build  # noqa: E402
 
 IDS = torch.randint(4, V, (2, 12), generator=torch.Generator().manual_seed(3))
@@ -55,10 +54,18 @@ def test_hidden_states_have_gradients():
 @pytest.mark.parametrize("kind", STACKS)
 @torch.no_grad()
 def test_attention(kind):
-    """Weights of a layer, times the values, are what its sublayer adds; a token attends to those before it alone."""
+    """The weights of the layers' own ``memory_attention``, by token; a token attends to those before it alone."""
     model = build(kind)
-    output = model(IDS, output_attentions=True, output_hidden_states=True)
+    output = model(IDS, output_attentions=True)
+    stack = model.decoder.stack
+    weights_LBHTS, _ = stack.memory_attention(
+        model.decoder.embed(model.get_input_embeddings()(IDS), 0, None).transpose(0, 1)
+    )
     assert len(output.attentions) == 2
+    for weights_BHTK, expected_BHTS in zip(output.attentions, weights_LBHTS):
+        for distance in range(1, SPAN + 1):
+            found = weights_BHTK.diagonal(-distance, 2, 3)
+            torch.testing.assert_close(found, expected_BHTS[:, :, distance:, distance - 1], **close)
     for weights_BHTK in output.attentions:
         assert weights_BHTK.shape == (2, 2, 12, 12) and weights_BHTK.triu(0).abs().max() == 0
         assert (weights_BHTK.tril(-SPAN - 1) == 0).all() and (weights_BHTK[:, :, 1:].sum(-1) <= 1 + 1e-5).all()
@@ -71,24 +78,6 @@ def test_attention(kind):
         model(IDS, attention_mask=torch.ones_like(IDS).index_fill(1, torch.tensor([0]), 0), output_attentions=True)
     with pytest.raises(UserError, match="output_attentions: not token by token; call the model on the whole text"):
         model.generate(IDS, max_new_tokens=3, output_attentions=True, return_dict_in_generate=True)
-
-
-@torch.no_grad()
-def test_attention_is_that_of_the_layers():
-    model = build("transformer")
-    output = model(IDS, output_attentions=True, output_hidden_states=True)
-    layer, x_BTD = model.decoder.layers[0], output.hidden_states[0]
-    weights = layer.weights(SPAN)
-    source = layer_norm(x_BTD, weights.attn_norm if layer.normalize_before else None)
-    values_BTHE = layer.self_attn.v_proj(source).unflatten(-1, (2, -1))
-    attended = torch.einsum("bhtk,bkhe->bthe", output.attentions[0], values_BTHE).flatten(2)
-    x_BTD = x_BTD + layer.self_attn.out_proj(attended)
-    if not layer.normalize_before:
-        x_BTD = layer_norm(x_BTD, weights.attn_norm)
-    hidden = torch.relu(layer.fc1(layer_norm(x_BTD, weights.ffn_norm if layer.normalize_before else None)))
-    x_BTD = x_BTD + layer.fc2(hidden)
-    expected = x_BTD if layer.normalize_before else layer_norm(x_BTD, weights.ffn_norm)
-    torch.testing.assert_close(output.hidden_states[1], expected, **close)
 
 
 def test_an_lstm_shows_nothing():

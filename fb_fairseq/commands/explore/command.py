@@ -10,7 +10,6 @@ it. Generate step by step. MODEL is a checkpoint of a language model of this pac
 python -m fb_fairseq export has written.
 """
 
-import errno
 import os
 import socket
 import threading
@@ -66,12 +65,12 @@ def free_port(host: str, port: int) -> int:
             listener.bind(address)
             listener.listen()
             return listener.getsockname()[1]
-    except PermissionError:
-        raise UserError(f"--port {port}: may not be used; give one from 1024 on") from None
     except (OSError, UnicodeError) as error:
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise UserError(f"--port {port}: is in use; give another one, or 0 for any that is free") from None
-        raise UserError(f"--host {host}: is no address of this machine; give {HOST}, or 0.0.0.0 for all") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"--host {host} --port {port}: cannot be served ({reason}); give {HOST}, or 0.0.0.0 for all, and another "
+            "port, or 0 for any that is free"
+        ) from None
 
 
 def main(argv=None) -> None:
@@ -81,10 +80,8 @@ def main(argv=None) -> None:
     with parser.one_line_errors():
         if args.max_steps < 1:
             raise UserError(f"--max-steps {args.max_steps}: must be 1 or more")
+        port = free_port(args.host, args.port)  # before anything that takes long
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
-        import gradio  # noqa: F401  before a large model is read in vain
-
-        port = free_port(args.host, args.port)
         from fb_fairseq.commands.explore.page import build_page, serve
         from fb_fairseq.commands.explore.reading import load
         from fb_fairseq.commands.generate import no_log

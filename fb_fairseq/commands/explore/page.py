@@ -10,11 +10,19 @@ from typing import Any
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
-from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, check_length
-from fb_fairseq.errors import UserError
+from fb_fairseq.commands.explore.reading import Reading
+from fb_fairseq.commands.plot.measures import mix
+from fb_fairseq.commands.plot.models import LoadedModel
+from fb_fairseq.commands.plot.vocabulary import Vocabulary
+from fb_fairseq.meaning import EOS, UNK
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
-EXAMPLE_WORDS = "the first of the two was not the last , and it is known that they have been there"
+EXAMPLE_WORDS = 10  # the most frequent ones of the dictionary
+KINDS = {
+    "FeedbackTransformer": "Feedback Transformer",
+    "RelativeTransformer": "Transformer",
+    "AllAttention": "All-attention network",
+}
 MANY = 40  # tokens that are generated with one click
 PAUSE = 0.06  # seconds between two of them, to watch
 EACH_HEAD, MEAN = "each head", "mean of heads"
@@ -23,39 +31,45 @@ SYSTEM_FONTS = (["system-ui", "-apple-system", "Segoe UI", "sans-serif"], ["ui-m
 
 
 def example(vocabulary: Vocabulary) -> str:
-    """A text to begin with; for models of words one of words that they know."""
-    if vocabulary.of_bytes:
-        return EXAMPLE_CODE
-    known = [word for word in EXAMPLE_WORDS.split() if word in vocabulary.symbols]
-    return " ".join(known if len(known) > 2 else vocabulary.symbols[EOS + 2 : EOS + 12])
+    """A text to begin with; for models of words, of words that they know."""
+    return EXAMPLE_CODE if vocabulary.of_bytes else " ".join(vocabulary.symbols[UNK + 1 :][:EXAMPLE_WORDS])
 
 
-def facts(model: ExploredModel) -> str:
+def kind_of(model: LoadedModel) -> str:
+    """The papers' name of such a model."""
+    return KINDS[type(model.stack).__name__]
+
+
+def facts(model: LoadedModel) -> str:
     """The head of the page: which model it is (HTML)."""
     o, parameters = model.stack.options, sum(p.numel() for p in model.decoder.parameters())
     sizes = (
         f"{o.decoder_layers} layers × {o.decoder_attention_heads} heads, width {o.decoder_embed_dim}, remembers "
         f"{max(model.stack.reaches())} steps, {parameters / 1e6:.1f} million parameters, reads {model.vocabulary.unit}s"
     )
-    return f'<div class="ex-head"><h1>{model.kind}</h1><p><b>{pictures.escape(model.path)}</b>: {sizes}</p></div>'
+    return f'<div class="ex-head"><h1>{kind_of(model)}</h1><p><b>{pictures.escape(model.path)}</b>: {sizes}</p></div>'
 
 
 class Explorer:
-    """The actions of the page's buttons. ``most``: steps that a text may have."""
+    """The actions of the page's buttons.
 
-    def __init__(self, model: ExploredModel, most: int):
-        self.model, self.most = model, most
+    Args:
+        model: the model.
+        most: steps that a text may have."""
+
+    def __init__(self, model: LoadedModel, most: int):
+        self.model = model
+        self.most = most
 
     def read(self, text: str, before: Reading | None = None) -> Reading:
         """Read a text. ``before``: the one that was read before it.
 
         Raises:
             gr.Error: it is too long."""
-        tokens = self.model.vocabulary.encode(text)
-        try:
-            check_length(tokens, self.most, self.model.vocabulary.unit)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        tokens, unit = self.model.vocabulary.encode(text), self.model.vocabulary.unit
+        if len(tokens) > self.most:
+            message = f"{len(tokens):,} {unit}s are too many: the page reads {self.most:,} at most (--max-steps)"
+            raise gr.Error(message, print_exception=False)
         reading = Reading(self.model)
         reading.read(tokens)
         return reading
@@ -66,7 +80,7 @@ class Explorer:
 
     def generate(
         self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, step: int = 0
-    ) -> Iterator:
+    ) -> Iterator[Reading]:
         """Generate tokens one by one, after the text as it stands in the page. ``step``: the one that is shown.
 
         Yields:
@@ -75,7 +89,7 @@ class Explorer:
         for i in range(int(number)):
             if len(reading) > self.most:
                 raise gr.Error(f"The text has {self.most:,} steps now, its most (--max-steps).", print_exception=False)
-            token = reading.draw(temperature, int(topk))
+            token = int(reading.drawn(len(reading) - 1, temperature, int(topk)).multinomial(1))
             if token == EOS and self.model.vocabulary.of_bytes:
                 gr.Info("The model ended the text here (</s>).")
                 return
@@ -91,7 +105,7 @@ class Explorer:
         last = len(reading) - 1
         step = min(int(step), last)
         return [
-            pictures.surprise(reading, step),
+            (pictures.products if self.model.has_labels else pictures.surprise)(reading, step),
             pictures.next_token(reading, step, temperature, int(topk)),
             pictures.attention_and_memory(reading, step, heads == EACH_HEAD, int(memory)),
             gr.update(maximum=max(1, last), value=step),
@@ -107,17 +121,16 @@ class Tracker(Explorer):
         return " ".join(random.choices(elements, k=number))
 
     def read(self, text: str, before: Reading | None = None) -> Reading:
-        words = text.split()
-        unknown = [word for word in words if word not in self.model.vocabulary.symbols[UNK + 1 :]]
+        unknown = [word for word in text.split() if word not in self.model.vocabulary.symbols[UNK + 1 :]]
         if unknown:
             raise gr.Error(f"{unknown[0]}: no element; give some like {self.drawn(3)}", print_exception=False)
-        reading = super().read(" ".join(words))
+        reading = super().read(" ".join(text.split()))
         reading.before = before.products() if before else []
         return reading
 
     def generate(
         self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, step: int = 0
-    ) -> Iterator:
+    ) -> Iterator[Reading]:
         """Draw elements: ``number`` of them, or a single one for the step."""
         words = text.split()
         if number > 1 or not words:
@@ -127,20 +140,16 @@ class Tracker(Explorer):
             words[place] = self.drawn(1, but=words[place])
             yield self.read(" ".join(words), reading)
 
-    def show(self, reading: Reading, step: int, *settings: Any) -> list[Any]:
-        pictured = super().show(reading, step, *settings)
-        return [pictures.products(reading, min(int(step), len(reading) - 1)), *pictured[1:]]
 
-
-def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.Blocks:
+def build_page(model: LoadedModel, most: int, text: str | None = None) -> gr.Blocks:
     """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
-    explorer = (Tracker if model.labels else Explorer)(model, most)
-    unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.labels
+    explorer = (Tracker if model.has_labels else Explorer)(model, most)
+    unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.has_labels
     if text is None:
-        text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
+        text = explorer.drawn(MANY) if model.has_labels else example(model.vocabulary)
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
-    memories = len(pictures.mix_KA(model))
-    with gr.Blocks(title=f"{model.kind}: {model.path}", analytics_enabled=False) as page:
+    memories = len(mix(model))
+    with gr.Blocks(title=f"{kind_of(model)}: {model.path}", analytics_enabled=False) as page:
         reading = gr.State(None)
         gr.HTML(facts(model))
         with gr.Row(equal_height=True):
@@ -194,21 +203,19 @@ def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.B
                 at = len(found) - 1 if is_text else at
                 yield [found, explorer.text_of(found), *explorer.show(found, at, *values)]
 
-        def show(found, at, *values):
-            return explorer.show(found, at, *values)
-
         def show_clicked(found, temperature, topk, heads, memory, event: gr.EventData):
             return explorer.show(found, event.step, temperature, topk, heads, memory)
 
-        quiet = dict(show_progress="hidden", api_visibility="private")
-        gr.on([read.click, box.submit], read_text, [box, reading, *settings], [reading, *shown], **quiet)
-        page.load(read_text, [box, reading, *settings], [reading, *shown], **quiet)
+        quiet = {"show_progress": "hidden", "api_visibility": "private"}
+        begins = [page.load, read.click, box.submit]
+        gr.on(begins, read_text, [box, reading, *settings], [reading, *shown], **quiet)
         runs = [
             button.click(generate, [box, reading, gr.State(number), step, *settings], [reading, box, *shown], **quiet)
             for button, number in ((one, 1), (many, MANY))
         ]
         stop.click(None, cancels=runs)
-        gr.on([step.input, *(each.change for each in settings)], show, [reading, step, *settings], shown, **quiet)
+        changes = [step.input, *(setting.change for setting in settings)]
+        gr.on(changes, explorer.show, [reading, step, *settings], shown, **quiet)
         surprise.click(show_clicked, [reading, *settings], shown, **quiet)
     return page
 
@@ -220,7 +227,6 @@ def serve(page: gr.Blocks, host: str, port: int) -> None:
     sans, mono = SYSTEM_FONTS
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=sans, font_mono=mono)
     theme.set(block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_400")
-    private = dict(share=False, enable_monitoring=False, mcp_server=False, run_history=False, pwa=False, ssr_mode=False)
     page.launch(
         server_name=f"[{host}]" if ":" in host else host,  # as in an address
         server_port=port,
@@ -231,5 +237,10 @@ def serve(page: gr.Blocks, host: str, port: int) -> None:
         prevent_thread_lock=True,
         show_error=True,
         footer_links=["settings"],
-        **private,
+        share=False,
+        enable_monitoring=False,
+        mcp_server=False,
+        run_history=False,
+        pwa=False,
+        ssr_mode=False,
     )

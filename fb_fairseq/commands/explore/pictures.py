@@ -1,22 +1,24 @@
-"""Draws what a model does at a step, as HTML and SVG. Texts are escaped: whatever the model writes is shown as text."""
+"""Draws what a model does at a step, as HTML. Texts are escaped: whatever the model writes is shown as text."""
 
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
 
-from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, mix_KA
+import torch
+from torch import Tensor
+
+from fb_fairseq.commands.explore.reading import Reading
+from fb_fairseq.commands.plot.measures import mix, persistent_in_softmax
+from fb_fairseq.commands.plot.models import LoadedModel
 
 CANDIDATES = 10  # tokens whose probabilities are shown
 EACH_HEAD_ROWS = 24  # more rows than these would be too many to begin with
 COLUMNS = 48  # remembered steps with a column of their own, at most
 FEW_COLUMNS = 16  # there is room for these from the first step on, so that one sees how the memory fills
 NUMBERS = 64  # entries of a memory vector that are shown, at most
-
-# Sizes of the picture of attention and memory, in pixels.
-WIDTH, GUTTER, GAP = 760, 104, 10
-WIDEST_COLUMN, ROW, LAYER_GAP, CELL = 38, 19, 5, 2.4
-CHARACTER = 7.3  # width of a letter in a label
+WRITTEN_COLUMNS, WRITTEN_SHARE = 22, 0.005  # numbers are written into cells of so many columns, and of such shares
+COLUMNS_WIDTH, CHARACTER, TICK = 620, 7.3, 24  # pixels of all columns, of a letter, and between numbers on the axis
+EMPTY = "<span></span>"  # a cell
 
 
 def percent(share: float) -> str:
@@ -24,41 +26,34 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
-def title(name: str, explanation: str) -> str:
-    """The heading of a picture, and one line that explains it (HTML)."""
-    return f"<h3>{name}</h3><p>{explanation}</p>"
+def picture(title: str, explanation: str, css: str, content: str) -> str:
+    """A picture below its heading, and what explains it (HTML)."""
+    return f'<div class="ex"><h3>{title}</h3><p>{explanation}</p><div class="{css}">{content}</div></div>'
 
 
 def surprise(reading: Reading, step: int) -> str:
     """The text, each token on a background that says how much it has surprised the model."""
-    words, vocabulary = not reading.model.vocabulary.of_bytes, reading.model.vocabulary
-    most = math.log2(len(vocabulary))
-    parts, labels = [], vocabulary.labels(reading.tokens)
-    for t, (token, bits) in enumerate(zip(reading.tokens, reading.bits)):
-        label = vocabulary.label(token) if t else "</s>"
-        shown = labels[t] if t else label
+    vocabulary = reading.model.vocabulary
+    unit, most = vocabulary.unit, math.log2(len(vocabulary))
+    parts = []
+    for t, (token, bits, shown) in enumerate(zip(reading.tokens, reading.bits, vocabulary.labels(reading.tokens))):
+        told = f"step {t} reads {vocabulary.label(token)}: surprise {bits:.2f} bits ({percent(2**-bits)})"
         shown = " " if shown == "\u2423" else shown  # inside the text, a space is one
-        told = f"step {t} reads {label}: surprise {bits:.2f} bits ({percent(2**-bits)})" if t else "step 0: the start"
-        classes = "ex-token" + " ex-special" * (not t) + " ex-selected" * (t == step)
-        share = min(1.0, bits / most)
         parts.append(
-            f'<span class="{classes}" data-step="{t}" style="--share:{share:.3f}" title="{escape(told)}">'
+            f'<span class="ex-token{" ex-special" * (not t)}{" ex-selected" * (t == step)}" data-step="{t}" '
+            f'style="--share:{min(1.0, bits / most):.3f}" title="{escape(told if t else "step 0: the start")}">'
             f"{escape(shown)}</span>"
         )
         if t and vocabulary.ends_line(token):
-            parts.append("<br>")
-    mean, unit = reading.mean_bits(), vocabulary.unit
-    colours = scale(
-        "0", "linear-gradient(90deg,rgb(var(--ex-surprise)/0),rgb(var(--ex-surprise)/.8))", f"{most:.1f} bits"
-    )
+            parts.append("<br/>")
+    read = len(reading) - 1
+    mean = f"Mean of {read:,} {unit}s: <b>{sum(reading.bits) / max(1, read):.2f} bits per {unit}</b>. "
+    colours = scale("0", "transparent,rgb(var(--ex-surprise)/.8)", f"{most:.1f} bits")
     explanation = (
-        f"How unexpected each {unit} was, −log₂ of the probability that the model gave it: "
-        f"{colours}, that of a guess among {len(vocabulary):,} symbols. "
-        + (f"Mean of {len(reading) - 1:,} {unit}s: <b>{mean:.2f} bits per {unit}</b>. " if mean is not None else "")
-        + f"Click a {unit} to see that step."
+        f"How unexpected each {unit} was, −log₂ of the probability that the model gave it: {colours}, that of a guess "
+        f"among {len(vocabulary):,} symbols. {mean * bool(read)}Click a {unit} to see that step."
     )
-    kind = " ex-words" if words else ""
-    return f'<div class="ex">{title("Surprise", explanation)}<div class="ex-text{kind}">{"".join(parts)}</div></div>'
+    return picture("Surprise", explanation, "ex-text" + " ex-words" * (not vocabulary.of_bytes), "".join(parts))
 
 
 def products(reading: Reading, step: int) -> str:
@@ -70,21 +65,21 @@ def products(reading: Reading, step: int) -> str:
         element = reading.model.vocabulary.symbols[reading.tokens[t]]
         wrong, changed = product != expected, t <= len(before) and product != before[t - 1]
         classes = f"ex-token ex-product{' ex-wrong' * wrong}{' ex-changed' * changed}{' ex-selected' * (t == step)}"
-        below = f"<i>{product}</i>" + f"<br><s>{expected}</s>" * wrong
+        below = f"<i>{product}</i>" + f"<br/><s>{expected}</s>" * wrong
         told = f"step {t} reads {element}: the product is {expected}, and the model says {product}"
-        parts.append(f'<span class="{classes}" data-step="{t}" title="{told}">{element}<br>{below}</span>')
+        parts.append(f'<span class="{classes}" data-step="{t}" title="{told}">{element}<br/>{below}</span>')
     mistakes = sum(product != expected for product, expected in zip(found, right))
     explanation = (
-        f"Below each element, which is written as the images of 1, 2, …: the model's product so far. <b>{mistakes} of "
-        f"{len(found):,} are wrong</b> (orange, with the right one below). Blue: others than before. Click one to see "
-        "that step."
+        "Below each element, which is written as the images of 1, 2, …: the model's product so far, in which the "
+        f"newest element acts first. <b>{mistakes} of {len(found):,} are wrong</b> (orange, with the right one below). "
+        "Blue: others than before. Click one to see that step."
     )
-    return f'<div class="ex">{title("Product so far", explanation)}<div class="ex-text">{"".join(parts)}</div></div>'
+    return picture("Product so far", explanation, "ex-text", "".join(parts))
 
 
-def bar(name: str, share: float, mark: float | None = None, follows: bool = False, tip: str = "") -> str:
+def bar(name: str, share: float, mark: float = 0.0, follows: bool = False, tip: str = "") -> str:
     """A row of a bar chart, with a mark at another share if there is one."""
-    marked = "" if not mark else f'<span class="ex-mark" style="left:{100 * mark:.1f}%"></span>'
+    marked = f'<span class="ex-mark" style="left:{100 * mark:.1f}%"></span>' if mark else ""
     return (
         f'<span class="ex-name{" ex-follows" * follows}" title="{escape(name)}">{escape(name)}</span>'
         f'<span class="ex-track" title="{escape(tip)}"><span class="ex-bar" style="width:{100 * share:.1f}%"></span>'
@@ -93,191 +88,135 @@ def bar(name: str, share: float, mark: float | None = None, follows: bool = Fals
 
 
 def next_token(reading: Reading, step: int, temperature: float, topk: int) -> str:
-    """The distribution of the token after a step."""
-    vocabulary = reading.model.vocabulary
-    follows = reading.tokens[step + 1] if step + 1 < len(reading) else None
+    """The distribution of the token after a step: the likeliest ones, and the one that follows it in the text."""
+    vocabulary, text = reading.model.vocabulary, reading.tokens[: step + 1]
+    probabilities, drawn = reading.next_log_probs(step).exp(), reading.drawn(step, temperature, topk)
+    follows = reading.tokens[step + 1 : step + 2]
     rows = []
-    for token, probability, drawn in reading.candidates(step, CANDIDATES, temperature, topk):
-        tip = f"model: {percent(probability)}; drawn in generating: {percent(drawn)}"
-        label = "</s>" if token == EOS else vocabulary.next_label(reading.tokens[: step + 1], token)
-        rows.append(bar(label, probability, drawn, token == follows, tip))
+    for token in dict.fromkeys(probabilities.topk(min(CANDIDATES, len(vocabulary))).indices.tolist() + follows):
+        share, chance = probabilities[token].item(), drawn[token].item()
+        tip = f"model: {percent(share)}; drawn in generating: {percent(chance)}"
+        rows.append(bar(vocabulary.next_label(text, token), share, chance, token in follows, tip))
     explanation = (
-        f"What the model expects after step {step}; entropy <b>{reading.entropy(step):.2f} bits</b>. "
-        "The mark is the probability in generating, with this temperature and top-k."
-        + (" <b>Orange</b>: what follows in the text." if follows is not None else "")
+        f"What the model expects after step {step}; entropy <b>{reading.entropy(step):.2f} bits</b>. The mark is the "
+        "probability in generating, with this temperature and top-k."
+        + " <b>Orange</b>: what follows in the text."
+        * bool(follows)
     )
-    name = f"Next {vocabulary.unit}"
-    return f'<div class="ex">{title(name, explanation)}<div class="ex-bars">{"".join(rows)}</div></div>'
+    return picture(f"Next {vocabulary.unit}", explanation, "ex-bars", "".join(rows))
 
 
-def layer_weights(model: ExploredModel) -> str:
+def layer_weights(model: LoadedModel) -> str:
     """The weights of Eq. 1, or of another composition of the memory."""
-    weights_KA = mix_KA(model)
-    names = ["embedding", *(f"layer {l}" for l in range(1, len(weights_KA[0])))]
-    if len(weights_KA) == 1:
-        equal = 1 / len(names)
-        rows = "".join(bar(name, share, equal, tip=f"{name}: {share:.4f}") for name, share in zip(names, weights_KA[0]))
-        explanation = (
-            "The memory of a step is this mixture of its embedding and of its layers' outputs (Eq. 1). The mark: equal "
-            "shares, as before training."
-        )
-    else:
-        rows = ""
-        for k, shares in enumerate(weights_KA, 1):
-            used = [(name, share) for name, share in zip(names, shares) if share > 0]
-            rows += "".join(bar(f"{k} ← {name}", share, tip=f"{name}: {share:.4f}") for name, share in used)
-        explanation = "Each layer has a memory of its own. Layer ← what of a past step it attends to."
-    return f'<div class="ex">{title("Layer weights", explanation)}<div class="ex-bars">{rows}</div></div>'
-
-
-class Columns(NamedTuple):
-    """The columns of the picture of attention and memory."""
-
-    steps: Sequence[int]  # remembered steps, oldest first, each with a column
-    hidden: int  # number of older ones, which have none
-    extra: list[str]  # names of the columns left of them: ``persistent``, ``older``
-
-
-class Row(NamedTuple):
-    """A row of attention: its layer from 1 on, its name, and its shares in the order of the columns."""
-
-    layer: int
-    name: str
-    shares: list[float]
-
-
-def columns_of(reading: Reading, step: int) -> Columns:
-    """The columns for a step: those of the nearest steps that it remembers."""
-    seen = reading.seen(step)
-    hidden = max(0, len(seen) - COLUMNS)
-    extra = ["persistent"] * (reading.persistent(step) is not None) + ["older"] * bool(hidden)
-    return Columns(seen[hidden:], hidden, extra)
-
-
-def rows_of(reading: Reading, step: int, each_head: bool) -> list[Row]:
-    """The attention of a step, the top layer first; of each head, or the mean of a layer's heads."""
-    columns, weights_LHC, persistent_LH = columns_of(reading, step), reading.attention(step), reading.persistent(step)
+    weights_KA = mix(model)
+    is_one = len(weights_KA) == 1
     rows = []
-    for l, weights_HC in reversed(list(enumerate(weights_LHC))):
-        shares_HC = [
-            [*([persistent_LH[l, h].item()] if persistent_LH is not None else [])]
-            + ([sum(weights[: columns.hidden])] if columns.hidden else [])
-            + weights[columns.hidden :]
-            for h, weights in enumerate(weights_HC.tolist())
-        ]
-        if each_head:
-            rows += [Row(l + 1, f"layer {l + 1}, head {h}", shares) for h, shares in enumerate(shares_HC, 1)]
-        else:
-            mean = [sum(column) / len(shares_HC) for column in zip(*shares_HC)]
-            rows.append(Row(l + 1, f"layer {l + 1}", mean))
-    return rows
-
-
-def cell(x: float, y: float, width: float, height: float, share: float, tip: str) -> str:
-    """A cell of attention, coloured by the square root of its share, which makes small ones visible."""
-    shape = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    colour = math.sqrt(max(0.0, share))
-    rect = f'<rect class="a" {shape} fill-opacity="{colour:.3f}"><title>{escape(tip)}</title></rect>'
-    if width < 26 or share < 0.005:
-        return rect
-    on = " ex-on" if colour > 0.62 else ""
-    number = f'<text class="ex-cell{on}" x="{x + width / 2:.1f}" y="{y + height - 5:.1f}" font-size="10.5" '
-    return rect + number + f'text-anchor="middle" pointer-events="none">{100 * share:.0f}</text>'
-
-
-def memory_column(vector: Sequence[float], x: float, y: float, width: float, most: float) -> str:
-    """A vector of the memory, its numbers from top to bottom."""
-    return "".join(
-        f'<rect class="{"p" if value > 0 else "n"}" x="{x:.1f}" y="{y + i * CELL:.1f}" width="{width:.1f}" '
-        f'height="{CELL}" fill-opacity="{abs(value) / most:.2f}"/>'
-        for i, value in enumerate(vector)
+    for k, shares in enumerate(weights_KA, 1):
+        for layer, share in enumerate(shares):
+            name = f"layer {layer}" if layer else "embedding"
+            if share > 0:
+                label, equal = (name, 1 / len(shares)) if is_one else (f"{k} ← {name}", 0.0)
+                rows.append(bar(label, share, equal, tip=f"{name}: {share:.4f}"))
+    explanation = (
+        "The memory of a step is this mixture of its embedding and of its layers' outputs (Eq. 1). The mark: equal "
+        "shares, as before training."
+        if is_one
+        else "Each layer has a memory of its own. Layer ← what of a past step it attends to."
     )
+    return picture("Layer weights", explanation, "ex-bars", "".join(rows))
+
+
+def shares_of(reading: Reading, step: int) -> tuple[list[str], Tensor]:
+    """The attention of a step.
+
+    Returns:
+        The names of columns at the left, which stand for no single step, and the shares [L, H, columns]. The other
+        columns are the nearest steps in the memory, at most ``COLUMNS``."""
+    weights_LHC, parts = reading.attention(step), {}
+    if persistent_in_softmax(reading.model):
+        parts["persistent"] = 1 - weights_LHC.sum(-1, keepdim=True)
+    if weights_LHC.shape[-1] > COLUMNS:
+        parts["older"] = weights_LHC[..., :-COLUMNS].sum(-1, keepdim=True)
+    return list(parts), torch.cat([*parts.values(), weights_LHC[..., -COLUMNS:]], -1)
 
 
 def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: int = 1) -> str:
     """Attention of a step, above the memory that it finds and the vector that it adds.
 
-    ``each_head``: a row for each head, instead of one for each layer. ``memory``: which layer's memory is shown, where
-    each has its own; from 1 on."""
-    vocabulary, columns, rows = reading.model.vocabulary, columns_of(reading, step), rows_of(reading, step, each_head)
-    written = ["</s>", *vocabulary.labels(reading.tokens[1:])]
-    labels = [written[t] for t in columns.steps]
-    extra_width = 64 * len(columns.extra)
-    room = WIDTH - GUTTER - extra_width - 2 * GAP
-    most = max(len(labels), min(FEW_COLUMNS, max(reading.model.stack.reaches())))
-    width = min(WIDEST_COLUMN, room / (most + 1.5))
-    first = GUTTER + extra_width + GAP * bool(extra_width) + (most - len(labels)) * width
-    new = GUTTER + extra_width + GAP * bool(extra_width) + most * width + GAP
-    lefts = [GUTTER + 64 * i for i in range(len(columns.extra))] + [first + i * width for i in range(len(labels))]
-    widths = [62] * len(columns.extra) + [width - 1] * len(labels)
-    names = [*columns.extra, *labels]
-    told = [*columns.extra, *(f"{label}, {step - t} steps back" for t, label in zip(columns.steps, labels))]
-    parts, y = [], 6
-    for i, row in enumerate(rows):
-        y += LAYER_GAP if i and rows[i - 1].layer != row.layer else 0
-        parts.append(axis(GUTTER - 8, y + ROW - 6, row.name, "end"))
-        for x, w, share, name in zip(lefts, widths, row.shares, told):
-            parts.append(cell(x, y, w, ROW - 1, share, f"{row.name}: {percent(share)} on {name}"))
-        y += ROW
-    longest = max(map(len, [*labels, written[step]]), default=1)
-    upright = longest * CHARACTER <= width + 2
-    height = 18 if upright else 10 + min(12, longest) * 6.6
-    for x, w, name in zip([*lefts, new], [*widths, width - 1], [*names, written[step]]):
-        parts.append(column_name(x + w / 2, y, name, upright or name in columns.extra, height))
-    y += height + 4
-    vectors_CD = [vector[:NUMBERS] for vector in reading.memory(step)[memory - 1][columns.hidden :].tolist()]
-    added_D = reading.added(step)[memory - 1].tolist()[:NUMBERS]
-    largest = max((abs(value) for vector in [*vectors_CD, added_D] for value in vector), default=1) or 1
-    for x, vector in zip([*lefts[len(columns.extra) :], new], [*vectors_CD, added_D]):
-        parts.append(memory_column(vector, x, y, width - 1, largest))
-    tall, total = len(added_D) * CELL, len(reading.added(step)[memory - 1])
-    parts.append(f'<rect class="ex-frame" x="{new - 2:.1f}" y="{y - 2}" width="{width + 3:.1f}" height="{tall + 4}"/>')
-    parts.append(axis(GUTTER - 8, y + 12, "memory", "end"))
-    parts.append(axis(GUTTER - 8, y + 27, f"{len(added_D)} of {total}" if len(added_D) < total else f"{total}", "end"))
-    parts.append(axis(GUTTER - 8, y + 41, "numbers", "end"))
-    y += tall + 15
-    every = max(1, math.ceil(24 / width))
-    for x, t in zip(lefts[len(columns.extra) :], columns.steps):
-        if (step - t) % every == 0 or step - t == 1:
-            parts.append(axis(x + width / 2, y, f"{step - t}", "middle"))
-    parts.append(axis(GUTTER - 8, y, "steps back", "end"))
-    parts.append(axis(new + width / 2, y, "new", "middle"))
-    size = f'viewBox="0 0 {new + width + 14:.0f} {y + 8:.0f}" width="{new + width + 14:.0f}"'
-    svg = f'<svg {size} role="img" aria-label="attention and memory">{"".join(parts)}</svg>'
-    return f'<div class="ex">{title("Attention and memory", explanation(reading, step, columns, largest))}{svg}</div>'
+    Args:
+        reading: the text.
+        step: the step.
+        each_head: a row for each head, instead of one for each layer.
+        memory: which layer's memory is shown, where each has its own; from 1 on."""
+    seen = reading.seen(step)[-COLUMNS:]
+    extra, shares_LHC = shares_of(reading, step)
+    labels = reading.model.vocabulary.labels(reading.tokens)
+    most = max(len(seen), min(FEW_COLUMNS, max(reading.model.stack.reaches())))
+    width = COLUMNS_WIDTH / (most + 1)
+    free = [EMPTY] * (most - len(seen))
+    told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
+    rows = []
+    for l, shares_HC in reversed(list(enumerate(shares_LHC if each_head else shares_LHC.mean(1, keepdim=True), 1))):
+        for h, shares in enumerate(shares_HC.tolist(), 1):
+            name = f"layer {l}" + f", head {h}" * each_head
+            cells = [cell(share, f"{name}: {percent(share)} on {what}", most) for share, what in zip(shares, told)]
+            rows += [axis(name), *cells[: len(extra)], *free, *cells[len(extra) :], EMPTY]
+    names = [label(labels[t], len(labels[t]) * CHARACTER > width) for t in [*seen, step]]
+    rows += [EMPTY, *(label(name) for name in extra), *free, *names]
+    vectors_CD = reading.memory(step)[memory - 1, -len(seen) - 1 :]
+    shown_CD = vectors_CD[:, :NUMBERS]
+    largest = shown_CD.abs().max().item() or 1.0
+    *remembered, added = (shown_CD / largest).tolist()
+    vectors = [*map(vector, remembered), vector(added, "ex-vector ex-new")]
+    rows += [axis("memory"), *[EMPTY] * len(extra), *free, *vectors]
+    every = math.ceil(TICK / width)
+    ticks = [f"{step - t}" if (step - t) % every == 0 or step - t == 1 else "" for t in seen]
+    rows += [axis("steps back"), *[EMPTY] * len(extra), *free, *(axis(tick, "ex-tick") for tick in [*ticks, "new"])]
+    sizes = f'style="--extra:{len(extra)};--columns:{most + 1}"'
+    grid = f'<div class="ex-memory{" ex-with-extra" * bool(extra)}" {sizes}>{"".join(rows)}</div>'
+    return picture("Attention and memory", explanation(reading, step, largest, vectors_CD.shape[1]), "ex-grid", grid)
 
 
-def explanation(reading: Reading, step: int, columns: Columns, largest: float) -> str:
+def axis(text: str, css: str = "ex-axis") -> str:
+    """The name of a row, or a number on the axis."""
+    return f'<span class="{css}">{text}</span>'
+
+
+def label(text: str, turned: bool = False) -> str:
+    """The name of a column, turned where it would not fit."""
+    return f'<span class="ex-column{" ex-turned" * turned}" title="{escape(text)}">{escape(text)}</span>'
+
+
+def cell(share: float, tip: str, columns: int) -> str:
+    """A cell of attention, coloured by the square root of its share, which makes small ones visible."""
+    colour = math.sqrt(max(0.0, share))
+    number = f"{100 * share:.0f}" if columns <= WRITTEN_COLUMNS and share >= WRITTEN_SHARE else ""
+    css = "ex-cell" + " ex-on" * (colour > 0.62)
+    return f'<span class="{css}" style="--share:{colour:.3f}" title="{escape(tip)}">{number}</span>'
+
+
+def vector(numbers: Sequence[float], css: str = "ex-vector") -> str:
+    """A vector of the memory, its numbers from top to bottom, each divided by the largest."""
+    bars = (f'<i class="{"p" if x > 0 else "n"}" style="--share:{abs(x):.2f}"></i>' for x in numbers)
+    return f'<span class="{css}">{"".join(bars)}</span>'
+
+
+def explanation(reading: Reading, step: int, largest: float, numbers: int) -> str:
     """A caption of the picture of attention and memory (HTML)."""
     label = reading.model.vocabulary.label(reading.tokens[step]) if step else "</s>"
-    seen = len(columns.steps) + columns.hidden
+    seen = len(reading.seen(step))
     does = f"and attends to the {seen} before it" if seen > 1 else "and attends to step 0" if seen else "first"
-    blue = "linear-gradient(90deg,{0}/0),{0}/.5) 25%,{0}/1))".replace("{0}", "rgb(var(--ex-attention)")
-    both = "linear-gradient(90deg,rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive)))"
+    blue = "{0}/0),{0}/.5) 25%,{0}/1)".replace("{0}", "rgb(var(--ex-attention)")
+    both = "rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive))"
     return (
         f"Step <b>{step}</b> reads <code>{escape(label)}</code> {does}. <b>Above</b>: how each row divides its "
-        f"attention, in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
-        f"({scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
+        f"attention, in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector of {numbers} numbers "
+        f"for each step ({f'the first {NUMBERS} are shown; ' * (numbers > NUMBERS)}"
+        f"{scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
     )
 
 
-def scale(low: str, gradient: str, high: str) -> str:
+def scale(low: str, colours: str, high: str) -> str:
     """A scale of colours between two numbers (HTML)."""
-    return f'<span class="ex-range">{low}<span class="ex-scale" style="background:{gradient}"></span>{high}</span>'
-
-
-def axis(x: float, y: float, text: str, anchor: str) -> str:
-    """A text on an axis."""
-    return (
-        f'<text class="ex-axis" x="{x:.1f}" y="{y:.1f}" font-size="11.5" text-anchor="{anchor}">{escape(text)}</text>'
-    )
-
-
-def column_name(x: float, y: float, name: str, upright: bool, height: float) -> str:
-    """The name of a column, turned where it would not fit."""
-    if upright:
-        place = f'x="{x:.1f}" y="{y + 13:.1f}" font-size="12" text-anchor="middle"'
-        return f'<text class="ex-mono" {place}>{escape(name)}</text>'
-    short = name if len(name) <= 12 else name[:11] + "…"
-    place = f'transform="translate({x + 4:.1f} {y + height - 1:.1f}) rotate(-90)"'
-    return f'<text class="ex-mono" {place} font-size="11"><title>{escape(name)}</title>{escape(short)}</text>'
+    gradient = f'<span class="ex-scale" style="background:linear-gradient(90deg,{colours})"></span>'
+    return f'<span class="ex-range">{low}{gradient}{high}</span>'

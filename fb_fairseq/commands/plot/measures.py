@@ -1,48 +1,84 @@
 """Run language models to measure what they attend to, how much context helps them, and how right they are."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from fb_fairseq.commands.plot.models import CHOICE, LoadedModel, progress
+from fb_fairseq.commands.plot.models import LoadedModel, check_attention, progress
 from fb_fairseq.errors import UserError
-
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
+from fb_fairseq.modules import AllAttention, FeedbackTransformer
+from fb_fairseq.ops.attention import by_slot
+from fb_fairseq.pretrained.model import log_probs
 
 STREAMS = 16  # parallel streams that a text is cut into
 BLOCK_STEPS = 64  # steps that are computed together, at most; the length of a block does not change the result
 BLOCK_ENTRIES = 1 << 24  # attention weights that are computed together, at most
+SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
 MAP_TOKENS = 100  # more labels than these could not be read
 LABEL_STREAMS = 64  # the default of evaluate-labels
-LONGEST = 1024  # tokens of context, unless --context says otherwise
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
 MOST_PASSES, PASSES_STEPS = 40, 512  # passes over a text, and its steps, at most
 LEAST_ERROR = 1e-6  # from here on, rounding decides
 
 
-class Attention(NamedTuple):
-    """Attention of each layer, averaged over heads and steps."""
+class Shares(NamedTuple):
+    """Shares of attention.
 
-    layers: list[list[float]]  # for each layer the weights by distance; entry d - 1 is that of the step d steps back
-    # each layer's share of attention on persistent vectors, where these are in the same softmax; the layer's weights
-    # sum to the rest. Else None.
-    persistent: list[float] | None
+    Attributes:
+        rows: for each layer from the lowest on, its shares in percent.
+        columns: what each is a share of, in words.
+        what: what the columns are."""
+
+    rows: list[list[float]]
+    columns: list[str]
+    what: str
 
 
 class AttentionMap(NamedTuple):
-    """Attention between the tokens of a text."""
+    """Attention between the tokens of a text, mean of all heads.
 
-    # for each token but the first (``</s>``) the weights of those before it, and NaN for the others, [T - 1, T - 1]
+    Attributes:
+        rows: for each token but the first (``</s>``) the weights of those before it, and NaN for the others, [T - 1,
+            T - 1].
+        labels: all T tokens, in words.
+        what: its layers, in words."""
+
     rows: list[list[float]]
-    tokens: list[int]  # all T tokens
-    what: str  # its layers, in words
+    labels: list[str]
+    what: str
 
 
-def cut_text(corpus, tokens: int, context: int) -> tuple["Tensor", int]:
+class ContextLosses(NamedTuple):
+    """How well the same tokens are predicted with more and more context.
+
+    Attributes:
+        bins: the fewest and the most tokens of context, for each mean.
+        values: perplexities, or of byte models bits per byte.
+        unit: what a token is called: "byte" or "token"."""
+
+    bins: list[tuple[int, int]]
+    values: list[float]
+    unit: str
+
+
+class PositionCounts(NamedTuple):
+    """Labels by position in their sequence, counted from 0; position 0 is the ``</s>`` before the sequence.
+
+    Attributes:
+        labels: how many there are at each position.
+        correct: how many of them are guessed."""
+
+    labels: list[int]
+    correct: list[int]
+
+
+def cut_text(corpus, tokens: int, context: int) -> tuple[Tensor, int]:
     """Cut the beginning of a text into streams of equal length, which overlap: each first reads what comes before.
 
     Args:
@@ -60,42 +96,43 @@ def cut_text(corpus, tokens: int, context: int) -> tuple["Tensor", int]:
     return corpus[0 : context + streams * steps].unfold(0, context + steps, steps), context
 
 
+@torch.no_grad()
 def mean_over_steps(
-    loaded: LoadedModel, tokens_BT: "Tensor", context: int, measure: Callable, block: int = BLOCK_STEPS
-) -> "Tensor":
+    loaded: LoadedModel, tokens_BT: Tensor, context: int, measure: Callable, block: int = BLOCK_STEPS
+) -> Tensor:
     """Run a model over streams, and average a measure over their steps.
 
     Args:
+        tokens_BT: the streams.
         context: number of first steps that do not count.
         measure: from the embeddings [T, B, D] of a block and the state before it, the mean over the block's steps and
             streams, and the state after it.
         block: number of steps computed together."""
-    import torch
-
-    decoder, steps = loaded.model.decoder, tokens_BT.shape[1]
+    decoder, steps = loaded.decoder, tokens_BT.shape[1]
     state, total = None, 0.0
     starts = [*range(0, context, block), *range(context, steps, block)]
-    with torch.no_grad():
-        for start in progress(starts, loaded):
-            last = min(start + block, context if start < context else steps)
-            x_TBD = decoder.embed(tokens_BT[:, start:last].to(loaded.device), start).transpose(0, 1)
-            if start < context:
-                _, state = decoder.stack.run_block(x_TBD, state)
-            else:
-                mean, state = measure(x_TBD, state)
-                total = total + mean.double() * len(x_TBD)
+    for start in progress(starts, loaded):
+        last = min(start + block, context if start < context else steps)
+        x_TBD = decoder.embed(tokens_BT[:, start:last].to(loaded.device), start).transpose(0, 1)
+        if start < context:
+            _, state = decoder.stack.run_block(x_TBD, state)
+        else:
+            mean, state = measure(x_TBD, state)
+            total = total + mean.double() * len(x_TBD)
     return (total / (steps - context)).cpu()
 
 
-def check_attention(loaded: LoadedModel) -> None:
-    """Check that a model attends to earlier steps."""
-    if not hasattr(loaded.stack, "memory_attention"):
-        raise UserError(f"{loaded.source}: attends to nothing (an LSTM); give a checkpoint of {CHOICE}")
+def doubling_bins(longest: int) -> list[tuple[int, int]]:
+    """First and last of 1, 2, 3 to 4, 5 to 8, …, up to ``longest``."""
+    return [(1, 1)] + [(2**i + 1, min(2 ** (i + 1), longest)) for i in range((longest - 1).bit_length())]
 
 
-def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> Attention:
-    """The attention by layer and distance, averaged over heads, steps and streams. ``tokens_BT``, ``context``: see
-    ``mean_over_steps``."""
+def mean_attention(loaded: LoadedModel, tokens_BT: Tensor, context: int) -> Shares:
+    """The attention of each layer to ranges of distance, averaged over heads, steps and streams; persistent vectors in
+    the same softmax have the first column.
+
+    Args:
+        tokens_BT, context: see ``mean_over_steps``."""
     check_attention(loaded)
 
     def measure(x_TBD, state):
@@ -105,58 +142,70 @@ def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> At
     o = loaded.stack.options
     entries = o.decoder_layers * len(tokens_BT) * o.decoder_attention_heads * o.attention_span  # of a step
     block = min(BLOCK_STEPS, max(1, BLOCK_ENTRIES // entries))
-    layers_LS = mean_over_steps(loaded, tokens_BT, context, measure, block)
-    shared_softmax = has_persistent_vectors(loaded) and o.persistent_memory_variant == "all-attn"
-    return Attention(layers_LS.tolist(), (1 - layers_LS.sum(1)).tolist() if shared_softmax else None)
+    shares_LS = 100 * mean_over_steps(loaded, tokens_BT, context, measure, block)
+    span = shares_LS.shape[1]
+    bins = [(d, d) for d in range(1, span + 1)] if span <= SINGLE_DISTANCES else doubling_bins(span)
+    parts = [shares_LS[:, nearest - 1 : farthest].sum(1) for nearest, farthest in bins]
+    columns = [str(nearest) if nearest == farthest else f"{nearest}–{farthest}" for nearest, farthest in bins]
+    if persistent_in_softmax(loaded):
+        parts.insert(0, 100 - shares_LS.sum(1))
+        columns.insert(0, "persistent")
+    return Shares(torch.stack(parts, 1).tolist(), columns, "distance (steps back)")
 
 
+@torch.no_grad()
 def attention_map(loaded: LoadedModel, tokens: list[int], layer: int | None) -> AttentionMap:
-    """The attention between the tokens of a short text, averaged over heads. ``layer``: counted from 1; None: the mean
-    of all layers."""
-    import torch
+    """The attention between the tokens of a short text, averaged over heads.
 
-    from fb_fairseq.ops.attention import by_slot
-
+    Args:
+        tokens: of the text, ``</s>`` first.
+        layer: counted from 1; None: the mean of all layers."""
     check_attention(loaded)
     layers, T = loaded.stack.options.decoder_layers, len(tokens)
     if layer is not None and not 1 <= layer <= layers:
         raise UserError(f"--layer {layer}: {loaded.source} has layers 1 to {layers}; give one of these")
     if T - 1 > MAP_TOKENS:
         raise UserError(f"--attention-map: {T - 1} tokens are too many for a map; give {MAP_TOKENS} or fewer")
-    with torch.no_grad():
-        x_TBD = loaded.model.decoder.embed(torch.tensor([tokens], device=loaded.device), 0).transpose(0, 1)
-        weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
+    x_TBD = loaded.decoder.embed(torch.tensor([tokens], device=loaded.device), 0).transpose(0, 1)
+    weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
     weights_LTS = weights_LBHTS.mean((1, 2)).cpu()
     weights_TS = weights_LTS.mean(0) if layer is None else weights_LTS[layer - 1]
     rows = by_slot(weights_TS.flip(1), T - 1)[1:]
     later = torch.ones_like(rows, dtype=torch.bool).triu(1)
     what = "mean of all layers" if layer is None else f"layer {layer}"
-    return AttentionMap(rows.masked_fill(later, float("nan")).tolist(), tokens, what)
+    return AttentionMap(rows.masked_fill(later, float("nan")).tolist(), loaded.vocabulary.labels(tokens), what)
 
 
-def has_persistent_vectors(loaded: LoadedModel) -> bool:
-    """Whether a model attends to persistent vectors."""
-    from fb_fairseq.modules import AllAttention
+@torch.no_grad()
+def mix(loaded: LoadedModel) -> list[list[float]]:
+    """The weights of the embedding and of each layer's output in each memory, [K, L + 1]. K is 1, or the number of
+    layers where each has a memory of its own."""
+    return loaded.stack.loop_weights(loaded.device, loaded.stack.reaches()).mix_KA.tolist()
 
-    return isinstance(loaded.stack, AllAttention) and loaded.stack.options.persistent_memory_size > 0
+
+def persistent_in_softmax(loaded: LoadedModel) -> bool:
+    """Whether persistent vectors take a part of the attention on past steps."""
+    options = loaded.stack.options
+    return bool(getattr(options, "persistent_memory_size", 0)) and options.persistent_memory_variant == "all-attn"
 
 
 def check_persistent(loaded: LoadedModel) -> None:
     """Check that a model has persistent vectors."""
-    if not has_persistent_vectors(loaded):
+    if not isinstance(loaded.stack, AllAttention) or not loaded.stack.options.persistent_memory_size:
         raise UserError(f"{loaded.source}: has no persistent vectors; give a checkpoint of all_attention_lm")
 
 
-def persistent_shares(
-    loaded: LoadedModel, tokens_BT: "Tensor", context: int, block: int = BLOCK_STEPS
-) -> list[list[float]]:
-    """The share of attention on persistent vectors, by layer and head. ``tokens_BT``, ``context``, ``block``: see
-    ``mean_over_steps``."""
+def persistent_shares(loaded: LoadedModel, tokens_BT: Tensor, context: int, block: int = BLOCK_STEPS) -> Shares:
+    """The share of attention on persistent vectors, by layer and head.
+
+    Args:
+        tokens_BT, context, block: see ``mean_over_steps``."""
     check_persistent(loaded)
-    return mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_shares, block).tolist()
+    shares_LH = 100 * mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_shares, block)
+    return Shares(shares_LH.tolist(), [str(h + 1) for h in range(shares_LH.shape[1])], "head")
 
 
-def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> list[list[float]]:
+def persistent_use(loaded: LoadedModel, tokens_BT: Tensor, context: int) -> list[list[float]]:
     """The share of the attention on persistent vectors that the n most used ones take.
 
     Args:
@@ -170,64 +219,31 @@ def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> li
     return sorted_LUN.cumsum(-1).mean(1).tolist()
 
 
-def doubling_bins(longest: int) -> list[tuple[int, int]]:
-    """First and last of 1, 2, 3 to 4, 5 to 8, …, up to ``longest``."""
-    return [(1, 1)] + [(2**i + 1, min(2 ** (i + 1), longest)) for i in range((longest - 1).bit_length())]
-
-
-class PositionCounts(NamedTuple):
-    """Labels by position in their sequence, counted from 0; position 0 is the ``</s>`` before the sequence."""
-
-    # how many labels there are at each position, and how many are guessed
-    labels: list[int]
-    correct: list[int]
-
-
 def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> PositionCounts:
-    """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split. ``split``: of the data that
-    the model was loaded with. ``tokens``: about how many tokens are read: whole sequences from the beginning of the
-    split, at least one."""
+    """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split.
+
+    Args:
+        split: of the data that the model was loaded with.
+        tokens: about how many are read: whole sequences from the beginning of the split, at least one."""
     from fb_fairseq.commands.evaluate_labels import context_of, judged_blocks
 
-    if not loaded.has_labels:
-        raise UserError(f"{loaded.source}: was not trained with --labels; use --context-perplexity")
+    if loaded.task is None or not loaded.has_labels:
+        raise UserError(f"{loaded.source}: is no checkpoint trained with --labels; use --context-perplexity")
     loaded.task.args.valid_streams = 1  # load_dataset checks that there are enough sequences for them
     loaded.task.load_dataset(split)
     corpus = loaded.task.dataset(split).corpus
     sequences = max(1, int(np.searchsorted(corpus.ends, tokens, side="right")))
-    length = int(np.diff(corpus.ends, prepend=0)[:sequences].max())
-    labels, correct = np.zeros((2, length), dtype=int)
-    pad, block = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample
-    blocks = judged_blocks(
-        loaded.model, corpus, pad, LABEL_STREAMS, context_of(loaded.task), block, loaded.device, sequences=sequences
-    )
+    pad, block, context = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample, context_of(loaded.task)
+    blocks = judged_blocks(loaded.model, corpus, pad, LABEL_STREAMS, context, block, loaded.device, sequences=sequences)
+    labels: Counter[int] = Counter()
+    correct: Counter[int] = Counter()
     for judged in progress(blocks, loaded):
-        labels += np.bincount(judged.positions[judged.is_label], minlength=length)
-        correct += np.bincount(judged.positions[judged.is_right], minlength=length)
-    if not labels.any():
+        labels.update(judged.positions[judged.is_label].tolist())
+        correct.update(judged.positions[judged.is_right].tolist())
+    if not labels:
         raise UserError(f"{corpus.path}: none of its labels count; give another --split")
-    return PositionCounts(labels.tolist(), correct.tolist())
-
-
-class ContextLosses(NamedTuple):
-    """Losses with more and more context."""
-
-    bins: list[tuple[int, int]]  # the fewest and the most tokens of context, for each mean
-    nats: list[float]  # the mean loss per token
-    bytes: bool  # whether the tokens are bytes
-
-
-def longest_context(asked: int | None, length: int) -> int:
-    """The longest context that a text is read with, a power of two. ``asked``: ``--context``; None: as much as is
-    reasonable. ``length``: of the text."""
-    possible = 2 ** int(math.log2(max(1, length // 2)))
-    if asked is None:
-        asked = min(LONGEST, possible)
-    if asked < 1 or asked & (asked - 1):
-        raise UserError(f"--context {asked}: must be a power of two, for example {LONGEST}")
-    if asked > possible or length < 2:
-        raise UserError(f"--context {asked}: the split has only {length} tokens; give {possible} or less, or more text")
-    return asked
+    positions = range(max(labels) + 1)
+    return PositionCounts([labels[at] for at in positions], [correct[at] for at in positions])
 
 
 def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) -> ContextLosses:
@@ -237,9 +253,12 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
     the text is predicted once with a context of the bin. So the means differ by the context only.
 
     Args:
-        corpus: a ``Corpus``. Predicted are the tokens from ``longest`` on.
-        tokens: how many tokens are predicted for each bin; at least, half of ``longest``.
-        longest: see ``longest_context``."""
+        corpus: a ``Corpus``. Predicted are the tokens after the longest context.
+        tokens: how many tokens are predicted for each bin; at least, half of the longest context.
+        longest: the longest context, at most. It is a power of two, and at most half of the text."""
+    if loaded.has_labels:
+        raise UserError(f"{loaded.source}: was trained with --labels; use --position-accuracy")
+    longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)
@@ -251,55 +270,47 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
     nats = [0.0] * len(bins)
     for i, rows in progress(pieces, loaded):
         nats[i] += segment_loss(loaded, rows, bins[i][0]) / predicted
-    return ContextLosses(bins, nats, bool(getattr(loaded.task, "byte_data", False)))
+    of_bytes = loaded.vocabulary.of_bytes
+    values = [mean / math.log(2) if of_bytes else math.exp(mean) for mean in nats]
+    return ContextLosses(bins, values, loaded.vocabulary.unit)
 
 
-def segment_loss(loaded: LoadedModel, rows_BT: "Tensor", fewest: int) -> float:
-    """The summed loss, in nats, of segments that begin with an empty memory. ``rows_BT``: inputs and targets: each
-    token but the last is an input, and the next token its target. ``fewest``: only targets with at least so many inputs
-    before them count."""
-    import torch
+@torch.no_grad()
+def segment_loss(loaded: LoadedModel, rows_BT: Tensor, fewest: int) -> float:
+    """The summed loss, in nats, of segments that begin with an empty memory.
 
-    decoder, state, total = loaded.model.decoder, None, 0.0
-    inputs_BT, targets_BT = rows_BT[:, :-1].to(loaded.device), rows_BT[:, 1:].to(loaded.device)
-    with torch.no_grad():
-        for first in range(0, inputs_BT.shape[1], BLOCK_STEPS):
-            block = slice(first, first + BLOCK_STEPS)
-            x_TBD = decoder.embed(inputs_BT[:, block], first).transpose(0, 1)
-            features_TBD, state = decoder.stack.run_block(x_TBD, state)
-            uncounted = max(0, fewest - 1 - first)
-            features_MD = features_TBD[uncounted:].transpose(0, 1).flatten(0, 1)
-            targets_M = targets_BT[:, block][:, uncounted:].flatten()
-            for part in zip(features_MD.split(SCORED_TOGETHER), targets_M.split(SCORED_TOGETHER)):
-                total += summed_loss(decoder, *part)
+    Args:
+        rows_BT: inputs and targets: each token but the last is an input, and the next token its target.
+        fewest: only targets with at least so many inputs before them count."""
+    decoder, state, total = loaded.decoder, None, 0.0
+    inputs_BT, targets_BT = rows_BT[:, :-1].to(loaded.device), rows_BT[:, 1:]
+    for first in range(0, inputs_BT.shape[1], BLOCK_STEPS):
+        block = slice(first, first + BLOCK_STEPS)
+        x_TBD = decoder.embed(inputs_BT[:, block], first).transpose(0, 1)
+        features_TBD, state = decoder.stack.run_block(x_TBD, state)
+        uncounted = max(0, fewest - 1 - first)
+        features_MD = features_TBD[uncounted:].transpose(0, 1).flatten(0, 1)
+        total += losses(loaded, features_MD, targets_BT[:, block][:, uncounted:].flatten()).double().sum().item()
     return total
 
 
-def summed_loss(decoder, features_MD: "Tensor", targets_M: "Tensor") -> float:
-    """The summed loss of targets, in nats, given the decoder's features."""
-    import torch
-    import torch.nn.functional as F
+def losses(loaded: LoadedModel, features_MD: Tensor, targets_M: Tensor) -> Tensor:
+    """The loss [M] of each target, in nats, on the CPU.
 
-    from fb_fairseq.modules.adaptive_words import adaptive_losses
-
-    if not len(targets_M):
-        return 0.0
-    if decoder.adaptive_softmax is None:
-        losses_M = F.cross_entropy(decoder.output_layer(features_MD).float(), targets_M, reduction="none")
-    else:
-        counted_1M = torch.ones_like(targets_M, dtype=torch.bool)[None]
-        losses_M, _ = adaptive_losses(
-            decoder.adaptive_softmax, features_MD[None], targets_M[None], counted_1M, training=True
-        )
-    return losses_M.double().sum().item()
+    Args:
+        features_MD: of the stack, at the steps whose next tokens the targets are."""
+    parts = zip(features_MD.split(SCORED_TOGETHER), targets_M.split(SCORED_TOGETHER))
+    found = [log_probs(loaded.decoder, part[None])[0].cpu().gather(1, targets[:, None]) for part, targets in parts]
+    return -torch.cat(found)[:, 0]
 
 
-def errors_by_pass(loaded: LoadedModel, tokens_BT: "Tensor") -> list[float]:
+@torch.no_grad()
+def errors_by_pass(loaded: LoadedModel, tokens_BT: Tensor, context: int = 0) -> list[float]:
     """The error of the memory after each of the parallel passes, relative to the norm of the step loop's memory.
-    ``tokens_BT``: streams that begin with an empty memory; their first ``PASSES_STEPS`` steps are run."""
-    import torch
 
-    from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
+    Args:
+        tokens_BT: streams that begin with an empty memory; their first ``PASSES_STEPS`` steps are run.
+        context: is of no importance here: all steps count."""
     from fb_fairseq.ops.feedback.loops import AUTO, run_block
     from fb_fairseq.ops.feedback.parallel import ParallelBlock, relative_change
     from fb_fairseq.ops.feedback.types import BlockInputs
@@ -307,16 +318,15 @@ def errors_by_pass(loaded: LoadedModel, tokens_BT: "Tensor") -> list[float]:
     stack = loaded.stack
     if not isinstance(stack, FeedbackTransformer):
         raise UserError(f"{loaded.source}: has no feedback memory; give a checkpoint of feedback_transformer_lm")
-    with torch.no_grad():
-        x_TBD = loaded.model.decoder.embed(tokens_BT[:, :PASSES_STEPS].to(loaded.device), 0).transpose(0, 1)
-        empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
-        weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
-        inputs = BlockInputs(x_TBD, empty_KCBD, weights, options, stack.active_layers())
-        exact_KTBD, block, errors = run_block(AUTO, inputs).memory_KTBD, ParallelBlock(inputs), []
-        memory_KTBD = block.start_KTBD
-        for _ in progress(range(min(MOST_PASSES, len(x_TBD))), loaded):
-            memory_KTBD = block(memory_KTBD).memory_KTBD
-            errors.append(float(relative_change(memory_KTBD, exact_KTBD)))
-            if errors[-1] < LEAST_ERROR:
-                break
+    x_TBD = loaded.decoder.embed(tokens_BT[:, :PASSES_STEPS].to(loaded.device), 0).transpose(0, 1)
+    empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
+    weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
+    inputs = BlockInputs(x_TBD, empty_KCBD, weights, options, stack.active_layers())
+    exact_KTBD, block, errors = run_block(AUTO, inputs).memory_KTBD, ParallelBlock(inputs), []
+    memory_KTBD = block.start_KTBD
+    for _ in progress(range(min(MOST_PASSES, len(x_TBD))), loaded):
+        memory_KTBD = block(memory_KTBD).memory_KTBD
+        errors.append(float(relative_change(memory_KTBD, exact_KTBD)))
+        if errors[-1] < LEAST_ERROR:
+            break
     return errors

@@ -1,71 +1,92 @@
-"""Language models for inspection, and the texts that they are run on.
+"""Language models that are looked into, of a checkpoint or of an export, and the texts that they are run on.
 
-fairseq is imported only inside functions, so that learning curves can be drawn without it.
+fairseq and transformers are imported only inside functions, so that either does without the other.
 """
 
 import os
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from fb_fairseq import byte_codec, pretrained
+from fb_fairseq import pretrained
 from fb_fairseq.commands import checkpoint_of
-from fb_fairseq.drawing import without_math
+from fb_fairseq.commands.plot.vocabulary import Vocabulary
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_regular, open_text
+from fb_fairseq.meaning import EOS
 
 CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
 
 
-class LoadedModel(NamedTuple):
-    """A language model in evaluation mode."""
+@dataclass
+class LoadedModel:
+    """A language model in evaluation mode.
 
-    source: str  # the option and the path that name it, for messages
-    # fairseq's
+    Attributes:
+        path: the checkpoint, or the folder of an export.
+        model: fairseq's model, or of an export a ``pretrained.LanguageModel``.
+        decoder: the part of it that has the ``stack``, ``embed`` and the output layer.
+        symbols: of its inputs; None of an export that reads pieces of words, which take the tokenizer of transformers.
+        options: of its training, as attributes; of an export, those that config.json has.
+        device: where it runs.
+        task: fairseq's; None of an export, which needs no fairseq.
+        option: the command's option that names it, for messages; empty if none does.
+    """
+
+    path: str
     model: Any
-    task: Any
-    device: Any  # where it runs
+    decoder: Any
+    symbols: Sequence[str] | None
+    options: Any
+    device: Any
+    task: Any = None
+    option: str = ""
 
     @property
-    def stack(self):
+    def source(self) -> str:
+        """The option and the path, for messages."""
+        return f"{self.option} {self.path}".strip()
+
+    @property
+    def stack(self) -> Any:
         """The model's layers."""
-        return self.model.decoder.stack
+        return self.decoder.stack
 
     @property
-    def dictionary(self):
-        """The dictionary of its inputs."""
+    def dictionary(self) -> Any:
+        """fairseq's dictionary of its inputs."""
         return self.task.source_dictionary
 
     @property
     def has_labels(self) -> bool:
-        """Whether it was trained with ``--labels``."""
-        return bool(getattr(self.task.args, "labels", False))  # other tasks do not have the option
+        """Whether it gives each symbol a label, instead of the next symbol."""
+        return bool(getattr(self.options, "labels", False))  # other tasks do not have it
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The symbols of its inputs."""
+        tokenizer, symbols = None, self.symbols
+        if symbols is None:
+            import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
+            from fb_fairseq.commands.import_transformers import read_tokenizer
+
+            tokenizer, symbols = read_tokenizer(self.path, self.options.vocab_size)
+        return Vocabulary(symbols, tokenizer, line_ends=not getattr(self.options, "omit_eos", False))
 
 
-class ReadingModel(NamedTuple):
-    """A language model in evaluation mode, of a checkpoint or an export, to read texts with."""
-
-    # fairseq's side of the model, or one of ``fb_fairseq.pretrained``: its ``stack``, ``embed`` and output layer
-    decoder: Any
-    symbols: list[str] | None  # of its dictionary; None: those of an export's tokenizer
-    labels: bool  # whether it gives each symbol a label
-    line_ends: bool  # whether it was trained with ``</s>`` at line ends
-    device: Any  # where it runs
-
-
-def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) -> ReadingModel:
+def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) -> LoadedModel:
     """Load a language model; see ``load_model``. ``path`` may be a folder that was exported: fairseq is not needed."""
     import torch
 
     if not os.path.isdir(pretrained.find(path)):
-        loaded = load_model(option, path, data, cpu)
-        line_ends = not getattr(loaded.task.args, "omit_eos", False)
-        decoder, symbols = loaded.model.decoder, loaded.dictionary.symbols
-        return ReadingModel(decoder, symbols, loaded.has_labels, line_ends, loaded.device)
+        return load_model(option, path, data, cpu)
     if data is not None:
         raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     model = pretrained.load(path).to(device)
-    return ReadingModel(model, model.symbols, model.labels, not model.config.get("omit_eos"), device)
+    return LoadedModel(path, model, model, model.symbols, Namespace(**model.config), device, None, option)
 
 
 def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:
@@ -90,61 +111,58 @@ def load_model(option: str, path: str, data: str | None, cpu: bool = False, **ov
     overrides.update({} if data is None else {"data": data})
     file = checkpoint_of(path)
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([file], arg_overrides=overrides)
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     source = f"{option} {path}".strip()
     if not isinstance(model, StreamingLanguageModel):
         raise UserError(f"{source}: is not a language model of this package; give a checkpoint of {CHOICE}")
     if model.decoder.embed_positions is not None:
         raise UserError(f"{source}: its learned positions end; give a checkpoint without --decoder-learned-pos")
-    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    return LoadedModel(source, model.eval().to(device), task, device)
+    symbols = task.source_dictionary.symbols
+    return LoadedModel(path, model.eval().to(device), model.decoder, symbols, task.args, device, task, option)
 
 
-def check_split(data: str, split: str) -> None:
-    """Check that a folder has a split, of text or of labelled sequences."""
-    from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
-
-    if not any(os.path.exists(os.path.join(data, f"{name}.idx")) for name in (split, file_prefix(split, INPUT))):
-        raise UserError(f"--data {data}: has no binarised {split} split; give another folder, or another --split")
+def check_attention(loaded: LoadedModel) -> None:
+    """Check that a model attends to earlier steps."""
+    if not hasattr(loaded.stack, "memory_attention"):
+        raise UserError(f"{loaded.source}: attends to nothing (an LSTM); give {CHOICE}")
 
 
-def load_corpus(loaded: LoadedModel, data: str, split: str):
+def load_corpus(loaded: LoadedModel, data: str | None, split: str):
     """The ``Corpus`` of a split; of labelled sequences, that of their inputs."""
+    if loaded.task is None or data is None:
+        raise UserError(f"{loaded.source}: give a checkpoint, and with --data the folder of the binarised text to read")
+    if getattr(loaded.options, "separate_sequences", False):
+        raise UserError(f"{loaded.source}: reads each sequence with an empty memory; give one with --prompt or --text")
     from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
-    if getattr(loaded.task.args, "separate_sequences", False):
-        raise UserError(f"{loaded.source}: reads each sequence with an empty memory; give one with --prompt or --text")
     path = os.path.join(data, file_prefix(split, INPUT) if loaded.has_labels else split)
     dataset, eos = load_indexed_dataset(path, loaded.dictionary), loaded.dictionary.eos()
-    omit_eos = bool(getattr(loaded.task.args, "omit_eos", False))  # as in training
+    omit_eos = bool(getattr(loaded.options, "omit_eos", False))
     if omit_eos:
         check_ends(path, dataset, eos)
     return Corpus(dataset, eos, omit_eos)
 
 
-def text_of(args, loaded: LoadedModel) -> list[int]:
-    """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first."""
+def text_of(loaded: LoadedModel, prompt: str | None, file: str | None) -> list[int]:
+    """The tokens that a model reads of a text, ``</s>`` first.
+
+    Args:
+        prompt: the text of ``--prompt``, whose words must be known; None: that of a file.
+        file: the name in ``--text``; unknown words become ``<unk>``."""
     from fb_fairseq.pretrained.model import encode
 
-    option, text = "--prompt", args.prompt
-    if text is None:
-        option = f"--text {args.text}"
-        check_regular(args.text, or_pipe=True)
-        as_bytes = byte_codec.is_byte_dictionary(loaded.dictionary)
-        with open(args.text, "rb") if as_bytes else open_text(args.text) as file:
-            text = byte_codec.escape(file.read()) if as_bytes else file.read()
-    tokens = encode(text, loaded.dictionary.symbols, option)
+    if prompt is not None:
+        tokens = encode(prompt, loaded.vocabulary.symbols)
+    elif file is not None:
+        check_regular(file, or_pipe=True)
+        with open(file, "rb") if loaded.vocabulary.of_bytes else open_text(file) as opened:
+            tokens = loaded.vocabulary.encode(opened.read())
+    else:
+        raise UserError(f"{loaded.source}: give a short text with --prompt, or a file with --text")
     if not tokens:
-        raise UserError(f"{option}: is empty; give at least one token")
-    return [loaded.dictionary.eos(), *tokens]
-
-
-def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
-    """Tokens as figures show them. Bytes are escaped as in prompts, except for a visible space."""
-    symbols = [dictionary[token] for token in tokens]
-    if byte_codec.is_byte_dictionary(dictionary):
-        symbols = list(map(byte_codec.label, symbols))
-    return list(map(without_math, symbols))
+        raise UserError(f"{'--prompt' if file is None else f'--text {file}'}: is empty; give at least one token")
+    return [EOS, *tokens]
 
 
 def progress(items: Iterable, loaded: LoadedModel) -> Iterable:

@@ -20,7 +20,17 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
+from fb_fairseq.drawing import (
+    Panel,
+    colors,
+    draw_band,
+    draw_curve,
+    draw_figure,
+    explain_curves,
+    mark_x,
+    model_name,
+    write_out,
+)
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
@@ -130,9 +140,9 @@ def read_curves(out: str) -> dict[str, list[tuple[int, float]]]:
 
 def draw_training(axes, curves: dict[str, list[tuple[int, float]]]) -> None:
     """Draw the learning curves."""
-    color = colors(curves)
+    color = colors(map(model_name, curves))
     for name, curve in curves.items():
-        draw_curve(axes, curve, color[name], training=True, continues=False)
+        draw_curve(axes, curve, color[model_name(name)], training=True, continues=False)
     explain_curves(axes, color, {})
     axes.set_xlabel("updates")
     axes.set_ylabel("last labels right (%), as sequences grow")

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from fb_fairseq.drawing import png_text
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import WRITER, atomic_write, check_output_file
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
@@ -76,10 +75,13 @@ def check_recording_path(path: str, overwrite: bool) -> None:
 def write_recording(images: list[np.ndarray], path: str) -> None:
     """Write the images of an episode as an animated .gif, or as a .png with up to 40 of them in rows."""
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     if path.endswith(".png"):
+        mark = PngInfo()
+        mark.add_text(WRITER, NAME)
         with atomic_write(path) as temporary:
-            Image.fromarray(_contact_sheet(images)).save(temporary, "PNG", pnginfo=png_text(NAME))
+            Image.fromarray(_contact_sheet(images)).save(temporary, "PNG", pnginfo=mark)
         return
     pages = [Image.fromarray(image) for image in images]
     options = dict(duration=1000 // RENDER_FPS, loop=0, comment=f"{WRITER}: {NAME}".encode())  # (milliseconds)

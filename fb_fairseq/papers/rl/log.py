@@ -5,7 +5,7 @@ import json
 import os
 from functools import partial
 
-from fb_fairseq.drawing import Panel, colors, draw_band, without_math
+from fb_fairseq.drawing import Panel, colors, draw_band, model_name, without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
@@ -81,7 +81,7 @@ def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
         if not frames:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         means = [[curve[frame] for curve in values] for frame in frames]
-        draw_band(axes, [frame / unit for frame in frames], means, without_math(name), color[name])
+        draw_band(axes, [frame / unit for frame in frames], means, without_math(model_name(name)), color[name])
     axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
 
