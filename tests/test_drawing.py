@@ -15,7 +15,6 @@ from fb_fairseq.commands.plot.files import NamedCurves
 from fb_fairseq.commands.plot.measures import Attention, AttentionMap, ContextLosses, PositionCounts
 from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
-from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
@@ -85,11 +84,6 @@ DRAWN = {
         "step that is attended to",
         "step that attends",
         dict(model=Named("a", AttentionMap([[1.0]], [2, 4], "all")), labels=["x", "y"]),
-    ),
-    draw_times: (
-        "BPTT length M (steps)",
-        "time per batch of 2,048 tokens (ms)",
-        dict(blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
     ),
     draw_speed: ("span S (steps)", "training (tokens/s)", dict(results=[SPEED], size="span")),
     against.draw: (

@@ -3,9 +3,8 @@ learning curves."""
 
 import json
 import os
-from functools import partial
 
-from fb_fairseq.drawing import Panel, colors, draw_band, without_math
+from fb_fairseq.drawing import colors, draw_band, without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
@@ -47,15 +46,6 @@ def read_curve(folder: str, metric: str) -> Curve:
     return [(entry["frames"], entry[metric]) for entry in read_entries(path) if metric in entry]
 
 
-def training_seconds(folder: str) -> float:
-    """How long the run in ``folder`` was trained, from the speeds in its log."""
-    frames, seconds = 0, 0.0
-    for entry in read_entries(os.path.join(folder, LOG_FILE)):
-        seconds += (entry["frames"] - frames) / entry["fps"]
-        frames = entry["frames"]
-    return seconds
-
-
 def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
     """The curves of a metric by name, for runs of the form NAME=FOLDER. A folder without a name gets its own."""
     curves: dict[str, list[Curve]] = {}
@@ -84,8 +74,3 @@ def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
         draw_band(axes, [frame / unit for frame in frames], means, without_math(name), color[name])
     axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
-
-
-def curves_figure(curves: dict[str, list[Curve]], metric: str) -> list[Panel]:
-    """The panel of a figure of learning curves; see ``draw_rewards``."""
-    return [Panel(partial(draw_rewards, curves=curves, metric=metric))]

@@ -135,7 +135,7 @@ def test_learns(agent, tmp_path, capsys):
 
 
 def test_commands(tmp_path, capsys):
-    """Interrupted and resumed training; curves; speed; TensorBoard; recordings."""
+    """Interrupted and resumed training; curves; TensorBoard; recordings."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
     arguments = "--environment water_maze --small --environments 4 --block 10 --log-interval 1 --cpu".split()
@@ -160,10 +160,6 @@ def test_commands(tmp_path, capsys):
     main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", *recorded])
     for image in "curves.png", "e.png":
         assert (tmp_path / image).read_bytes().startswith(b"\x89PNG")
-    capsys.readouterr()
-    main(["speed", "--small", "--environments", "2", "--block", "3", "--blocks", "1", "--span", "2", "--cpu"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["agent"] for line in lines] == list(AGENTS) and all(line["fps"] > 0 for line in lines)
 
 
 def test_interrupted(tmp_path, monkeypatch, capsys):
@@ -232,7 +228,6 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
         (TRAIN + "--ffn-width -1", "--ffn-width -1: give 0 or more"),
         (TRAIN + "--lr -1", "--lr -1.0: must be greater than 0"),
         (TRAIN + "--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
-        (TRAIN + "--previous-action --no-previous-action", "--no-previous-action: not allowed with argument --prev"),
         (TRAIN + "--discount 2", "--discount 2.0: must be between 0 and 1"),
         (TRAIN + "--seed -1", "--seed -1: give 0 or more"),
         (TRAIN + "--log-interval 0", "--log-interval 0: give 1 or more"),

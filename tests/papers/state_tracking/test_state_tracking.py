@@ -14,8 +14,9 @@ from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape,
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.command import main
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
-from fb_fairseq.papers.state_tracking.trainer import Options, Trainer, last_accuracy
+from fb_fairseq.papers.state_tracking.trainer import Trainer, last_accuracy
 from fb_fairseq.tensor_files import save_file
 
 CPU = torch.device("cpu")
@@ -264,14 +265,6 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     assert list(config["id2label"].values())[3:5] == ["<unk>", "123"]
 
 
-def test_speed(tmp_path):
-    out = tmp_path / "speed.json"
-    common = ["--seconds", "0.01", "--device", "cpu", *options_of(TINY, "model")]
-    main(["speed", "--models", "feedback lstm", "--out", str(out), *common])
-    speeds = json.loads(out.read_text())["steps_per_second"]
-    assert set(speeds) == {"feedback", "lstm"} and all(min(speed.values()) > 0 for speed in speeds.values())
-
-
 @pytest.mark.parametrize(
     "given,message",
     [
@@ -284,7 +277,7 @@ def test_speed(tmp_path):
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--lr", "0"], "--lr 0.0: give a number above 0"),
         (["--heads", "3"], "--heads 3: does not divide --width 64"),
-        (["--device", "tpu"], "--device tpu: not there; give cpu"),
+        (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
         (["--task", "recall", "--longest", "64"], "--symbols 256: tests have 256 keys"),
         (["--memory-composition", "layer:9"], "layer:9"),
         (["--model", "xlstm", "--width", "32"], "--width 32: xLSTM takes multiples of 64 only"),
@@ -293,6 +286,5 @@ def test_speed(tmp_path):
 def test_bad_input(given, message, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--out", str(tmp_path / "out"), *given])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+    assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list((tmp_path).glob("out/*.pt"))

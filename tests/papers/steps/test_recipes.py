@@ -149,7 +149,7 @@ def test_axes():
     assert names == ["2", "3"]
     text = printed("word_problem", "--lrs", "0.1 0.01", "--seeds", "1 2", "--spans", "4", "--models", "feedback layer1")
     assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
-    assert len(commands(text, "python -m fb_fairseq state-tracking speed")) == 1
+    assert len(commands(text, "python -m fb_fairseq benchmark tracking")) == 1
 
 
 def test_data_of_toy_tasks():
