@@ -85,7 +85,7 @@ WITHOUT_FAIRSEQ = (
 )
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 
-# Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.
+# Overrides that need no docstring of their own: the base class in torch or fairseq documents them.
 OVERRIDES = {
     "load_state_dict",
     "state_dict",
@@ -115,8 +115,6 @@ OVERRIDES = {
     "decode",
     "encode",
     "close",
-    "render",
-    "reset",  # gymnasium.Env and gymnasium.vector.VectorEnv
 }
 # Folders with more modules than this have an index of them in the docstring of their ``__init__.py``.
 MODULES_WITHOUT_INDEX = 3

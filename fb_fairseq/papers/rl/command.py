@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.errors import flag
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.papers.rl.options import LONGEST, SIZES, AgentOptions, TrainingOptions, check_range
 from fb_fairseq.papers.rl.presets import FULL, preset_options
@@ -74,7 +74,7 @@ def build_parser() -> CommandParser:
     text = "take the most probable action (default: sample from the policy)"
     evaluate.add_argument("--greedy", action="store_true", help=text)
     add(evaluate, "--seed", "seed of the environments and the sampled actions", 0)
-    text = "file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)"
+    text = "file for a recording of one episode, an animated .gif (default: no recording)"
     add(evaluate, "--record", text, metavar="FILE")
     add(evaluate, "--out", "also write the result, a line of JSON, to this file (default: no file)", metavar="FILE")
     add_overwrite(evaluate)
@@ -146,7 +146,9 @@ def run_evaluate(args: argparse.Namespace) -> None:
     check_range("episodes", args.episodes, 1)
     check_range("seed", args.seed, 0, LONGEST)
     if args.record:
-        rl.check_recording_path(args.record, args.overwrite)
+        if not args.record.endswith(".gif"):
+            raise UserError(f"--record {args.record}: give a file name that ends in .gif")
+        check_output_file("--record", args.record, rl.NAME, args.overwrite)
     if args.out:
         check_output_file("--out", args.out, rl.NAME, args.overwrite)
     agent, options = rl.load_agent(args.path, select_device(args))
@@ -158,7 +160,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     if args.out:
         write_json(args.out, rl.NAME, result)
     if args.record:
-        rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
+        rl.record_episode(args.record, agent, options, args.seed, args.greedy)
     print(
         f"{options.environment}: reward {result['reward']:.3f} per episode, "
         f"success in {result['success']:.1f}% of {result['episodes']} episodes"
@@ -189,6 +191,4 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     commands = {"train": run_train, "evaluate": run_evaluate, "plot": run_plot}
     with parser.one_line_errors():
-        import gymnasium  # noqa: F401  now rather than in the middle of the work
-
         commands[args.command](args)

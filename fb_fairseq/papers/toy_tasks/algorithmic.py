@@ -23,7 +23,7 @@ by the initialisation of a variable that has no value yet, which leaves it witho
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, Labels, Option, SeededRandom, Size, Task
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, Labels, Option, SeededRandom, Task
 
 NAMES = "xyzuvw"
 MIXES = {  # kinds of statements, each as likely
@@ -128,11 +128,11 @@ TASK = Task(
     "predict what a program of assignments, increments and conditions prints",
     algorithmic,
     {
-        "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
-        "statements": Size(100, "number of statements in a program", training_name="shortest"),
-        "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
-        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES)),
-        "conditions": Option("inequality", "what conditions test", CONDITIONS),
+        "variables": Option(3, "number of variables in a program", highest=len(NAMES)),
+        "statements": Option(100, "number of statements in a program", training_name="shortest"),
+        "highest": Option(10, "largest value of a variable; the smallest is 1", lowest=2),
+        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES), metavar="NAME"),
+        "conditions": Option("inequality", "what conditions test", CONDITIONS, metavar="NAME"),
         "nested_assignments": Option(False, "statements after a condition may also initialise a variable"),
     },
     dict(train=10_000, valid=1_000, test=1_000),

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import combinations, permutations, product
 from typing import NamedTuple, TypeVar
 
-from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Size, Task, Tracking
+from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
 
 # Cyclic groups are named by their order, the others by their permutations; A4xZ5 is a product of groups.
 GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
@@ -67,8 +67,8 @@ TASK = Task(
     "give the product so far after each element of a finite group",
     word_problem,
     {
-        "group": Option("A5", "group", GROUPS),
-        "length": Size(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
+        "group": Option("A5", "group", GROUPS, metavar="NAME"),
+        "length": Option(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
     },
     dict(train=1_000_000, valid=1_000, test=1_000),
     growth=Growth(

@@ -17,7 +17,8 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import own_folder
 from fb_fairseq.papers.toy_tasks import load, names
-from fb_fairseq.papers.toy_tasks.common import SPLITS, LabelledSequence, Option, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Option, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common.sequences import SPLITS
 
 NAME = "synthetic-tasks"
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
@@ -42,8 +43,18 @@ def build_parser() -> CommandParser:
 
 
 def limits(name: str, option: Option, split: str, options: dict[str, Any]) -> tuple[str, str]:
-    """The names of the options with the value of the task's option ``name`` in a split, and with the lowest one there;
-    that is not among ``options``, or None, if the value does not vary."""
+    """The options that say how large a size is in a split.
+
+    Args:
+        name: of the size.
+        option: of the task.
+        split: of the data.
+        options: all that were given.
+
+    Returns:
+        The names of the options with the largest and the lowest value. The latter is not among ``options``, or None, if
+        the size does not vary.
+    """
     if split != "test":
         return name, option.training_name if split == "train" else ""
     return name if options.get(option.test_name) is None else option.test_name, option.test_lowest
@@ -111,7 +122,7 @@ def write_splits(options: dict[str, Any], folder: str) -> None:
         print(f"{split}: {options[split]} sequences")
 
 
-def main(argv=None) -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run ``python -m fb_fairseq synthetic-tasks``."""
     parser = build_parser()
     options = vars(parser.parse_args(argv))
