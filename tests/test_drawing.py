@@ -111,11 +111,6 @@ DRAWN = {
         "accuracy (%)",
         dict(settings=state_tracking.best_results([TRACKED])),
     ),
-    state_tracking.draw_training: (
-        "updates",
-        "last labels right (%), as sequences grow",
-        dict(curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
-    ),
     draw_rewards: (
         "frames of training (millions)",
         "reward per episode",

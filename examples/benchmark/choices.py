@@ -50,7 +50,7 @@ def result(step: Work, seconds: float) -> dict[str, float]:
     with torch.no_grad():
         for _ in range(step.model.options.attention_span):
             step.model.run_step(torch.zeros(1, SIZES["embed_dim"]), ring)
-    return {**found, "carried_bytes": step.carried // step.forward().shape[1], "decoding_bytes": ring.nbytes()}
+    return {**found, "carried_bytes": step.state() // step.forward().shape[1], "decoding_bytes": ring.nbytes()}
 
 
 def parse() -> argparse.Namespace:

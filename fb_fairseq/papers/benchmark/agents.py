@@ -6,7 +6,7 @@ import torch
 
 from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.tasks import SHARED, TRANSFORMER, Task
-from fb_fairseq.papers.rl.agent import Actor, AgentMemory
+from fb_fairseq.papers.rl.agent import Actor
 from fb_fairseq.papers.rl.presets import preset_options
 from fb_fairseq.papers.rl.trainer import Trainer
 
@@ -36,20 +36,9 @@ class ReinforcementLearning(Task):
 
     def inference(self, kind, batch):
         trainer = self.trainer(kind, batch)
-        actor, steps = new_actor(trainer), self.sizes.steps
+        actor, steps = Actor(trainer.agent, trainer.memory), self.sizes.steps
         prepare = partial(act, trainer, actor, trainer.agent.options.span)
-        return Work(prepare, partial(act, trainer, actor, steps), batch * steps)
-
-    def state_bytes(self, kind):
-        trainer = self.trainer(kind, 1)
-        actor = new_actor(trainer)
-        act(trainer, actor, trainer.agent.options.span + 1)
-        return actor.ring.nbytes()
-
-
-def new_actor(trainer: Trainer) -> Actor:
-    """An actor of the trainer's agent, with an empty memory."""
-    return Actor(trainer.agent, AgentMemory.initial(trainer.options.environments, trainer.device))
+        return Work(prepare, partial(act, trainer, actor, steps), batch * steps, state=actor.ring.nbytes)
 
 
 def act(trainer: Trainer, actor: Actor, steps: int) -> None:

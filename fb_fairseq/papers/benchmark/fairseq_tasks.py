@@ -87,12 +87,7 @@ class LanguageModelling(Task):
     def inference(self, kind, batch):
         decode = Decoding(self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0])
         prepare = repeated(decode, self.device, self.options["attention_span"])
-        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps)
-
-    def state_bytes(self, kind):
-        decode = Decoding(self.decoder(kind).eval(), self.random_words(1, 1)[:, 0])
-        decode(self.options["attention_span"] + 1)
-        return decode.ring.nbytes()
+        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=decode.ring.nbytes)
 
     def random_words(self, batch: int, steps: int) -> Tensor:
         """Words [B, T], without the special symbols."""

@@ -68,7 +68,7 @@ class Work(NamedTuple):
         words: number of words, or of an agent's frames, that a run processes.
         model: of a training step: its parameters get gradients.
         forward: of a training step: its forward pass, from which the output comes back.
-        carried: bytes of the memory that is carried into a training step.
+        state: tells the bytes of the memory: of what is carried into a training step, or of a decoder's.
     """
 
     prepare: Callable[[], None]
@@ -76,7 +76,7 @@ class Work(NamedTuple):
     words: int
     model: torch.nn.Module | None = None
     forward: Callable[[], Tensor] | None = None
-    carried: int = 0
+    state: Callable[[], int] = int
 
 
 def repeated(function: Callable[[], object], device: str, times: int = 0) -> Callable[[], None]:

@@ -107,32 +107,9 @@ def stock_decoder(args: argparse.Namespace, positions: int) -> torch.nn.Module |
     """
     if importlib.util.find_spec("fairseq") is None:
         return None
-    from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
+    from fb_fairseq.papers.benchmark.random_models import transformer_lm
 
-    # isort: split
-    from fairseq.data import Dictionary
-    from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
-
-    dictionary = Dictionary()
-    for i in range(VOCABULARY_SIZE - len(dictionary)):
-        dictionary.add_symbol(str(i))
-    cfg = TransformerLanguageModelConfig(
-        decoder_layers=args.layers,
-        decoder_embed_dim=args.embed_dim,
-        decoder_input_dim=args.embed_dim,
-        decoder_output_dim=args.embed_dim,
-        decoder_ffn_embed_dim=args.ffn_dim,
-        decoder_attention_heads=args.heads,
-        decoder_normalize_before=True,
-        dropout=0.0,
-        tokens_per_sample=positions,
-        max_target_positions=positions,
-        add_bos_token=False,
-        tpu=False,
-    )
-    task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    model = TransformerLanguageModel.build_model(cfg, task)
-    return model.decoder.to(args.device, DTYPES[args.dtype])
+    return transformer_lm(args, positions, VOCABULARY_SIZE).to(args.device, DTYPES[args.dtype])
 
 
 def random_tokens(args: argparse.Namespace, steps: int) -> torch.Tensor:

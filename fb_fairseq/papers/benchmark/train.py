@@ -129,7 +129,7 @@ def measured(device: str, step: Work, seconds: float) -> dict[str, float]:
         "tokens_per_second": round(step.words / seconds, 1),
         "peak_bytes": peak_bytes(step.run, device),
         "saved_bytes": saved_bytes(step.forward, step.model),
-        "carried_bytes": step.carried,
+        "carried_bytes": step.state(),
     }
     convergence = getattr(step.model, "convergence", None)
     if convergence and "parallel_passes" in convergence.last:
@@ -151,7 +151,7 @@ def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tens
         (forward() * weights).float().mean().backward()
 
     words = weights.shape[0] * weights.shape[1]
-    return Work(repeated(step, weights.device.type), step, words, model, forward, carried)
+    return Work(repeated(step, weights.device.type), step, words, model, forward, lambda: carried)
 
 
 def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> Work:

@@ -12,9 +12,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
@@ -64,7 +63,6 @@ def build_parser() -> CommandParser:
     add(train, "--log-interval", "number of blocks between log entries", 20)
     text = "number of blocks between checkpoints; one is also written every two minutes, and after Ctrl-C or kill"
     add(train, "--save-interval", text, 200)
-    add(train, "--tensorboard-logdir", "folder for TensorBoard logs (default: no TensorBoard logs)", metavar="DIR")
 
     evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
     add(evaluate, "--path", "checkpoint.pt of a trained agent", required=True, metavar="CHECKPOINT")
@@ -105,38 +103,23 @@ def run_train(args: argparse.Namespace) -> None:
     check_range("log_interval", args.log_interval, 1, LONGEST)
     check_range("save_interval", args.save_interval, 1, LONGEST)
     options, agent = preset_options(args.environment, args.agent, args.small, vars(args))
-    loggers = [progress_bar(options.frames)]
-    if args.tensorboard_logdir:
-        loggers.append(tensorboard_logger(args.tensorboard_logdir))
-    train(options, agent, args.out, select_device(args), args.log_interval, args.save_interval, loggers)
+    say = partial(show_progress, options.frames)
+    train(options, agent, args.out, select_device(args), args.log_interval, args.save_interval, say)
     print(os.path.join(args.out, CHECKPOINT_FILE))
 
 
-def progress_bar(frames: int) -> Callable[[dict], None]:
-    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry."""
+def show_progress(frames: int, entry: dict[str, float]) -> None:
+    """Print progress, reward and speed to stderr: to one line on a terminal, else one line per entry.
 
-    def show(entry: dict) -> None:
-        share = min(1.0, entry["frames"] / frames)
-        bar = f"[{'#' * int(20 * share):20}] {entry['frames']:,} of {frames:,} frames"
-        reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
-        end = "\r" if sys.stderr.isatty() and share < 1 else "\n"
-        print(f"{bar}{reward}, {entry['fps']:,.0f} frames/s   ", end=end, file=sys.stderr, flush=True)
-
-    return show
-
-
-def tensorboard_logger(folder: str) -> Callable[[dict], None]:
-    """A logger that writes to TensorBoard."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = cache(lambda: SummaryWriter(folder))  # not before the first entry: a finished run writes nothing
-
-    def write(entry: dict) -> None:
-        for name, value in entry.items():
-            if name != "frames":
-                writer().add_scalar(name, value, entry["frames"])
-
-    return write
+    Args:
+        frames: of the whole training.
+        entry: of the log.
+    """
+    share = min(1.0, entry["frames"] / frames)
+    bar = f"[{'#' * int(20 * share):20}] {entry['frames']:,} of {frames:,} frames"
+    reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
+    end = "\r" if sys.stderr.isatty() and share < 1 else "\n"
+    print(f"{bar}{reward}, {entry['fps']:,.0f} frames/s   ", end=end, file=sys.stderr, flush=True)
 
 
 def run_evaluate(args: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from time import perf_counter
 from typing import NamedTuple
@@ -273,7 +273,7 @@ def train(
     device: torch.device,
     log_interval: int,
     save_interval: int,
-    loggers: Sequence[Callable[[dict], None]],
+    say: Callable[[dict], None],
 ) -> Trainer:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
 
@@ -284,7 +284,7 @@ def train(
         device: where to train.
         log_interval: blocks between log entries.
         save_interval: blocks between checkpoints.
-        loggers: take each log entry.
+        say: takes each log entry.
 
     Raises:
         Interrupted: after the block in which a signal comes, when it is saved.
@@ -323,8 +323,7 @@ def train(
                 entry = _log_entry(trainer, fps, metrics)
                 with open(log, "a") as file:
                     file.write(json.dumps(entry) + "\n")
-                for logger in loggers:
-                    logger(entry)
+                say(entry)
                 logged_at, logged_frames = perf_counter(), trainer.frames
             if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)

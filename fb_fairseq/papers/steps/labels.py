@@ -10,7 +10,7 @@ from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition, w
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.data import SPLITS, preprocess
 from fb_fairseq.papers.steps.language_modeling import divided
-from fb_fairseq.papers.steps.options import check_models, known, number_list, whole_number
+from fb_fairseq.papers.steps.options import check_models, known, several, whole_number
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import Labels, Option
@@ -30,7 +30,10 @@ def recipe(task: str, described: Labels) -> Recipe:
     types = {int: whole_number, str: str, bool: None}
     options = {name: (types[type(given.default)], given.help) for name, given in data.items()}
     if described.graded:
-        options["curriculum"] = (number_list, f"sizes of a curriculum's first stages ({flag(described.graded)})")
+        options["curriculum"] = (
+            several(whole_number),
+            f"sizes of a curriculum's first stages ({flag(described.graded)})",
+        )
     steps = lambda call: steps_of(task, described, call, data)
     return Recipe(described.summary, steps, {**OPTIONS, **options}, sizes="small")
 

@@ -21,7 +21,6 @@ KNOWN = (
     "rwkv",
     "xlstm",
     "slstm",
-    *(f"deltaproduct{n}" for n in range(1, 5)),
     "gated_deltanet",
     "gated_deltanet_negative",
 )

@@ -132,12 +132,11 @@ def test_learns(agent, tmp_path, capsys):
 
 
 def test_commands(tmp_path, capsys):
-    """Interrupted and resumed training; curves; TensorBoard; recordings."""
+    """Interrupted and resumed training; curves; recordings."""
     pytest.importorskip("matplotlib")
-    pytest.importorskip("tensorboard")
     arguments = "--environment water_maze --small --environments 4 --block 10 --log-interval 1 --cpu".split()
     out = tmp_path / "run"
-    main(["train", *arguments, "--out", str(out), "--frames", "80", "--tensorboard-logdir", str(tmp_path / "tb")])
+    main(["train", *arguments, "--out", str(out), "--frames", "80"])
     main(["train", *arguments, "--out", str(out), "--frames", "200"])
     frames = [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert frames == [40, 80, 120, 160, 200]
@@ -147,11 +146,9 @@ def test_commands(tmp_path, capsys):
     assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     capsys.readouterr()
-    main(["train", *arguments, "--out", str(out), "--frames", "240", "--tensorboard-logdir", str(tmp_path / "tb2")])
+    main(["train", *arguments, "--out", str(out), "--frames", "240"])
     assert "this run is finished: 240 frames of --frames 240" in capsys.readouterr().err
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
-    assert not (tmp_path / "tb2").exists()
-    assert list((tmp_path / "tb").iterdir())
     main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
     recorded = ["--record", str(tmp_path / "e.gif"), "--greedy", "--cpu"]
     main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", *recorded])

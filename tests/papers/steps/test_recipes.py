@@ -209,7 +209,7 @@ def test_a_zip(tmp_path, names):
     ]
     words = [sys.executable if word == "python" else word for word in step.words]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.stdout == "this is text8" and step.output == "out/text/unpacked"
+    assert done.stdout == "this is text8" and step.output == "out/text/text8"
 
 
 def test_no_fine_tuning():
