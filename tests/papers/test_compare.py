@@ -7,7 +7,6 @@ import re
 import pytest
 
 from fb_fairseq.papers.compare import main
-from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.values import load
 
 
@@ -87,20 +86,6 @@ def test_settings_that_differ_are_different_rows(tmp_path, capsys):
     assert cells(compared(capsys, tmp_path), "a, fine-tuned")[2] == "1.150 ± 0.071", "nothing to tell apart"
 
 
-def test_a_seed_counts_once(tmp_path, capsys):
-    """Of several folders, too: the first one that has it."""
-    write(tmp_path / "a", ptb("a", 1, 1.0, settings={"lr": "1"}))
-    write(tmp_path / "b", ptb("a", 1, 9.0, settings={"lr": "1"}), ptb("a", 2, 2.0, settings={"lr": "1"}))
-    assert cells(compared(capsys, tmp_path / "a", tmp_path / "b"), "a, fine-tuned")[2:] == [
-        "1.500 ± 0.707",
-        "1.00 ± 0.00",
-        "2",
-    ]
-    assert len(grouped([ptb("a", 1, 1.0), ptb("a", 1, 1.0, settings={})])) == 1, (
-        "results without settings stay as they are"
-    )
-
-
 def test_small_results_are_not_the_papers(tmp_path, capsys):
     """They stand in the rows of the same models, and the table says that they are not comparable."""
     write(tmp_path, ptb("feedback_transformer_lm", 1, 2.1, small=True, layers=2))
@@ -171,11 +156,8 @@ def test_folders_of_seeds_and_agents(tmp_path, capsys):
     [
         (None, "has no results.json; give the output folder of a recipe"),
         ("{", "results.json: cannot be read; run the recipe's last step again"),
-        ("[1]", "results.json: cannot be read"),
         ('{"a": {"test_perplexity": 3}}', "its results do not name their recipe; run the recipe again"),
-        ("{}", "its results do not name their recipe"),
-        *((damaged, "") for damaged in ("", "[]", "3", "null", "[" * 5000, '{"all": 3}', '{"a": []}', '{"a": {}}')),
-        ('{"a": {"recipe": [1], "model": "x"}}', ""),
+        *((damaged, "") for damaged in ("[1]", "[" * 5000, '{"all": 3}', '{"a": {"recipe": [1], "model": "x"}}')),
         ('{"a": {"recipe": "x", "model": "x", "settings": {"lr": [1]}}}', ""),
     ],
 )

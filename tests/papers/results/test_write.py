@@ -105,20 +105,6 @@ def test_hardware(monkeypatch):
         assert training_hardware() == words
 
 
-def test_figure_against_layers(tmp_path, capsys):
-    runs = [
-        dict(recipe="r", small=True, model=model, layers=layers, seed=seed, sacrebleu=20 + layers + seed)
-        for model, layers, seed in itertools.product(("feedback", "transformer"), (4, 1, 2), (1, 2))
-    ]
-    drawn = against.lines(grouped(runs), "layers", "sacrebleu")
-    assert list(drawn) == ["Feedback Transformer", "Transformer"]
-    assert [group.identity["layers"] for group in drawn["Feedback Transformer"]] == [1, 2, 4]
-    assert drawn["Feedback Transformer"][0].values("sacrebleu") == [22, 23]
-    (tmp_path / "results.json").write_text(json.dumps({str(i): run for i, run in enumerate(runs)}))
-    with pytest.raises(UserError, match="name another metric"):
-        against.main(str(tmp_path), "layers", "rougeL")
-
-
 def test_figure_against_the_learning_rate():
     """Models whose names end with the value are one line; what was trained otherwise is another."""
     runs = [
