@@ -34,17 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
     text += "after the other)"
     parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help=text)
-    text = "widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
-    text += "Transformer's (it has fewer, because its layers share key and value projections)"
-    parser.add_argument("--equal-parameters", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, dict]:
     """Decode a stream with each model and storage. Returns the measurements of each."""
     found: dict[str, dict] = {}
     for name, case in models.only(CASES, args).items():
-        sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
-        model = models.build_model(case.model, sizes, **case.options).eval()
+        model = models.build_model(case.model, args, **case.options).eval()
         for storage in args.storage:
             found[f"{name}, {storage}"] = decode(model, storage, args)
     stock = models.stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
@@ -59,15 +55,6 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
     times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
     table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)
     return found
-
-
-def with_equal_parameters(args: argparse.Namespace) -> argparse.Namespace:
-    """``args`` with the ``ffn_dim`` that gives the Feedback Transformer as many parameters as the Transformer."""
-    feedback, transformer = (count_parameters(models.build_model(name, args)) for name in ("feedback", "transformer"))
-    parameters_per_unit = args.layers * (2 * args.embed_dim + 1)  # a row of fc1 with its bias, and a column of fc2
-    ffn_dim = args.ffn_dim + round((transformer - feedback) / parameters_per_unit)
-    print(f"The Feedback Transformer's feed-forward sublayers have {ffn_dim} units instead of {args.ffn_dim}.")
-    return argparse.Namespace(**{**vars(args), "ffn_dim": ffn_dim})
 
 
 def count_parameters(model: torch.nn.Module) -> int:

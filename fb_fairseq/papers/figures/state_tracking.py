@@ -66,8 +66,8 @@ def best_results(runs: Iterable[dict]) -> Settings:
     best = {}
     for key, rates in found.items():
         own, alike = dict(key), [dict(other) for other in found if titles[other] == titles[key]]
-        names = [name for name in dict.fromkeys([*WORDS, *sorted(own)]) if name in own]
-        names = [name for name in names if {other.get(name) for other in alike} != {own[name]}]
+        names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
+        names = [name for name in WORDS if name in names] + [name for name in names if name not in WORDS]
         words = [WORDS.get(name, f"{name} {{}}").format(own[name]) for name in names]
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
         seeds = {run["seed"]: run for run in reversed(rates[rate])}  # each counts once

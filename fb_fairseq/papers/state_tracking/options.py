@@ -1,79 +1,59 @@
 """What is trained, and how: the options of ``state-tracking train``."""
 
 import argparse
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.command_line import option
+from fb_fairseq.errors import flag
+from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
-CURRICULA = ("growing", "mixed")
-KNOWN = {"task": PROBLEMS, "group": GROUPS, "model": ARCHITECTURES, "curriculum": CURRICULA}
-
-
-def option(default: Any, text: str, lowest: int | None = None) -> Any:
-    """A field of ``Options``.
-
-    Args:
-        default: its default.
-        text: its help.
-        lowest: its lowest value; without, a whole number may be any, and others have to be above 0.
-    """
-    return field(default=default, metadata={"help": text, "lowest": lowest})
-
 
 @dataclass(frozen=True)
-class Options:
+class Options(CheckedOptions):
     """What is trained, and how. The help texts say what each field is."""
 
-    task: str = option("word_problem", ", ".join(PROBLEMS))
-    group: str = option("A5", f"of word problems: {', '.join(GROUPS)}")
-    symbols: int = option(256, "number of different symbols in recall", 4)
-    model: str = option("feedback", ", ".join(ARCHITECTURES))
+    task: str = option("word_problem", ", ".join(PROBLEMS), PROBLEMS)
+    group: str = option("A5", f"of word problems: {', '.join(GROUPS)}", GROUPS)
+    symbols: int = option(256, "number of different symbols in recall")
+    model: str = option("feedback", ", ".join(ARCHITECTURES), ARCHITECTURES)
     memory_composition: str = option("weighted", "of the Feedback Transformer: weighted, average, previous, layer:2, …")
-    layers: int = option(2, "number of layers", 1)
-    width: int = option(64, "model width", 8)
-    heads: int = option(2, "number of heads, where a model has some", 1)
+    layers: int = option(2, "number of layers")
+    width: int = option(64, "model width")
+    heads: int = option(2, "number of heads, where a model has some")
     span: int = option(
         0, "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
-        "in the other tasks all steps of the longest tests", 0,
+        "in the other tasks all steps of the longest tests",
     )  # fmt: skip
     longest: int = option(
         32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
-        "arithmetic: 4 times)", 1,
+        "arithmetic: 4 times)",
     )  # fmt: skip
     curriculum: str = option(
         "growing", "growing: training sequences get longer as soon as the model is right; mixed: each update has one "
-        "size of all up to --longest, drawn at random",
+        "size of all up to --longest, drawn at random", ("growing", "mixed"),
     )  # fmt: skip
-    test_sequences: int = option(3000, "sequences of each size in tests", 1)
-    updates: int = option(8000, "of training", 1)
-    tokens: int = option(2048, "steps in an update", 1)
+    test_sequences: int = option(3000, "sequences of each size in tests")
+    updates: int = option(8000, "of training")
+    tokens: int = option(2048, "steps in an update")
     lr: float = option(0.002, "learning rate of Adam")
     clip_norm: float = option(1.0, "gradients of a larger norm are scaled down to it")
     seed: int = option(1, "of the parameters and the data")
 
     def __post_init__(self):
-        for name, known in KNOWN.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(known)}")
-        for each in fields(self):
-            value, lowest = getattr(self, each.name), each.metadata["lowest"]
-            lowest = PROBLEMS[self.task].smallest if each.name == "longest" else lowest
-            if lowest is not None and value < lowest:
-                raise UserError(f"{flag(each.name)} {value}: give {lowest} or more")
-            if isinstance(value, float) and not value > 0:
-                raise UserError(f"{flag(each.name)} {value}: give a number above 0")
-        if self.width % self.heads:
-            raise UserError(f"--heads {self.heads}: does not divide --width {self.width}; give a number that does")
-        if self.task == "recall" and self.symbols < 8 * self.longest:
-            raise UserError(
-                f"--symbols {self.symbols}: tests have {4 * self.longest} keys, and half of the symbols are keys; "
-                f"give {8 * self.longest} or more"
-            )
+        self.check_fields()
+        self.check_positive("layers", "width", "heads", "test_sequences", "updates", "tokens")
+        for name in ("lr", "clip_norm"):
+            self.check(getattr(self, name) > 0, name, "must be greater than 0")
+        smallest = PROBLEMS[self.task].smallest
+        self.check(self.longest >= smallest, "longest", f"must be {smallest} or more")
+        self.check(self.span >= 0, "span", "must be 0 or more")
+        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
+        enough, tests = 8 * self.longest, f"tests have {4 * self.longest} keys, and half of the symbols are keys"
+        self.check(self.task != "recall" or self.symbols >= enough, "symbols", f"{tests}; give {enough} or more")
 
     @property
     def given(self) -> dict[str, Any]:

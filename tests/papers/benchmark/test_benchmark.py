@@ -32,13 +32,6 @@ def test_decode(capsys):
     assert sizes["transformer, keys-values"] == {4 * slots} and sizes["transformer, vectors"] == {2 * slots}
 
 
-def test_equal_parameters(capsys):
-    """To within half of what a unit has."""
-    found = results(capsys, "decode", "--steps", "10", "--equal-parameters", "--only", "feedback")
-    counted = {each["parameters"] for each in found.values()}
-    assert len(found) == 4 and max(counted) - min(counted) <= 2 * (2 * 16 + 1) / 2
-
-
 def test_train(capsys):
     found = results(capsys, "train", *BLOCK)
     assert {"cpp", "all-attention", "parallel", train.WITHOUT_MEMORY, "fairseq's transformer_lm"} <= found.keys()

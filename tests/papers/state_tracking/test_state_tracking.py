@@ -246,10 +246,10 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     "given,message",
     [
         (["--group", "S4"], "--group S4: unknown; choose from parity"),
-        (["--test-sequences", "0"], "--test-sequences 0: give 1 or more"),
-        (["--longest", "1"], "--longest 1: give 2 or more"),
+        (["--test-sequences", "0"], "--test-sequences 0: must be 1 or more"),
+        (["--longest", "1"], "--longest 1: must be 2 or more"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
-        (["--lr", "0"], "--lr 0.0: give a number above 0"),
+        (["--lr", "0"], "--lr 0.0: must be greater than 0"),
         (["--heads", "3"], "--heads 3: does not divide --width 64"),
         (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
         (["--task", "recall", "--longest", "64"], "--symbols 256: tests have 256 keys"),
