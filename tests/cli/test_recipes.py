@@ -64,11 +64,7 @@ def test_language_models(recipe):
     found = results(out)
     assert list(found) == [f"{TRANSFORMER}-1", f"{TRANSFORMER}-1-finetuned"]
     for result in found.values():
-        assert (
-            1 < result["test_bits_per_token"] < 40
-            and result["parameters"] > 10_000
-            and 0 < result["test_context"] <= 100
-        )
+        assert 1 < result["test_bits_per_token"] < 40 and result["parameters"] > 10_000
         assert result["hardware"].split(",")[0] == training_hardware().split(",")[0] and result["seconds"] > 0
         assert result["settings"]["data text"].startswith("20000 bytes") and result["commit"]
     tuned = found[f"{TRANSFORMER}-1-finetuned"]["settings"]

@@ -20,7 +20,6 @@ HEADINGS = {
     "test_bits_per_token": "test bits per token",
     "dev_perplexity": "dev perplexity",
     "test_perplexity": "test perplexity",
-    "test_context": "test context, % of the span",
     "dev_accuracy": "dev labels right, %",
     "accuracy": "labels right, %",
     "sequence_accuracy": "sequences right, %",

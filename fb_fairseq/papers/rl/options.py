@@ -17,7 +17,7 @@ SIZES = {
     "limit": "number of steps of an episode in a maze",
 }
 LARGEST = 10**6  # sizes and lengths; no environment or model of this size would fit, or an episode end
-LARGEST_GRID = 1000  # rows of a maze
+LARGEST_GRID = 100  # rows of a maze
 LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
 
 

@@ -240,9 +240,9 @@ class Trainer:
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
         world = {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
         self.play.env.load_state_dict(world)
-        self.play.observation, self.play.starts, self.episode_rewards = (
-            state[name].numpy().copy() for name in ("observation", "starts", "rewards")
-        )
+        self.play.observation = state["observation"].numpy().copy()
+        self.play.starts = state["starts"].numpy().copy()
+        self.episode_rewards = state["rewards"].numpy().copy()
         self.recent_rewards.extend(state["recent"])
         if state["device"] == self.device.type:
             self.play.rng.set_state(state["rng"])

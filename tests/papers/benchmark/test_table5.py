@@ -99,12 +99,11 @@ def test_largest_batch_is_the_largest(key, phase):
     [
         lambda batch: 100 + 7 * batch,
         lambda batch: 100 + 64 * (batch // 9),  # in steps
-        lambda batch: batch**1.5,
         lambda batch: 10 * batch if batch < 3000 else math.inf,  # the GPU's memory is full
         lambda batch: 10**9,
     ],
 )
-@pytest.mark.parametrize("start", [1, 8, 5000])
+@pytest.mark.parametrize("start", [1, 5000])
 def test_search(bytes_of, start):
     measured = []
 

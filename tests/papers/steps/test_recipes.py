@@ -1,6 +1,5 @@
 """All recipes: their steps and options, what they refuse, and the commands of the pages."""
 
-import json
 import re
 import shlex
 import subprocess
@@ -109,19 +108,6 @@ def test_without_data(capsys, tmp_path, monkeypatch):
         command.main(["cnn_dm", "--small", str(tmp_path)])
     assert "no *.csv or *.csv.gz in this folder" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", recipes.names())
-def test_help_of_a_recipe(name, capsys):
-    """It names the recipe's options and no others."""
-    with pytest.raises(SystemExit) as stop:
-        command.main([name, "--help"])
-    text = capsys.readouterr().out
-    own = {f"--{option.replace('_', '-')}" for option in recipes.find(name).options}
-    common = {"--help", "--out", "--print", "--jobs", "--small", "--full", "--launch", "--processes"}
-    assert stop.value.code == 0 and recipes.find(name).summary.split()[0] in text
-    found = {re.split(r"[ ,]", line.strip())[0] for line in text.splitlines() if line.startswith("  -")}
-    assert own <= found and found - own - {"-h"} <= common
 
 
 def test_axes():
@@ -293,11 +279,3 @@ def test_recipe_in_a_file(tmp_path):
     ):
         (tmp_path / "mine.py").write_text(text)
         refuses(f"mine.py: {message}", str(tmp_path / "mine.py"))
-
-
-def test_results_of_a_run_are_written_as_json():
-    """What a run is stands in the command, as JSON."""
-    (words, *_) = commands(printed("copy", *FEEDBACK), "python -m fb_fairseq.papers.results.write runs/copy-small/feed")
-    pairs = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
-    found = {name: json.loads(value) for name, value in pairs.items()}
-    assert found["recipe"] == "copy" and found["small"] is True and found["data"].startswith("--length 8 ")

@@ -231,18 +231,6 @@ def test_files(line, tmp_path, capsys):
         assert not set(train) & {*valid, *test} and not set(valid) & set(test)
 
 
-def test_training_with_several_lengths(tmp_path, capsys):
-    """Each as likely, in the training split only; the other splits are those without the option."""
-    sizes = ["--length", "5", "--test-length", "8", "--train", "600", "--valid", "5", "--test", "5"]
-    for name, own in (("fixed", []), ("mixed", ["--shortest", "3"])):
-        main(["copy", "--out", str(tmp_path / name), *sizes, *own])
-    lengths = Counter(line.index("=") // 2 for line in (tmp_path / "mixed/train.input").read_text().splitlines())
-    assert set(lengths) == {3, 4, 5} and min(lengths.values()) > 160
-    for split in ("valid", "test"):
-        fixed, mixed = ((tmp_path / name / f"{split}.input").read_text() for name in ("fixed", "mixed"))
-        assert fixed == mixed
-
-
 @pytest.mark.parametrize("task", ["copy", "reverse"])
 @pytest.mark.parametrize("length,longest", [(["--test-length", "8"], 8), ([], 5)])
 def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):

@@ -34,21 +34,15 @@ def _random_tree(rng: np.random.Generator, size: int) -> np.ndarray:
     rooms on both sides are not connected yet."""
     maze = np.full((size, size), WALL, np.int64)
     maze[::2, ::2] = EMPTY
-    parents = list(range(size * size))  # union-find: connected rooms have the same root
-
-    def root(room: int) -> int:
-        while parents[room] != room:
-            parents[room] = room = parents[parents[room]]
-        return room
-
+    connected = np.arange(size * size).reshape(size, size)  # rooms with one number are
     walls = [(r, c) for r in range(size) for c in range(size) if (r + c) % 2]
     for i in rng.permutation(len(walls)):
         row, column = walls[i]
         down = row % 2  # 1: the wall is between the rooms above and below, 0: between those to the left and right
-        first = root((row - down) * size + column - (1 - down))
-        second = root((row + down) * size + column + (1 - down))
+        first = connected[row - down, column - 1 + down]
+        second = connected[row + down, column + 1 - down]
         if first != second:
-            parents[first] = second
+            connected[connected == second] = first
             maze[row, column] = EMPTY
     return maze
 
