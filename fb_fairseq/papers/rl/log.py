@@ -41,7 +41,12 @@ def read_curve(folder: str, metric: str) -> Curve:
 
 
 def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
-    """The curves of a metric by name, for runs of the form NAME=FOLDER. A folder without a name gets its own."""
+    """The curves of a metric by name.
+
+    Args:
+        runs: NAME=FOLDER each; a folder without a name gets its own.
+        metric: a field of the log's entries.
+    """
     curves: dict[str, list[Curve]] = {}
     for run in runs:
         name, equals, folder = run.partition("=")

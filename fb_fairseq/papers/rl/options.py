@@ -22,7 +22,14 @@ LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
 
 
 def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> None:
-    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size."""
+    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size.
+
+    Args:
+        name: of the option, with underscores.
+        value: what was given.
+        minimum: the smallest value allowed.
+        maximum: the largest one.
+    """
     if not isinstance(value, Integral):
         raise UserError(f"{flag(name)} {value}: give a whole number")
     if value < minimum:

@@ -42,7 +42,17 @@ def algorithmic(
     conditions: str = "inequality",
     nested_assignments: bool = False,
 ) -> LabelledSequence:
-    """A program."""
+    """A program.
+
+    Args:
+        rng: draws the statements.
+        variables: their number, 1 to 6.
+        statements: their number.
+        highest: largest value of a variable, 2 or more; the smallest is 1.
+        mix: one of ``MIXES``.
+        conditions: one of ``CONDITIONS``.
+        nested_assignments: whether a condition may be followed by an initialisation.
+    """
     program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
     inputs: list[str] = []
     labels: list[str] = []
@@ -58,7 +68,17 @@ def algorithmic(
 
 @dataclass
 class RandomProgram:
-    """Draws statements and executes them."""
+    """Draws statements and executes them.
+
+    Attributes:
+        rng: draws the statements.
+        names: of the variables.
+        highest: their largest value.
+        kinds: of statements, each as likely.
+        conditions: one of ``CONDITIONS``.
+        nested_assignments: see ``algorithmic``.
+        values: of the variables that are initialised.
+    """
 
     rng: SeededRandom
     names: str

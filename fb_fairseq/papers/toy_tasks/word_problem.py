@@ -18,11 +18,15 @@ T = TypeVar("T")
 
 
 class Group(NamedTuple):
-    """A finite group."""
+    """A finite group.
 
-    # Their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1 and 2.
+    Attributes:
+        elements: their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1
+            and 2.
+        table: ``table[a][b]`` is the index of the product ab; of permutations: first b, then a.
+    """
+
     elements: tuple[str, ...]
-    # ``table[a][b]`` is the index of the product ab; of permutations: first b, then a
     table: tuple[tuple[int, ...], ...]
 
 
