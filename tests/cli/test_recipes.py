@@ -126,7 +126,8 @@ def test_state_tracking(recipe):
     assert set(results(out)) == {f"{model}-lr0.02-seed1" for model in ("feedback", "previous")}
     table = (out / "results.md").read_text().splitlines()
     assert table[0].count("% at ") == 4 and all(row.endswith("| 0.02 | 1 |") for row in table[2:])
-    assert json.loads((out / "speed/feedback.json").read_text())["steps_per_second"]["feedback"]["training"] > 0
+    speed = json.loads((out / "speed/feedback.txt").read_text().splitlines()[-1])["results"]
+    assert speed["feedback"]["training"] > 0
     assert (out / "accuracy.png").read_bytes().startswith(PNG)
     refused = recipe("word_problem", *arguments, "--", "--width", 32, "--tokens", 32, fails=True)
     assert "width 32 instead of 16; choose another --out" in refused
