@@ -22,10 +22,17 @@ ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="10", adaptive_softma
 CLASSES = {"lm": LanguageModelling, "translation": Translation, "rl": ReinforcementLearning}
 TINY = {
     "lm": dict(preset="", options=LM_OPTIONS, vocabulary=30, block=5, steps=2, batch=3),
-    "translation": {
-        **dict(encoder_layers=2, layers=3, embed_dim=12, ffn_dim=20, heads=2),
-        **dict(vocabulary=30, words=7, beam=2, batch=3),
-    },
+    "translation": dict(
+        encoder_layers=2,
+        layers=3,
+        embed_dim=12,
+        ffn_dim=20,
+        heads=2,
+        vocabulary=30,
+        words=7,
+        beam=2,
+        batch=3,
+    ),
     "rl": dict(small=True, options=dict(width=8, span=6, block=4, layers=3), steps=2, batch=3),
 }
 
