@@ -93,7 +93,7 @@ setup(
         "explore": [GRADIO],
         "notebook": ["jupyterlab", "matplotlib"],
         "plot": ["matplotlib", "tensorboard"],
-        "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
+        "rl": ["matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "transformers": [TRANSFORMERS, "tokenizers", "accelerate"],
         "state-tracking": [TRANSFORMERS, "mambapy", "matplotlib"],

@@ -13,7 +13,7 @@ DEBUG_VARIABLE = "FB_FAIRSEQ_DEBUG"  # set it to 1 to see tracebacks
 # Optional packages, and the extra of setup.py that installs them.
 EXTRAS = {
     **dict.fromkeys(("matplotlib", "tensorboard"), "plot"),
-    **dict.fromkeys(("gymnasium", "PIL"), "rl"),
+    "PIL": "rl",
     **dict.fromkeys(("sacremoses", "subword_nmt", "rouge_score", "sacrebleu"), "translation"),
     **dict.fromkeys(("transformers", "tokenizers"), "transformers"),
     "gradio": "explore",

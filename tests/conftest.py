@@ -71,7 +71,6 @@ RELEASES = (
     "tokenizers",
     "accelerate",
     "lm-eval",
-    "gymnasium",
     "gradio",
     "sacrebleu",
     "pytest",

@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 # room. It may import itself and the rooms listed here. Lowest first.
 PAPERS = "fb_fairseq.papers"
 OF_PAPERS = (
-    "benchmark compare experiments figures import_original results rl state_tracking steps table5 toy_tasks values"
+    "benchmark compare experiments figures import_original results rl state_tracking steps toy_tasks values"
 ).split()
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
@@ -63,8 +63,7 @@ MAY_IMPORT = {
     "papers.steps": BASE | {"papers.experiments", "papers.results", "papers.toy_tasks"},
     "papers.rl": BASE | MATHEMATICS,
     "papers.state_tracking": BASE | MATHEMATICS | {"commands", "papers.toy_tasks", "pretrained", "transformers"},
-    "papers.benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
-    "papers.table5": BASE | MATHEMATICS | {"models", "papers.benchmark", "papers.rl"},
+    "papers.benchmark": BASE | MATHEMATICS | {"models", "patches", "papers.rl", "papers.state_tracking"},
     "papers.compare": BASE | {"papers.results", "papers.values"},
     "papers.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},
@@ -86,7 +85,7 @@ WITHOUT_FAIRSEQ = (
 )
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 
-# Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.
+# Overrides that need no docstring of their own: the base class in torch or fairseq documents them.
 OVERRIDES = {
     "load_state_dict",
     "state_dict",
@@ -116,8 +115,6 @@ OVERRIDES = {
     "decode",
     "encode",
     "close",
-    "render",
-    "reset",  # gymnasium.Env and gymnasium.vector.VectorEnv
 }
 # Folders with more modules than this have an index of them in the docstring of their ``__init__.py``.
 MODULES_WITHOUT_INDEX = 3
@@ -236,7 +233,6 @@ class Refuse:
             raise ImportError(f"{name} was imported")
 sys.meta_path.insert(0, Refuse())
 import torch, fb_fairseq, fb_fairseq.ops, fb_fairseq.modules, fb_fairseq.papers.benchmark.command
-import fb_fairseq.papers.table5.command
 import fb_fairseq.streams.checkpoints
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 options = TransformerOptions(decoder_layers=1, decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)

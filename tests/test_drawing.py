@@ -13,7 +13,6 @@ from fb_fairseq import drawing
 from fb_fairseq.commands.plot import panels
 from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, PositionCounts, Shares
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure, model_name
-from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
@@ -83,11 +82,6 @@ DRAWN = {
         "step that attends",
         dict(found=AttentionMap([[1.0]], ["x", "y"], "all")),
     ),
-    draw_times: (
-        "BPTT length M (steps)",
-        "time per batch of 2,048 tokens (ms)",
-        dict(blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
-    ),
     draw_speed: ("span S (steps)", "training (tokens/s)", dict(results=[SPEED], size="span")),
     against.draw: (
         "number of layers",
@@ -113,11 +107,6 @@ DRAWN = {
         "position in the sequence (elements)",
         "accuracy (%)",
         dict(settings=state_tracking.best_results([TRACKED])),
-    ),
-    state_tracking.draw_training: (
-        "updates",
-        "last labels right (%), as sequences grow",
-        dict(curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
     ),
     draw_rewards: (
         "frames of training (millions)",

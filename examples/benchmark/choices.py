@@ -10,64 +10,47 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, NamedTuple
+from functools import partial
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
 import torch
 
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark.measure import interleaved_medians, peak_bytes
-from fb_fairseq.papers.benchmark.models import Case, block_with_full_memory, build_model
-from fb_fairseq.papers.benchmark.train import training_step
+from fb_fairseq.papers.benchmark.measure import Work, measure
+from fb_fairseq.papers.benchmark.models import Case
+from fb_fairseq.papers.benchmark.train import measured, training_step
 
 SIZES = dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=128, batch_size=8, block=64)
 
 
-class Choice(NamedTuple):
-    """A setting: its name, the model, its options, and the sizes that differ from ``SIZES``."""
-
-    name: str
-    model: str = "feedback"
-    options: dict[str, Any] = {}
-    sizes: dict[str, int] = {}
-
-
 SHARED, PER_LAYER = {"memory_projections": "shared"}, {"memory_projections": "per-layer"}
-CHOICES = [
-    Choice("the default: shared projections, S = 128, M = 64, 8 streams", options=SHARED),
-    Choice("`relative_transformer_lm`, the Transformer of the same size", "transformer"),
-    Choice("`--memory-projections per-layer`", options=PER_LAYER),
-    Choice("`--attention-span 32`", options=SHARED, sizes={"span": 32}),
-    Choice("`--attention-span 512`", options=SHARED, sizes={"span": 512}),
-    Choice("`--tokens-per-sample 16`", options=SHARED, sizes={"block": 16}),
-    Choice("`--tokens-per-sample 256`", options=SHARED, sizes={"block": 256}),
-    Choice("`--batch-size 2`", options=SHARED, sizes={"batch_size": 2}),
-    Choice("`--batch-size 32`", options=SHARED, sizes={"batch_size": 32}),
-    Choice("`--decoder-layers 2`", options=SHARED, sizes={"layers": 2}),
-    Choice("`--decoder-layers 8`", options=SHARED, sizes={"layers": 8}),
-    Choice("`--step-loop-recompute`", options={**SHARED, "step_loop_recompute": True}),
-    Choice("`--step-loop reference` (no C++ compiler, or bf16)", options={**SHARED, "step_loop": "reference"}),
-]
+DEFAULT = "the default: shared projections, S = 128, M = 64, 8 streams"
+CHOICES = {
+    DEFAULT: Case("feedback", SHARED),
+    "`relative_transformer_lm`, the Transformer of the same size": Case("transformer"),
+    "`--memory-projections per-layer`": Case("feedback", PER_LAYER),
+    "`--attention-span 32`": Case("feedback", SHARED, {"span": 32}),
+    "`--attention-span 512`": Case("feedback", SHARED, {"span": 512}),
+    "`--tokens-per-sample 16`": Case("feedback", SHARED, {"block": 16}),
+    "`--tokens-per-sample 256`": Case("feedback", SHARED, {"block": 256}),
+    "`--batch-size 2`": Case("feedback", SHARED, {"batch_size": 2}),
+    "`--batch-size 32`": Case("feedback", SHARED, {"batch_size": 32}),
+    "`--decoder-layers 2`": Case("feedback", SHARED, {"layers": 2}),
+    "`--decoder-layers 8`": Case("feedback", SHARED, {"layers": 8}),
+    "`--step-loop-recompute`": Case("feedback", {**SHARED, "step_loop_recompute": True}),
+    "`--step-loop reference` (no C++ compiler, or bf16)": Case("feedback", {**SHARED, "step_loop": "reference"}),
+}
 
 
-def measure(choice: Choice, threads: int) -> dict[str, Any]:
-    """The setting's training step, and what can be counted without a clock: bytes."""
-    args = argparse.Namespace(**{**SIZES, **choice.sizes}, device="cpu", dtype="fp32", threads=threads)
-    step = training_step(Case(choice.model, choice.options), args)
-    step()  # buffers that are reused count too
-    step.model.zero_grad(set_to_none=True)
-    model = build_model(choice.model, args, **choice.options)
-    _, state = block_with_full_memory(model, args)
+def result(step: Work, seconds: float) -> dict[str, float]:
+    """What was measured of a training step, and the bytes of one stream's memory: carried, and in decoding."""
+    found = measured("cpu", step, seconds)
+    ring = step.model.new_ring()
     with torch.no_grad():
-        ring = model.ring_after(state)
-    return {
-        "step": step,
-        "tokens": args.batch_size * args.block,
-        "peak_bytes": peak_bytes(step, "cpu"),
-        "carried_bytes": state.memory_KCBD.nbytes // args.batch_size,
-        "decoding_bytes": ring.nbytes() // args.batch_size,
-    }
+        for _ in range(step.model.options.attention_span):
+            step.model.run_step(torch.zeros(1, SIZES["embed_dim"]), ring)
+    return {**found, "carried_bytes": step.state() // step.forward().shape[1], "decoding_bytes": ring.nbytes()}
 
 
 def parse() -> argparse.Namespace:
@@ -84,11 +67,10 @@ def main() -> None:
     args = parse()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    found = {choice.name: measure(choice, args.threads) for choice in CHOICES}
-    times = interleaved_medians([result.pop("step") for result in found.values()], "cpu", args.repeats)
-    for result, time in zip(found.values(), times):
-        result["tokens_per_second"] = round(result["tokens"] / time, 1)
-    base = found[CHOICES[0].name]["tokens_per_second"]
+    sizes = argparse.Namespace(**SIZES, device="cpu", dtype="fp32")
+    makers = [partial(training_step, case, sizes) for case in CHOICES.values()]
+    found = dict(zip(CHOICES, measure(makers, "cpu", args.repeats, result)))
+    base = found[DEFAULT]["tokens_per_second"]
     print("| setting | training speed | training memory | carried per stream | kept per stream in decoding |")
     print("|---|---:|---:|---:|---:|")
     for name, r in found.items():

@@ -22,8 +22,7 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
-from fb_fairseq.papers.benchmark.measure import interleaved_medians
-from fb_fairseq.papers.benchmark.models import add_model_options
+from fb_fairseq.papers.benchmark.measure import measure as bench
 
 NAME = "growth"  # as the writer of files
 SIZES = {
@@ -47,9 +46,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", required=True, metavar="FILE", help="results, one JSON line per setting")
     parser.add_argument("--figure", metavar="FILE", help="a picture of all results in --out")
     own, rest = parser.parse_known_args()
-    add_model_options(parser)
-    train.add_arguments(parser)
-    parser.parse_args()
     args = command.parse(["train", *rest])
     args.out, args.figure = own.out, own.figure
     if args.figure:
@@ -60,9 +56,9 @@ def parse() -> argparse.Namespace:
 
 def measure(args: argparse.Namespace) -> dict[str, float]:
     """Tokens per second of each model."""
-    steps = [train.training_step(train.cases_on("cpu")[name], args) for name in MODELS]
-    times = interleaved_medians(steps, args.device, args.repeats)
-    return {name: round(args.batch_size * args.block / time, 1) for name, time in zip(MODELS, times)}
+    steps = [partial(train.training_step, train.cases_on("cpu")[name], args) for name in MODELS]
+    speeds = bench(steps, args.device, args.repeats, lambda step, seconds: round(step.words / seconds, 1))
+    return dict(zip(MODELS, speeds))
 
 
 def settings(args: argparse.Namespace) -> list[dict]:

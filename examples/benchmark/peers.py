@@ -12,11 +12,13 @@ not installed is left out. (On a GPU or in half precision, the reference runs in
 """
 
 import argparse
+import importlib
 import importlib.metadata
 import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
@@ -26,8 +28,8 @@ import torch.nn as nn
 
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
-from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import DTYPES, add_model_options
+from fb_fairseq.papers.benchmark.measure import Work, measure, table
+from fb_fairseq.papers.benchmark.models import DTYPES
 
 OWN = ("transformer", "cpp", "reference")  # of train.cases_on
 
@@ -35,21 +37,19 @@ OWN = ("transformer", "cpp", "reference")  # of train.cases_on
 class Peer(NamedTuple):
     """A public implementation."""
 
-    training_step: Callable[[argparse.Namespace], train.TrainingStep]
+    training_step: Callable[[argparse.Namespace], Work]
+    module: str
     package: str  # its name on PyPI
     install: str  # the command that installs it
 
 
-def lucidrains_step(args: argparse.Namespace) -> train.TrainingStep:
+def lucidrains_step(args: argparse.Namespace) -> Work:
     """A training step of ``feedback-transformer-pytorch``, with a full memory of the span carried into the block.
 
     ``seq_len=1`` makes it the paper's model, whose memory grows by one slot after every step. (With the default of 2,
     the two steps of a segment are computed in parallel and attend to each other within their own layer.) It attends to
     the last ``mem_len`` slots, as ours does. In its favour: with ``seq_len=1`` its position bias is the same for all
     slots, where ours multiplies every query by the positions' vectors.
-
-    Raises:
-        ImportError: it is not installed.
     """
     from feedback_transformer_pytorch import FeedbackTransformer
 
@@ -70,18 +70,15 @@ def lucidrains_step(args: argparse.Namespace) -> train.TrainingStep:
         for _ in range(2 * args.span // T + 1):
             memory = model(words_BT, memory, return_memory=True)[1]
     weights_BTD = torch.randn(B, T, D, device=args.device, dtype=DTYPES[args.dtype])
-    return train.TrainingStep(model, lambda: model(words_BT, memory), weights_BTD)
+    return train.step_of(model, lambda: model(words_BT, memory), weights_BTD)
 
 
-def labml_step(args: argparse.Namespace) -> train.TrainingStep:
+def labml_step(args: argparse.Namespace) -> Work:
     """A training step of labml's ``FeedbackTransformerKV``, whose memory is empty at the start of the block.
 
     It takes no memory, and a step attends to all steps of the block before it. In its favour where the block is not
     longer than twice the span: a step attends to T / 2 slots on average (32 by default), one of ours to S (100). In
     ours: its attention has two more bias terms, which cost little.
-
-    Raises:
-        ImportError: it is not installed.
     """
     from labml_nn.transformers import feedback
 
@@ -96,39 +93,38 @@ def labml_step(args: argparse.Namespace) -> train.TrainingStep:
     model = feedback.FeedbackTransformerKV(layer, args.layers, D, H).to(args.device, DTYPES[args.dtype])
     model.mem_key, model.mem_value = feedback.Stack(T), feedback.Stack(T)
     x_TBD = torch.randn(T, args.batch_size, D, device=args.device, dtype=DTYPES[args.dtype])
-    return train.TrainingStep(model, lambda: model(x_TBD), torch.randn_like(x_TBD))
+    return train.step_of(model, lambda: model(x_TBD), torch.randn_like(x_TBD))
 
 
 PEERS = {
-    "lucidrains": Peer(lucidrains_step, "feedback-transformer-pytorch", "pip install feedback-transformer-pytorch"),
-    "labml": Peer(labml_step, "labml-nn", "pip install --no-deps labml-nn labml pyyaml"),
+    "lucidrains": Peer(
+        lucidrains_step,
+        "feedback_transformer_pytorch",
+        "feedback-transformer-pytorch",
+        "pip install feedback-transformer-pytorch",
+    ),
+    "labml": Peer(labml_step, "labml_nn.transformers", "labml-nn", "pip install --no-deps labml-nn labml pyyaml"),
 }
-
-
-def parse() -> argparse.Namespace:
-    """The options, checked as those of ``benchmark train``. Exits with an error message if they are invalid."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_model_options(parser)
-    train.add_arguments(parser)
-    parser.parse_args()
-    return command.parse(["train", *sys.argv[1:]])
 
 
 def main() -> None:
     """Run the command: print a table, and last a JSON line with the setting and the hardware."""
-    args = parse()
+    if {"-h", "--help"} & set(sys.argv):
+        print(__doc__)
+    args = command.parse(["train", *sys.argv[1:]])
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    steps = {name: train.training_step(train.cases_on("cpu")[name], args) for name in OWN}
+    steps = {name: partial(train.training_step, train.cases_on("cpu")[name], args) for name in OWN}
     versions: dict[str, str] = {"torch": torch.__version__}
     for name, peer in PEERS.items():
         try:
             versions[peer.package] = importlib.metadata.version(peer.package)
-            steps[name] = peer.training_step(args)
+            importlib.import_module(peer.module)
+            steps[name] = partial(peer.training_step, args)
         except ImportError as error:
             print(f"{name} is left out ({error}); to install it: {peer.install}")
-    times = interleaved_medians(list(steps.values()), args.device, args.repeats)
-    speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
+    found = measure(list(steps.values()), args.device, args.repeats, lambda step, seconds: step.words / seconds)
+    speeds = dict(zip(steps, found))
     rows = [[name, speed, speed / speeds["transformer"], speed / speeds["cpp"]] for name, speed in speeds.items()]
     table(["", "tokens/s", "relative to the Transformer", "relative to the C++ loop"], rows)
     result = {

@@ -56,7 +56,7 @@ COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs 
     "benchmark": ("papers.benchmark.command", "speed and memory of training and decoding"),
     "recipe": ("papers.steps.command", "run an experiment from its data to its figures"),
     "env": ("commands.env", "versions, devices, threads, and which step loop runs here and why"),
-    "rl": ("papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
+    "rl": ("papers.rl.command", "reinforcement learning: train, evaluate, plot"),
 }
 
 

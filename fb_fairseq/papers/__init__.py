@@ -8,8 +8,7 @@ values/           the papers' figures and hyperparameters, as data
 toy_tasks/        ``synthetic-tasks``: the data of toy tasks
 rl/               ``rl``: reinforcement learning in a corridor, mazes and a water maze
 state_tracking/   ``state-tracking``: the Feedback Transformer beside other recurrent models
-table5/           ``benchmark table5``: speed and memory, as in v3 Table 5
-benchmark/        ``benchmark``: speed and memory of training and decoding
+benchmark/        ``benchmark``: speed and memory of training and decoding, also as in v3 Table 5
 compare.py        ``compare``: results of recipes beside the papers' tables
 import_original/  ``import-original``: reads checkpoints of the papers' original programs
 """

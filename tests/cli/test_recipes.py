@@ -64,11 +64,7 @@ def test_language_models(recipe):
     found = results(out)
     assert list(found) == [f"{TRANSFORMER}-1", f"{TRANSFORMER}-1-finetuned"]
     for result in found.values():
-        assert (
-            1 < result["test_bits_per_token"] < 40
-            and result["parameters"] > 10_000
-            and 0 < result["test_context"] <= 100
-        )
+        assert 1 < result["test_bits_per_token"] < 40 and result["parameters"] > 10_000
         assert result["hardware"].split(",")[0] == training_hardware().split(",")[0] and result["seconds"] > 0
         assert result["settings"]["data text"].startswith("20000 bytes") and result["commit"]
     tuned = found[f"{TRANSFORMER}-1-finetuned"]["settings"]
@@ -130,7 +126,8 @@ def test_state_tracking(recipe):
     assert set(results(out)) == {f"{model}-lr0.02-seed1" for model in ("feedback", "previous")}
     table = (out / "results.md").read_text().splitlines()
     assert table[0].count("% at ") == 4 and all(row.endswith("| 0.02 | 1 |") for row in table[2:])
-    assert json.loads((out / "speed/feedback.json").read_text())["steps_per_second"]["feedback"]["training"] > 0
+    speed = json.loads((out / "speed/feedback.txt").read_text().splitlines()[-1])["results"]
+    assert speed["feedback"]["training"] > 0
     assert (out / "accuracy.png").read_bytes().startswith(PNG)
     refused = recipe("word_problem", *arguments, "--", "--width", 32, "--tokens", 32, fails=True)
     assert "width 32 instead of 16; choose another --out" in refused

@@ -87,11 +87,6 @@ def test_modules_in_the_current_folder_are_not_run(tmp_path):
     assert not (tmp_path / "it ran").exists()
 
 
-def test_unknown_choice(venv):
-    asked, error = make_environment(venv, FB_FAIRSEQ_VERSIONS="old")
-    assert asked == "" and error == "error: FB_FAIRSEQ_VERSIONS=old: unknown; give tested or newest\n"
-
-
 TORCH = """
 set -euo pipefail
 . "$1/examples/environment.sh"

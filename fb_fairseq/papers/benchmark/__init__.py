@@ -1,8 +1,16 @@
 """``python -m fb_fairseq benchmark`` (command.py): time and memory of training and decoding. Needs torch only.
 
-Each of ``all_commands`` is a module whose docstring is its help text, with two functions: ``add_arguments(parser)``
-adds its own options; ``run(args)`` measures, prints a table, and returns the results that are printed as JSON. They are
-train.py, decode.py, memory.py, span.py and bptt.py, and ``benchmark table5`` in ``fb_fairseq/papers/table5``, which
-needs fairseq for two of its tasks. Models, and the options that several have, are in models.py, those of translation in
-random_models.py; measure.py has times, memory and tables.
+    train.py    training: the step loops, shorter spans, longer blocks
+    decode.py   decoding of an endless stream
+    table5.py   Table 5 of the Feedback Transformer (arXiv 2002.09402, v3 §4.3.4)
+    tracking.py   training and decoding of the models of ``state-tracking``
+
+Each is a command: its docstring is the help text, ``add_arguments(parser)`` adds its options, and ``run(args)``
+measures, prints a table, and returns what is printed as JSON.
+
+    measure.py   times, memory, tables
+    models.py    models without embeddings and output layer, and the options of train and decode
+    tasks.py     what the tasks of Table 5 have in common, and the papers' figures
+    fairseq_tasks.py, agents.py   these tasks; the former need fairseq
+    random_models.py   models of translation with random parameters
 """

@@ -7,8 +7,6 @@ measured too, on streams of up to 4,096 tokens; its time and state grow.
 
 import argparse
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 import torch
 
@@ -22,62 +20,41 @@ PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
 
 CASES = {
-    **{name: Case(name, {}) for name in MODELS},
+    **{name: Case(name) for name in MODELS},
     # The steps in C++ that the others take where they can, against torch's operations.
     "feedback, reference": Case("feedback", {"step_loop": REFERENCE}),
     "transformer, reference": Case("transformer", {"step_loop": REFERENCE}),
 }
 
 
-class Decoding(NamedTuple):
-    """A model's decoding of the stream: milliseconds per step in each part, and bytes of the state at its end."""
-
-    parameters: int
-    milliseconds: list[float]
-    state_bytes: list[int]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
+    models.add_model_options(parser)
     models.add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
-    models.add_only(parser)
     text = "what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
     text += "after the other)"
     parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help=text)
-    text = "widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
-    text += "Transformer's (it has fewer, because its layers share key and value projections)"
-    parser.add_argument("--equal-parameters", action="store_true", help=text)
 
 
-def run(args: argparse.Namespace) -> dict:
-    """Decode a stream with each model and storage."""
-    results: dict[str, Decoding] = {}
+def run(args: argparse.Namespace) -> dict[str, dict]:
+    """Decode a stream with each model and storage. Returns the measurements of each."""
+    found: dict[str, dict] = {}
     for name, case in models.only(CASES, args).items():
-        sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
-        model = models.build_model(case.model, sizes, **case.options).eval()
+        model = models.build_model(case.model, args, **case.options).eval()
         for storage in args.storage:
-            results[f"{name}, {storage}"] = decode(model, storage, args)
+            found[f"{name}, {storage}"] = decode(model, storage, args)
     stock = models.stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
     if stock is not None:
-        results[STOCK_NAME] = decode_stock(stock.eval(), args)
-    rows, found = [], {}
-    for name, (parameters, times, sizes) in results.items():
-        speed = args.batch_size * PARTS / sum(times) * 1e3
-        rows.append([name, parameters, times[1], sorted(times)[PARTS // 2], times[-1], speed, sizes[1], sizes[-1]])
-        measured = {"parameters": parameters, "ms_per_token": times, "state_bytes": sizes}
-        found[name] = {**measured, "tokens_per_second": round(speed, 1)}
+        found[STOCK_NAME] = decode_stock(stock.eval(), args)
+    rows = []
+    for name, each in found.items():
+        times, sizes = each["ms_per_token"], each["state_bytes"]
+        each["tokens_per_second"] = round(args.batch_size * PARTS / sum(times) * 1e3, 1)
+        measured = [times[1], sorted(times)[PARTS // 2], times[-1], each["tokens_per_second"], sizes[1], sizes[-1]]
+        rows.append([name, each["parameters"], *measured])
     times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
     table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)
     return found
-
-
-def with_equal_parameters(args: argparse.Namespace) -> argparse.Namespace:
-    """``args`` with the ``ffn_dim`` that gives the Feedback Transformer as many parameters as the Transformer."""
-    feedback, transformer = (count_parameters(models.build_model(name, args)) for name in ("feedback", "transformer"))
-    parameters_per_unit = args.layers * (2 * args.embed_dim + 1)  # a row of fc1 with its bias, and a column of fc2
-    ffn_dim = args.ffn_dim + round((transformer - feedback) / parameters_per_unit)
-    print(f"The Feedback Transformer's feed-forward sublayers have {ffn_dim} units instead of {args.ffn_dim}.")
-    return argparse.Namespace(**{**vars(args), "ffn_dim": ffn_dim})
 
 
 def count_parameters(model: torch.nn.Module) -> int:
@@ -85,38 +62,44 @@ def count_parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
 
 
-def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> Decoding:
-    """Time the steps of one of our models."""
+def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> dict:
+    """Time the steps of one of our models; ``storage``: one of ``STORAGES``."""
     ring = model.new_ring(storage)
     x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
     return time_parts(model, lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
 
 
-def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> Decoding:
+def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> dict:
     """Time the steps of fairseq's ``transformer_lm``."""
     tokens_BT = models.random_tokens(args, args.steps + 1)
     state = {}
 
-    def step(t):
+    def step(t: int) -> None:
         decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
 
     return time_parts(decoder, step, lambda: models.state_bytes(state), args)
 
 
+@torch.no_grad()
 def time_parts(
-    model: torch.nn.Module, step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace
-) -> Decoding:
-    """Run ``step(t)`` along the stream."""
+    model: torch.nn.Module, step: Callable[[int], object], nbytes: Callable[[], int], args: argparse.Namespace
+) -> dict:
+    """Time a stream in ten parts.
+
+    Args:
+        model: whose parameters are counted.
+        step: decodes a step, whose number it is given.
+        nbytes: tells the bytes of the state.
+        args: the options of the command.
+
+    Returns:
+        "parameters"; "ms_per_token", milliseconds of a step in each part, and "state_bytes" at its end.
+    """
     steps = max(args.steps // PARTS, 1)
-
-    def run_part(first: int) -> None:
-        for t in range(first, first + steps):
-            step(t)
-
-    result = Decoding(count_parameters(model), [], [])
-    with torch.no_grad():
-        for part in range(PARTS):
-            time = seconds(partial(run_part, part * steps), args.device)
-            result.milliseconds.append(round(time / steps * 1e3, 4))
-            result.state_bytes.append(nbytes())
-    return result
+    times, sizes = [], []
+    for part in range(PARTS):
+        numbers = range(part * steps, (part + 1) * steps)
+        time = seconds(lambda numbers=numbers: [step(t) for t in numbers], args.device)
+        times.append(round(time / steps * 1e3, 4))
+        sizes.append(nbytes())
+    return {"parameters": count_parameters(model), "ms_per_token": times, "state_bytes": sizes}

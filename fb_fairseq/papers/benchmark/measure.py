@@ -1,16 +1,19 @@
 """Functions that measure the time and memory of a call, and print the results."""
 
+import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers, release_free
+from fb_fairseq.ops.feedback.loops import AUTO, warm_up_blocks
 
-COPY_BYTES = 256 << 20  # far more than the caches of a CPU or GPU hold
-COPY_REPEATS = 5
+R = TypeVar("R")
 SILENT = "9"  # torch's profiler otherwise writes several lines to stderr
 
 
@@ -34,8 +37,17 @@ def progress(text: str = "") -> None:
 
 
 def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int) -> list[float]:
-    """Median time of each function in seconds, after a first call that is not counted. The functions take turns, so
-    that other load on the machine slows down all of them alike."""
+    """Median time of functions, after a first call that is not counted. They take turns, so that other load on the
+    machine slows down all of them alike.
+
+    Args:
+        functions: what is timed.
+        device: cpu or cuda.
+        repeats: number of timed calls of each.
+
+    Returns:
+        The seconds of each.
+    """
     for number, function in enumerate(functions, 1):
         progress(f"first call, {number} of {len(functions)}")
         function()
@@ -47,26 +59,78 @@ def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int
     return [sorted(column)[repeats // 2] for column in zip(*times)]
 
 
-def copy_bandwidth(device: str) -> float:
-    """Bytes per second that copying a large tensor reads and writes."""
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device).fill_(1)
-    target = torch.empty_like(source)
-    (time,) = interleaved_medians([lambda: target.copy_(source)], device, COPY_REPEATS)
-    return 2 * source.numel() / time
+class Work(NamedTuple):
+    """Training or decoding with one model.
+
+    Attributes:
+        prepare: fills the memory; on a GPU also runs until graphs are captured.
+        run: what is timed.
+        words: number of words, or of an agent's frames, that a run processes.
+        model: of a training step: its parameters get gradients.
+        forward: of a training step: its forward pass, from which the output comes back.
+        state: tells the bytes of the memory: of what is carried into a training step, or of a decoder's.
+    """
+
+    prepare: Callable[[], None]
+    run: Callable[[], None]
+    words: int
+    model: torch.nn.Module | None = None
+    forward: Callable[[], Tensor] | None = None
+    state: Callable[[], int] = int
 
 
-def count_launches(function: Callable) -> int:
-    """Number of kernels, copies and graphs that a call launches on the GPU."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        function()
-        torch.cuda.synchronize()
-    names = ("LaunchKernel", "GraphLaunch", "MemcpyAsync", "MemsetAsync")
-    return sum(event.count for event in profile.key_averages() if any(name in event.key for name in names))
+def repeated(function: Callable[[], object], device: str, times: int = 0) -> Callable[[], None]:
+    """A function that makes so many calls; on a GPU at least as many as it takes to capture a graph."""
+    if device.startswith("cuda"):
+        times = max(times, warm_up_blocks(AUTO) + 1)
+
+    def loop() -> None:
+        for _ in range(times):
+            function()
+
+    return loop
+
+
+def measure(
+    makers: Sequence[Callable[[], Work]], device: str, repeats: int, result: Callable[[Work, float], R]
+) -> list[R]:
+    """Build, prepare and time works. On a CPU they take turns; on a GPU, whose memory one may fill, each is alone.
+
+    Args:
+        makers: build the works.
+        device: cpu or cuda.
+        repeats: number of runs of each.
+        result: called with each work, while it is there, and the median seconds of its runs.
+
+    Returns:
+        The results, in order.
+    """
+    found: list[R] = []
+    for group in [[make] for make in makers] if device.startswith("cuda") else [makers]:
+        works = [make() for make in group]
+        for work in works:
+            work.prepare()
+        times = interleaved_medians([work.run for work in works], device, repeats)
+        found += map(result, works, times)
+        del works, work
+        release(device)
+    return found
+
+
+def release(device: str) -> None:
+    """Free what models that are gone have left in memory."""
+    gc.collect()
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
 
 
 def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
-    """Bytes that the forward pass ``function`` keeps for its backward pass, without the parameters of ``model``."""
+    """Bytes that a forward pass keeps for its backward pass.
+
+    Args:
+        function: the forward pass, which returns its output.
+        model: its parameters do not count.
+    """
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     saved = {}
 

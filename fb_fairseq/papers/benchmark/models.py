@@ -20,54 +20,34 @@ VOCABULARY_SIZE = 260
 
 
 class Case(NamedTuple):
-    """The name of a model in ``MODELS``, and values of ``TransformerOptions`` that it is built with."""
+    """A model to measure.
+
+    Attributes:
+        model: a name in ``MODELS``.
+        options: values of ``TransformerOptions`` that it is built with.
+        sizes: options of the command line, such as ``block``, in which it differs.
+    """
 
     model: str
-    options: dict[str, Any]
+    options: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
 
 
 def add_number(parser: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
-    """Add an option with a positive whole number."""
+    """Add an option with a positive whole number. ``text``: its help, without the default."""
     parser.add_argument(option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)")
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of most benchmarks: sizes of the models, number of streams, threads, device and type."""
-    add_sizes(parser)
-    add_number(parser, "--batch-size", 8, "number of streams")
-    add_machine(parser)
-    add_dtype(parser)
-
-
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add the sizes of the models."""
+    """Add the options of train and decode: sizes of the models, number of streams, type, and what to measure."""
     add_number(parser, "--layers", 4, "number of layers")
     add_number(parser, "--embed-dim", 256, "model width D")
     add_number(parser, "--heads", 4, "number of attention heads")
     add_number(parser, "--ffn-dim", 1024, "units of a feed-forward sublayer")
     add_number(parser, "--span", 100, "attention span S, in steps")
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Add ``--threads`` and ``--device``."""
-    add_number(parser, "--threads", 1, "number of CPU threads")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=device, help="cpu or cuda (default here: %(default)s)")
-
-
-def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """Add ``--dtype``."""
+    add_number(parser, "--batch-size", 8, "number of streams")
     text = "type of parameters and activations (default: %(default)s)"
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help=text)
-
-
-def add_block(parser: argparse.ArgumentParser) -> None:
-    """Add ``--block``, for benchmarks of training."""
-    add_number(parser, "--block", 64, "number of steps in a training block")
-
-
-def add_only(parser: argparse.ArgumentParser) -> None:
-    """Add ``--only``, for benchmarks of the step loops."""
     text = "measure these, and the Transformer, instead of all, such as: triton torch"
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
 
@@ -83,14 +63,17 @@ def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
     return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
 
 
-def add_repeats(parser: argparse.ArgumentParser) -> None:
-    """Add ``--repeats``, for benchmarks that report a median time."""
-    add_number(parser, "--repeats", 5, "number of timed runs; their median is reported")
-
-
 def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Module:
-    """One of ``MODELS``, without embeddings and output layer, with other ``TransformerOptions``. All-attention gets
-    ``--ffn-dim`` persistent vectors per layer: as many parameters as a feed-forward sublayer of that width."""
+    """One of ``MODELS``, without embeddings and output layer. All-attention gets ``--ffn-dim`` persistent vectors per
+    layer: as many parameters as a feed-forward sublayer of that width.
+
+    Args:
+        name: of the model.
+        args: its sizes, device and type.
+        options: further ``TransformerOptions``.
+    """
+    if args.embed_dim % args.heads:
+        raise UserError(f"--heads {args.heads}: does not divide --embed-dim {args.embed_dim}; give a number that does")
     if name == "all-attention":
         options["persistent_memory_size"] = args.ffn_dim
     sizes = TransformerOptions(
@@ -116,36 +99,17 @@ def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> 
 
 
 def stock_decoder(args: argparse.Namespace, positions: int) -> torch.nn.Module | None:
-    """The decoder of fairseq's ``transformer_lm`` with this many absolute positions; None if fairseq is not
-    installed."""
+    """The decoder of fairseq's ``transformer_lm``; None if fairseq is not installed.
+
+    Args:
+        args: its sizes, device and type.
+        positions: number of absolute positions.
+    """
     if importlib.util.find_spec("fairseq") is None:
         return None
-    from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
+    from fb_fairseq.papers.benchmark.random_models import transformer_lm
 
-    # isort: split
-    from fairseq.data import Dictionary
-    from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
-
-    dictionary = Dictionary()
-    for i in range(VOCABULARY_SIZE - len(dictionary)):
-        dictionary.add_symbol(str(i))
-    cfg = TransformerLanguageModelConfig(
-        decoder_layers=args.layers,
-        decoder_embed_dim=args.embed_dim,
-        decoder_input_dim=args.embed_dim,
-        decoder_output_dim=args.embed_dim,
-        decoder_ffn_embed_dim=args.ffn_dim,
-        decoder_attention_heads=args.heads,
-        decoder_normalize_before=True,
-        dropout=0.0,
-        tokens_per_sample=positions,
-        max_target_positions=positions,
-        add_bos_token=False,
-        tpu=False,
-    )
-    task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    model = TransformerLanguageModel.build_model(cfg, task)
-    return model.decoder.to(args.device, DTYPES[args.dtype])
+    return transformer_lm(args, positions, VOCABULARY_SIZE).to(args.device, DTYPES[args.dtype])
 
 
 def random_tokens(args: argparse.Namespace, steps: int) -> torch.Tensor:

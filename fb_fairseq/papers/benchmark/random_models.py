@@ -1,4 +1,4 @@
-"""fairseq's Transformer and the feedback decoder with random parameters, for measurements of translation."""
+"""fairseq's models and the feedback decoder with random parameters."""
 
 import argparse
 from typing import NamedTuple
@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
@@ -36,7 +37,15 @@ def dictionary(size: int) -> Dictionary:
 
 
 def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary, **options) -> torch.nn.Module:
-    """Build a model on the device."""
+    """A model of translation, on the device.
+
+    Args:
+        kind: which.
+        layers: of its decoder.
+        args: its sizes and device.
+        words: its dictionary, of both languages.
+        options: further options.
+    """
     sizes = argparse.Namespace(
         decoder_layers=layers,
         encoder_embed_dim=args.embed_dim,
@@ -53,8 +62,42 @@ def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dicti
     return kind.model.build_model(sizes, task).to(args.device)
 
 
+def transformer_lm(args: argparse.Namespace, positions: int, vocabulary: int) -> torch.nn.Module:
+    """The decoder of fairseq's ``transformer_lm``, without dropout.
+
+    Args:
+        args: its sizes.
+        positions: number of absolute positions.
+        vocabulary: size of its dictionary.
+    """
+    cfg = TransformerLanguageModelConfig(
+        decoder_layers=args.layers,
+        decoder_embed_dim=args.embed_dim,
+        decoder_input_dim=args.embed_dim,
+        decoder_output_dim=args.embed_dim,
+        decoder_ffn_embed_dim=args.ffn_dim,
+        decoder_attention_heads=args.heads,
+        decoder_normalize_before=True,
+        dropout=0.0,
+        tokens_per_sample=positions,
+        max_target_positions=positions,
+        add_bos_token=False,
+        tpu=False,
+    )
+    words = dictionary(vocabulary)
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    return TransformerLanguageModel.build_model(cfg, task).decoder
+
+
 def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:
-    """Decode ``length`` tokens of one hypothesis; return the bytes of the decoder's self-attention keys and values."""
+    """Bytes of the decoder's self-attention keys and values after one hypothesis.
+
+    Args:
+        model: of translation.
+        length: tokens that are decoded.
+        device: of the model.
+        words: its dictionary.
+    """
     source = torch.randint(4, len(words), (1, 20), device=device)
     encoder_out = model.encoder(source, torch.tensor([20], device=device))
     state, target = {}, torch.randint(4, len(words), (1, length), device=device)

@@ -1,60 +1,55 @@
-"""Training: tokens per second of forward pass, loss and backward pass on a block with a full memory.
+"""Training: tokens per second, and memory, of forward pass, loss and backward pass on a block with a full memory.
 
 Measures the Feedback Transformer with each step loop that runs on the device, a Transformer of the same size, and the
 all-attention network with as many persistent vectors as a feed-forward sublayer has units. Where fairseq is installed,
 its own transformer_lm, which carries no memory, is measured too, and so is our Transformer without memory. Embeddings,
 output layer and optimizer, which are the same for all, are left out. The models take turns. Before that, the gradients
 of all step loops are checked against those of the reference loop.
+
+--compare spans measures what shorter adaptive spans save: all heads have the same span, S, S/2, S/4, … steps. (In
+training, memory is kept 64 steps further than the longest head reaches.) --compare blocks measures blocks of half, one,
+two and four times --block steps, with as many tokens, so with fewer and fewer streams (v1 Figure 9).
+
+Memory is the most that tensors occupy at once, gradients included, without parameters and carried memory; the part that
+the forward pass keeps for the backward pass; and the carried memory.
 """
 
 import argparse
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback import loops
-from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE
+from fb_fairseq.ops.feedback.loops import LOOPS, PARALLEL, REFERENCE
 from fb_fairseq.papers.benchmark import models
-from fb_fairseq.papers.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import DTYPES, STOCK_NAME, Case
+from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
+from fb_fairseq.papers.benchmark.models import STOCK_NAME, Case
 
-OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
+OTHER_MODELS = {
+    "transformer": Case("transformer"),
+    "transformer, recomputing": Case("transformer", {"checkpoint_activations": True}),
+    "all-attention": Case("all-attention"),
+}
 # Passes over all steps of a block at once: fixed, and until they converge.
 PASSES = {"parallel": {"parallel_passes": 6}, "parallel, converged": {"parallel_passes": 0}}
 WITHOUT_MEMORY = "transformer, no memory"
 FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
 HALF_TOLERANCE = 0.1
-
-
-@dataclasses.dataclass
-class TrainingStep:
-    """A forward and backward pass."""
-
-    model: torch.nn.Module  # whose parameters get gradients
-    forward: Callable[[], Tensor]  # returns the model's output [T, B, D] or [B, T, D]
-    weights: Tensor  # of the output's entries in the loss
-
-    def __call__(self) -> None:
-        (self.forward() * self.weights).float().mean().backward()
+SHORT_SPAN = 8  # spans of this length or less are not halved
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    models.add_block(parser)
-    models.add_repeats(parser)
-    models.add_only(parser)
-
-
-def warm_up(step: TrainingStep, device: str, case: Case | None = None) -> None:
-    """On a GPU, repeat a step until the graphs of the case's step loop are captured (without a case: of any), and
-    libraries have allocated what they keep."""
-    loop = case.options.get("step_loop", AUTO) if case else AUTO
-    for _ in range(loops.warm_up_blocks(loop) + 1 if device.startswith("cuda") else 0):
-        step()
+    models.add_model_options(parser)
+    models.add_number(parser, "--block", 64, "number of steps in a training block")
+    text = "what to measure side by side (default: %(default)s)"
+    parser.add_argument("--compare", choices=("loops", "spans", "blocks"), default="loops", help=text)
 
 
 def cases_on(device: str) -> dict[str, Case]:
@@ -72,94 +67,129 @@ def cases_on(device: str) -> dict[str, Case]:
     return {**cases, **parallel, **OTHER_MODELS}
 
 
-def run(args: argparse.Namespace) -> dict:
-    """Check the step loops' gradients, then measure all cases."""
-    cases = models.only(cases_on(args.device), args)
+def spans(args: argparse.Namespace) -> dict[str, Case]:
+    """Each model with each span. All heads have the same: the ramp adds one step to z."""
+    cases = {}
+    for name in models.MODELS:
+        span = args.span
+        while span:
+            options = {"adaptive_span": True, "adaptive_span_ramp": 1, "adaptive_span_init": (span - 1) / args.span}
+            cases[f"{name}, span {span}"] = Case(name, options)
+            span = span // 2 if span > SHORT_SPAN else 0
+    return cases
+
+
+def blocks(args: argparse.Namespace) -> dict[str, Case]:
+    """Both models with each length of blocks, all of as many tokens."""
+    if args.batch_size % 4 or args.block % 2:
+        raise UserError(
+            f"--batch-size {args.batch_size} --block {args.block}: give a multiple of 4, and an even number"
+        )
+    cases = {}
+    for block in (args.block // 2, args.block, 2 * args.block, 4 * args.block):
+        sizes = {"block": block, "batch_size": args.batch_size * args.block // block}
+        name = f"{block} steps of {sizes['batch_size']} streams"
+        for projections in ("shared", "per-layer"):
+            cases[f"feedback, {projections}, {name}"] = Case("feedback", {"memory_projections": projections}, sizes)
+        cases[f"transformer, {name}"] = Case("transformer", {}, sizes)
+    return cases
+
+
+def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Check the step loops' gradients, then measure all cases. Returns the measurements of each."""
+    known = {"loops": lambda args: cases_on(args.device), "spans": spans, "blocks": blocks}[args.compare](args)
+    cases = models.only(known, args)
     if REFERENCE in cases:
         options = [case.options for case in cases.values() if case.model == "feedback"]
         check_gradients(args, [given for given in options if not given.get("parallel_passes")])
-    else:
+    elif args.compare == "loops":
         print("Gradients are not checked: the reference loop is not among --only.")
-    steps = {name: training_step(case, args) for name, case in cases.items()}
-    stock = models.stock_decoder(args, args.block)
+    makers: dict[str, Callable[[], Work]] = {name: partial(training_step, case, args) for name, case in cases.items()}
+    stock = models.stock_decoder(args, args.block) if args.compare == "loops" else None
     if stock is not None:
-        steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full_memory=False)
-        steps[STOCK_NAME] = stock_training_step(stock, args)
-    for name, step in steps.items():
-        warm_up(step, args.device, cases.get(name))
-    times = interleaved_medians(list(steps.values()), args.device, args.repeats)
-    speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
-    rows = [[name, speed, speed / speeds["transformer"]] for name, speed in speeds.items()]
-    head = ["", "tokens/s", "relative to the Transformer"]
-    if REFERENCE in speeds:
-        rows, head = [[*row, row[1] / speeds[REFERENCE]] for row in rows], [*head, "relative to the reference loop"]
-    table(head, rows)
-    passes = {name: int(steps[name].model.convergence.last["parallel_passes"]) for name in PASSES if name in steps}
+        makers[WITHOUT_MEMORY] = partial(training_step, cases["transformer"], args, full_memory=False)
+        makers[STOCK_NAME] = partial(stock_training_step, stock, args)
+    found = dict(zip(makers, measure(list(makers.values()), args.device, args.repeats, partial(measured, args.device))))
+    base = next((name for name in found if name.startswith("transformer")), next(iter(found)))
+    for each in found.values():
+        each["relative"] = round(each["tokens_per_second"] / found[base]["tokens_per_second"], 4)
+    shown = ("tokens_per_second", "relative", "peak_bytes", "saved_bytes", "carried_bytes")
+    rows = [[name, *(each[key] / (1e6 if "bytes" in key else 1) for key in shown)] for name, each in found.items()]
+    table(["", "tokens/s", f"relative to {base}", "peak MB", "MB kept for backward", "MB carried"], rows)
+    passes = [[name, each["passes"]] for name, each in found.items() if "passes" in each]
     if passes:
-        table(["", "passes"], [list(item) for item in passes.items()])
-    result = {
-        "passes": passes,
-        "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
-        "ratio": speed_ratios(speeds),
-        "bandwidth": bandwidth(args, {name: speeds[name] for name, case in cases.items() if case.model == "feedback"}),
+        table(["", "passes"], passes)
+    return found
+
+
+def measured(device: str, step: Work, seconds: float) -> dict[str, float]:
+    """The speed and memory of a training step, which takes so many seconds."""
+    step.model.zero_grad(set_to_none=True)
+    found = {
+        "tokens_per_second": round(step.words / seconds, 1),
+        "peak_bytes": peak_bytes(step.run, device),
+        "saved_bytes": saved_bytes(step.forward, step.model),
+        "carried_bytes": step.state(),
     }
-    if args.device.startswith("cuda"):
-        launches = {name: round(count_launches(step) / args.block, 1) for name, step in steps.items()}
-        result["launches_per_step"] = launches
-        table(["", "kernel launches per step"], [list(item) for item in launches.items()])
-    return result
+    convergence = getattr(step.model, "convergence", None)
+    if convergence and "parallel_passes" in convergence.last:
+        found["passes"] = int(convergence.last["parallel_passes"])
+    return found
 
 
-def speed_ratios(speeds: dict[str, float]) -> dict[str, float]:
-    """Speeds relative to each other, under the names that they have in the JSON."""
-    own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
-    ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
-    if STOCK_NAME in speeds:
-        ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[STOCK_NAME]
-    return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}
+def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tensor, carried: int = 0) -> Work:
+    """A training step.
+
+    Args:
+        model: its parameters get gradients.
+        forward: returns the model's output [T, B, D] or [B, T, D].
+        weights: of the output's entries in the loss, of the same shape.
+        carried: bytes of the memory that is carried into it.
+    """
+
+    def step() -> None:
+        (forward() * weights).float().mean().backward()
+
+    words = weights.shape[0] * weights.shape[1]
+    return Work(repeated(step, weights.device.type), step, words, model, forward, lambda: carried)
 
 
-def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
-    """The share of the device's memory bandwidth that step loops use at these speeds, in tokens per second. If its
-    caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of all
-    layers, and S keys and values per layer and stream."""
-    D, L = args.embed_dim, args.layers
-    layer_weights = 2 * D * D + 2 * D * args.ffn_dim  # query and output projection, and the feed-forward sublayer
-    weights = L * layer_weights + 2 * D * D  # and the shared key and value projections
-    slots = L * 2 * args.span * D * args.batch_size
-    size = torch.empty(0, dtype=DTYPES[args.dtype]).element_size()
-    moved, speed = 2 * (weights + slots) * size, copy_bandwidth(args.device)
-    shares = {name: tokens / args.batch_size * moved / speed for name, tokens in speeds.items()}
-    print(f"\nWithout caches, a step of all streams moves {moved / 1e6:.1f} MB; copies run at {speed / 1e9:.1f} GB/s.")
-    table(["", "share of that bandwidth"], [list(item) for item in shares.items()])
-    return {
-        "bytes_per_step": moved,
-        "copy_gigabytes_per_second": round(speed / 1e9, 2),
-        "share": {name: round(share, 4) for name, share in shares.items()},
-    }
+def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> Work:
+    """A training step of one of our models on a random block.
 
-
-def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> TrainingStep:
-    """A training step of one of our models, on a random block into which a full memory is carried, or an empty one."""
+    Args:
+        case: the model.
+        args: the options of the command.
+        full_memory: whether a full memory is carried into the block, or an empty one.
+    """
+    args = argparse.Namespace(**{**vars(args), **case.sizes})
     model = models.build_model(case.model, args, **case.options)
     x_TBD, state = models.block_with_full_memory(model, args)
 
-    def forward():
+    def forward() -> Tensor:
         return model.run_block(x_TBD, StreamState(state.memory_KCBD) if full_memory else None)[0]
 
-    return TrainingStep(model, forward, torch.randn_like(x_TBD))
+    carried = state.memory_KCBD.untyped_storage().nbytes() if full_memory else 0
+    return step_of(model, forward, torch.randn_like(x_TBD), carried)
 
 
-def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> TrainingStep:
+def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> Work:
     """A training step of fairseq's ``transformer_lm``, on random tokens."""
     tokens_BT = models.random_tokens(args, args.block)
     weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
-    return TrainingStep(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
+    return step_of(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
 
 
 def check_gradients(args: argparse.Namespace, step_loops: list[dict[str, Any]]) -> None:
-    """Compare the gradients of the parameters after a block with a full memory. ``step_loops`` are options of the step
-    loops, those of the reference loop first."""
+    """Compare the gradients of the parameters after a block with a full memory.
+
+    Args:
+        args: the options of the command.
+        step_loops: options of the step loops, those of the reference loop first.
+
+    Raises:
+        RuntimeError: the gradients of a loop differ from those of the first one.
+    """
     model = models.build_model("feedback", args)
     x_TBD, state = models.block_with_full_memory(model, args)
     weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)

@@ -36,22 +36,37 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Training:
-    """How a language model is trained, fine-tuned and evaluated."""
+    """How a language model is trained, fine-tuned and evaluated.
 
-    source: str  # of the values: paper, table and column
+    Attributes:
+        source: of the values: paper, table and column.
+        lr: fine-tuning has a tenth of it.
+        streams: parallel streams in an update, over all processes.
+        tokens_per_sample: steps of each stream in an update.
+        validate_every: updates between validations, and between checkpoints.
+        finetune_updates: 0: no fine-tuning.
+        valid_streams: in validation; each starts with an empty memory.
+        test_streams: in the evaluation.
+        options: of training and fine-tuning.
+        warmup: of training only.
+        bptt_warmup: of training only: they shorten its first blocks.
+        post_norm_lr: of post-norm models, if it differs.
+    """
+
+    source: str
     updates: int
-    lr: float  # fine-tuning has a tenth of it
-    streams: int  # parallel streams in an update, over all processes
-    tokens_per_sample: int  # steps of each stream in an update
-    validate_every: int  # updates between validations, and between checkpoints
-    finetune_updates: int = 0  # 0: no fine-tuning
-    valid_streams: int = 64  # in validation; each starts with an empty memory
-    test_streams: int = 8  # in the evaluation
+    lr: float
+    streams: int
+    tokens_per_sample: int
+    validate_every: int
+    finetune_updates: int = 0
+    valid_streams: int = 64
+    test_streams: int = 8
     optimizer: str = "adam"
-    options: Options = field(default_factory=dict)  # of training and fine-tuning
-    warmup: Options = field(default_factory=dict)  # of training only
-    bptt_warmup: Options = field(default_factory=dict)  # of training only: they shorten its first blocks
-    post_norm_lr: float | None = None  # of post-norm models, if it differs
+    options: Options = field(default_factory=dict)
+    warmup: Options = field(default_factory=dict)
+    bptt_warmup: Options = field(default_factory=dict)
+    post_norm_lr: float | None = None
 
 
 def resolved(options: Options, updates: int) -> dict[str, Any]:
@@ -66,29 +81,46 @@ def change(**fields: Any) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class Model:
-    """One model of an experiment."""
+    """One model of an experiment.
 
-    arch: str  # ``--arch``
-    options: Options = field(default_factory=dict)  # that set it apart from others of its architecture and depth
-    training: Callable[[Training], Training] = lambda setting: setting  # changes the setting's ``Training``
-    evaluation: Options = field(default_factory=dict)  # further options of its evaluation
-    init_from: str = ""  # the Transformer whose parameters it is initialised with (v1 §3.2), by its name
-    finetune_from: str = ""  # the model whose fine-tuned checkpoint it starts from
+    Attributes:
+        arch: ``--arch``.
+        options: that set it apart from others of its architecture and depth.
+        training: changes the setting's ``Training``.
+        evaluation: further options of its evaluation.
+        init_from: the Transformer whose parameters it is initialised with (v1 §3.2), by its name.
+        finetune_from: the model whose fine-tuned checkpoint it starts from.
+    """
+
+    arch: str
+    options: Options = field(default_factory=dict)
+    training: Callable[[Training], Training] = lambda setting: setting
+    evaluation: Options = field(default_factory=dict)
+    init_from: str = ""
+    finetune_from: str = ""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A language modelling experiment at one size: the papers', or a small one."""
+    """A language modelling experiment at one size: the papers', or a small one.
 
-    training: Training | Callable[[str], Training]  # the setting, or a function of the architecture's name
-    models: Sequence[str] = SMALL_MODELS  # the default of ``--models``
-    named: Mapping[str, Model] = field(default_factory=dict)  # the models, by their names in ``--models``
-    architectures: bool = True  # whether ``--models`` also takes the names of architectures
-    # A function that makes a model of a name, or returns None; for names with numbers in them.
+    Attributes:
+        training: the setting, or a function of the architecture's name.
+        models: the default of ``--models``.
+        named: the models, by their names in ``--models``.
+        architectures: whether ``--models`` also takes the names of architectures.
+        model: a function that makes a model of a name, or returns None; for names with numbers in them.
+        layers: the default of ``--layers``; empty: the depth is the architecture's.
+        shape: the sizes of an architecture at a number of layers; None: ``--layers`` is refused. It raises
+            ``UserError`` for a number that does not divide the widths.
+    """
+
+    training: Training | Callable[[str], Training]
+    models: Sequence[str] = SMALL_MODELS
+    named: Mapping[str, Model] = field(default_factory=dict)
+    architectures: bool = True
     model: Callable[[str], Model | None] | None = None
-    layers: Sequence[int] = ()  # the default of ``--layers``; empty: the depth is the architecture's
-    # The sizes of an architecture at a number of layers; None: ``--layers`` is refused. It raises ``UserError`` for a
-    # number that does not divide the widths.
+    layers: Sequence[int] = ()
     shape: Callable[[str, int], Options] | None = None
 
     def training_of(self, arch: str) -> Training:
@@ -98,58 +130,94 @@ class Scale:
 
 @dataclass(frozen=True)
 class LanguageModeling:
-    """An experiment with language models."""
+    """An experiment with language models.
+
+    Attributes:
+        corpus: what DATA is.
+        metric: of the learning curves: bpb, loss or ppl.
+        prompt: text that the step generate continues.
+        full: the papers' setting.
+        small: one for a CPU.
+        against: fields of the results, such as ``lr``, against which they are drawn.
+        figure: a module of papers/figures that draws the results, and its file.
+        hours: whether the perplexity is also drawn against hours of training.
+    """
 
     name: str
     summary: str
-    corpus: str  # what DATA is
-    metric: str  # of the learning curves: bpb, loss or ppl
-    prompt: str = "The"  # text that the step generate continues
+    corpus: str
+    metric: str
+    prompt: str = "The"
     full: Scale | None = None
-    small: Scale | None = None  # full and small: the papers' setting, and one for a CPU
-    against: Sequence[str] = ()  # fields of the results, such as ``lr``, against which they are drawn
-    figure: Sequence[str] = ()  # a module of papers/figures that draws the results, and its file
-    hours: bool = False  # whether the perplexity is also drawn against hours of training
+    small: Scale | None = None
+    against: Sequence[str] = ()
+    figure: Sequence[str] = ()
+    hours: bool = False
 
 
 @dataclass(frozen=True)
 class TranslationScale:
-    """A translation experiment at one size."""
+    """A translation experiment at one size.
 
-    source: str  # of the values: paper, section and table
-    transformer: str  # the architecture of the vanilla model
-    feedback: str  # that of the feedback decoder
+    Attributes:
+        source: of the values: paper, section and table.
+        transformer: the architecture of the vanilla model.
+        feedback: that of the feedback decoder.
+        max_tokens: in an update, over all processes.
+        validate_every: updates between validations, and between checkpoints.
+        layers: the default of ``--layers``, numbers of decoder layers.
+        decoding: of generation.
+        sizes: of the models.
+        average: number of last checkpoints to average; 1: the best one is taken.
+        lenpens: length penalties to try.
+        lengths: options of generation, of the lengths of outputs, to try after that.
+        projections: of the model ``feedback``, "per-layer" or "shared". ``initialised`` has per-layer ones by default:
+            each has a counterpart in the vanilla model.
+        raw: whether there are references before they were tokenised.
+        variants: further models: feedback decoders with these other options, of which ``decoder_layers`` is one.
+    """
+
+    source: str
+    transformer: str
+    feedback: str
     updates: int
-    max_tokens: int  # in an update, over all processes
-    validate_every: int  # updates between validations, and between checkpoints
-    layers: Sequence[int]  # the default of ``--layers``, numbers of decoder layers
+    max_tokens: int
+    validate_every: int
+    layers: Sequence[int]
     training: Options
-    decoding: Options  # of generation
-    sizes: Options = field(default_factory=dict)  # of the models
-    average: int = 1  # number of last checkpoints to average; 1: the best one is taken
-    lenpens: Sequence[float] = (1.0,)  # length penalties to try
-    lengths: Sequence[Options] = ({},)  # options of generation, of the lengths of outputs, to try after that
-    # Of the model ``feedback``, "per-layer" or "shared". ``initialised`` has per-layer ones by default: each has
-    # a counterpart in the vanilla model.
+    decoding: Options
+    sizes: Options = field(default_factory=dict)
+    average: int = 1
+    lenpens: Sequence[float] = (1.0,)
+    lengths: Sequence[Options] = ({},)
     projections: str = "per-layer"
-    raw: bool = False  # whether there are references before they were tokenised
-    # Further models: feedback decoders with these other options, of which ``decoder_layers`` is one.
+    raw: bool = False
     variants: Mapping[str, Options] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Translation:
-    """An experiment with translation or summarization."""
+    """An experiment with translation or summarization.
+
+    Attributes:
+        corpus: what DATA is.
+        pair: source and target language.
+        metric: that of tuning: a name of ``score --metrics``, and its key in the JSON.
+        full: the papers' setting.
+        small: one for a CPU.
+        language: of the outputs, for the scores; empty: the target language.
+        task: further options of the task.
+    """
 
     name: str
     summary: str
-    corpus: str  # what DATA is
-    pair: Sequence[str]  # source and target language
-    metric: Sequence[str]  # that of tuning: a name of ``score --metrics``, and its key in the JSON
+    corpus: str
+    pair: Sequence[str]
+    metric: Sequence[str]
     full: TranslationScale
-    small: TranslationScale  # full and small: the papers' setting, and one for a CPU
-    language: str = ""  # of the outputs, for the scores; empty: the target language
-    task: Options = field(default_factory=dict)  # further options of the task
+    small: TranslationScale
+    language: str = ""
+    task: Options = field(default_factory=dict)
 
 
 def initialised(arch: str = "feedback_transformer_lm") -> dict[str, Model]:

@@ -5,7 +5,6 @@ parameters. Reads OUT/*/result.json and writes
 
     OUT/results.json  all runs
     OUT/accuracy.png  accuracy by position (recall: by number of pairs), one line per model
-    OUT/curves.png    accuracy in training, on sequences that grow, one line per run
 
 Of several learning rates, the one with the best accuracy on validation data counts, averaged over seeds.
 """
@@ -13,24 +12,13 @@ Of several learning rates, the one with the best accuracy on validation data cou
 import glob
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fb_fairseq.drawing import (
-    Panel,
-    colors,
-    draw_band,
-    draw_curve,
-    draw_figure,
-    explain_curves,
-    mark_x,
-    model_name,
-    write_out,
-)
+from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure, mark_x, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
@@ -38,7 +26,6 @@ from fb_fairseq.papers.results.runs import read, spread
 
 Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
-ENTRY = re.compile(r"^update ([\d,]+) of .*, ([\d.]+)% right", re.MULTILINE)  # in the log of a run
 # Of results whose settings are not recorded.
 FIELDS = "model memory_composition span layers curriculum group symbols longest updates tokens width heads".split()
 DEFAULTS = {"curriculum": "growing"}
@@ -79,8 +66,8 @@ def best_results(runs: Iterable[dict]) -> Settings:
     best = {}
     for key, rates in found.items():
         own, alike = dict(key), [dict(other) for other in found if titles[other] == titles[key]]
-        names = [name for name in dict.fromkeys([*WORDS, *sorted(own)]) if name in own]
-        names = [name for name in names if {other.get(name) for other in alike} != {own[name]}]
+        names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
+        names = [name for name in WORDS if name in names] + [name for name in names if name not in WORDS]
         words = [WORDS.get(name, f"{name} {{}}").format(own[name]) for name in names]
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
         seeds = {run["seed"]: run for run in reversed(rates[rate])}  # each counts once
@@ -127,37 +114,12 @@ def draw_accuracy(axes, settings: Settings) -> None:
     axes.set_ylim(-2, 102)
 
 
-def read_curves(out: str) -> dict[str, list[tuple[int, float]]]:
-    """The accuracy on the last label of training sequences by update, from the log of each run."""
-    curves = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.log"))):
-        found = ENTRY.findall(read(path))
-        if found:
-            name = os.path.basename(path)[: -len(".log")]
-            curves[name] = [(int(updates.replace(",", "")), float(right)) for updates, right in found]
-    return curves
-
-
-def draw_training(axes, curves: dict[str, list[tuple[int, float]]]) -> None:
-    """Draw the learning curves."""
-    color = colors(map(model_name, curves))
-    for name, curve in curves.items():
-        draw_curve(axes, curve, color[model_name(name)], training=True, continues=False)
-    explain_curves(axes, color, {})
-    axes.set_xlabel("updates")
-    axes.set_ylabel("last labels right (%), as sequences grow")
-    axes.set_ylim(-2, 102)
-
-
 def main(out: str, recipe: str) -> None:
     """Compare the runs in the folder ``out``."""
     runs = read_results(out, recipe)
     settings = best_results(runs.values())
     Path(out, "results.json").write_text(json.dumps(runs))
     draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, settings=settings))])
-    curves = read_curves(out)
-    if curves:
-        draw_figure(os.path.join(out, "curves.png"), [Panel(partial(draw_training, curves=curves))])
     print("\n".join(table(settings)))
 
 

@@ -24,17 +24,26 @@ PER_PROCESS = ("batch_size", "max_tokens")
 
 
 class Entry(TypedDict, total=False):
-    """A step in the record. Its name is the first file that it writes, relative to the folder."""
+    """A step in the record. Its name is the first file that it writes, relative to the folder.
+
+    Attributes:
+        reads: the user's files, each with its size and checksum.
+        processes: of the training.
+        settings: of a training, see ``settings_of``.
+        seconds: that it has taken, in all calls.
+        commit: of this package; of an installed one, its version.
+        done: a number that grows from step to step; 0 or missing: it is not done.
+    """
 
     command: list[str]
-    reads: dict[str, str]  # the user's files, each with its size and checksum
+    reads: dict[str, str]
     writes: list[str]
-    processes: int  # of the training
-    settings: dict[str, str]  # of a training, see ``settings_of``
-    seconds: float  # that it has taken, in all calls
+    processes: int
+    settings: dict[str, str]
+    seconds: float
     hardware: str
-    commit: str  # of this package; of an installed one, its version
-    done: int  # a number that grows from step to step; 0 or missing: it is not done
+    commit: str
+    done: int
 
 
 class Record(TypedDict):

@@ -20,7 +20,6 @@ HEADINGS = {
     "test_bits_per_token": "test bits per token",
     "dev_perplexity": "dev perplexity",
     "test_perplexity": "test perplexity",
-    "test_context": "test context, % of the span",
     "dev_accuracy": "dev labels right, %",
     "accuracy": "labels right, %",
     "sequence_accuracy": "sequences right, %",
@@ -37,15 +36,19 @@ HEADINGS = {
     "reward": "reward",
 }
 
-LARGEST = 1e100  # of a measurement: a standard deviation squares it
-
 
 class Group(NamedTuple):
-    """Runs that differ in nothing but their seed."""
+    """Runs that differ in nothing but their seed.
 
-    identity: dict[str, object]  # the values of ``IDENTITY`` that the results have
-    runs: list[dict]  # the results of each seed
-    differs: dict[str, object]  # the settings that set it apart from groups with the same values of ``NAMED``
+    Attributes:
+        identity: the values of ``IDENTITY`` that the results have.
+        runs: the results of each seed.
+        differs: the settings that set it apart from groups with the same values of ``NAMED``.
+    """
+
+    identity: dict[str, object]
+    runs: list[dict]
+    differs: dict[str, object]
 
     def words(self, *left_out: str) -> list[str]:
         """What sets it apart, each as a few words, but for these settings."""
@@ -54,7 +57,7 @@ class Group(NamedTuple):
     def values(self, metric: str) -> list[float]:
         """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""
         found = [run.get(metric) for run in self.runs]
-        return [as_float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        return [float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
     def matches(self, wanted: dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
@@ -90,9 +93,7 @@ def read_runs(out: str) -> list[dict]:
             for name, run in found.items():
                 path_of_run = os.path.join(os.path.dirname(path), str(name))
                 runs.append({**run, "model": run.get("model", run.get("agent")), "path": path_of_run})
-            values = [run.get(name) for run in runs for name in (*IDENTITY, "hardware")]
-            hash((*values, *(value for run in runs for value in run.get("settings", {}).values())))  # no lists in them
-        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        except (OSError, ValueError, AttributeError, TypeError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
     if not runs or any("recipe" not in run or run["model"] is None for run in runs):
         raise UserError(f"{out}: its results do not name their recipe; run the recipe again")
@@ -118,11 +119,6 @@ def grouped(runs: Iterable[dict]) -> list[Group]:
             if any(other.get(name) != value for other in others):
                 group.differs[name] = value
     return list(groups.values())
-
-
-def as_float(value: float) -> float:
-    """The number; infinity if it is too large to compute with, which JSON allows."""
-    return float(value) if abs(value) < LARGEST or value != value else math.inf
 
 
 def spread(values: list[float], metric: str) -> str:

@@ -23,7 +23,6 @@ PATTERNS = {  # of measures in logs
     "test_bytes": r"(?m)^test: \d+ documents?, (\d+) bytes",
     "parameters": r"shared model params: ([\d,]+)",
     "num_updates": r'"num_updates": "(\d+)"',
-    "attention_span": r"attention_span['\"]?[=:] ?(\d+)",
     "decoded_tokens_per_second": r"Translated [\d,]+ sentences .* sentences/s, ([\d.]+) tokens/s\)",
 }
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
@@ -42,14 +41,6 @@ def last(name: str, path: str) -> float:
     if not found:
         raise UserError(f"{path}: has no {name.replace('_', ' ')}; delete it, and run the recipe again")
     return found[-1]
-
-
-def available_context(tokens: float, streams: int, span: float) -> float:
-    """Mean share of the attention span, in %, that a token can look back on: each stream starts with an empty
-    memory."""
-    length = tokens // streams
-    filling = min(length, span)
-    return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
 
 
 def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
@@ -77,10 +68,6 @@ def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
         if os.path.exists(log):
             bits = last("bits", log)
             result.update({f"{name}_bits_per_token": bits, f"{name}_perplexity": round(2**bits, 3)})
-            spans = measures("attention_span", f"{path}.log")
-            if split == "test" and spans:
-                context = available_context(last("tokens", log), identity["test_streams"], spans[-1])
-                result["test_context"] = round(context, 1)
     validated = [json.loads(line) for line in VALIDATION.findall(read(f"{path}.log"))]
     for name in ("accuracy", "scores", "measured"):  # in JSON
         if os.path.exists(f"{path}.{name}"):

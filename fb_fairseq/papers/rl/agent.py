@@ -37,11 +37,17 @@ def build_stack(options: AgentOptions) -> nn.Module:
 
 
 class AgentMemory(NamedTuple):
-    """What B environments carry from block to block."""
+    """What B environments carry from block to block.
 
-    state: StreamState | None  # state of the stack; None before the first block
-    age_B: Tensor  # number of steps since the start of each episode
-    previous_B: Tensor  # the previous action in each environment
+    Attributes:
+        state: state of the stack; None before the first block.
+        age_B: number of steps since the start of each episode.
+        previous_B: the previous action in each environment.
+    """
+
+    state: StreamState | None
+    age_B: Tensor
+    previous_B: Tensor
 
     @staticmethod
     def initial(environments: int, device: torch.device | None = None) -> "AgentMemory":
@@ -51,8 +57,15 @@ class AgentMemory(NamedTuple):
 
 
 def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
-    """Number of steps since the start of the episode, before each step of the block and after the last one: [T + 1,
-    B]."""
+    """Number of steps since the start of the episode.
+
+    Args:
+        starts_TB: whether a step is the first of an episode.
+        age_B: the number before the block.
+
+    Returns:
+        That before each step of the block, and after the last one: [T + 1, B].
+    """
     age_TB = [age_B]
     for starts_B in starts_TB:
         age_TB[-1] = age_TB[-1].masked_fill(starts_B, 0)
@@ -61,7 +74,13 @@ def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """A stack of layers with a policy and a value."""
+    """A stack of layers with a policy and a value.
+
+    Args:
+        observation_sizes: number of possible values of each component of an observation.
+        num_actions: number of actions A.
+        options: the architecture.
+    """
 
     def __init__(self, observation_sizes: Sequence[int], num_actions: int, options: AgentOptions):
         super().__init__()
@@ -90,7 +109,16 @@ class Agent(nn.Module):
         return Agent(options.pop("observation"), options.pop("actions"), AgentOptions(**options))
 
     def embed(self, observations: Tensor, previous: Tensor, age: Tensor) -> Tensor:
-        """Embed steps: observations [..., O], previous actions [...] and ages [...] to [..., D]."""
+        """Embed steps.
+
+        Args:
+            observations: [..., O].
+            previous: the previous actions [...].
+            age: numbers of steps since the start of the episode [...]; at 0 there is no previous action.
+
+        Returns:
+            Embeddings [..., D].
+        """
         x = self.embed_observation(observations + self.offset_O).sum(-2)
         if self.embed_action is None:
             return x
@@ -103,7 +131,17 @@ class Agent(nn.Module):
     def forward(
         self, observations_TBO: Tensor, actions_TB: Tensor, starts_TB: Tensor, memory: AgentMemory
     ) -> tuple[Tensor, Tensor, AgentMemory]:
-        """Run a block of steps. Returns the policy's logits [T, B, A], values [T, B], and the memory after it."""
+        """Run a block of steps.
+
+        Args:
+            observations_TBO: what the agent sees before each action.
+            actions_TB: the actions that were taken.
+            starts_TB: whether a step is the first of an episode.
+            memory: that before the block.
+
+        Returns:
+            The policy's logits [T, B, A], values [T, B], and the memory after the block.
+        """
         age_TB = ages(starts_TB, memory.age_B)
         previous_TB = torch.cat([memory.previous_B[None], actions_TB[:-1]])
         x_TBD = self.embed(observations_TBO, previous_TB, age_TB[:-1])
@@ -113,8 +151,12 @@ class Agent(nn.Module):
 
 
 class Actor:
-    """Runs an agent step by step, without gradients, from a memory on. The agent's parameters must not change
-    meanwhile."""
+    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile.
+
+    Args:
+        agent: the agent.
+        memory: where it goes on.
+    """
 
     @torch.no_grad()
     def __init__(self, agent: Agent, memory: AgentMemory):
@@ -124,8 +166,15 @@ class Actor:
 
     @torch.no_grad()
     def step(self, observations_BO: Tensor, starts_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Run one step. Put the chosen actions into ``previous_B`` before the next. Returns logits of the policy [B, A]
-        and values [B]."""
+        """Run one step. Put the chosen actions into ``previous_B`` before the next.
+
+        Args:
+            observations_BO: what the agent sees.
+            starts_B: whether the step is the first of an episode.
+
+        Returns:
+            Logits of the policy [B, A], and values [B].
+        """
         age_B = self.age_B.masked_fill(starts_B, 0)
         self.ring.reset(age_B)
         x_BD = self.agent.embed(observations_BO, self.previous_B, age_B)

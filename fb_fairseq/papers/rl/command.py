@@ -3,50 +3,41 @@
     python -m fb_fairseq rl train --environment maze_easy --agent feedback --small --out runs/maze_easy
     python -m fb_fairseq rl evaluate --path runs/maze_easy/checkpoint.pt --record episode.gif
     python -m fb_fairseq rl plot --out curves.png Feedback=runs/maze_easy Transformer=runs/other
-    python -m fb_fairseq rl speed --environment maze
 
-The default settings are the papers' (v3 §7.2, §7.3); --small selects small ones for a CPU.
+The default settings are the papers' (v3 §7.2, §7.3); --small selects small ones for a CPU. ``python -m fb_fairseq
+benchmark table5 --tasks rl`` measures speed.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.errors import flag
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_file, write_json
-from fb_fairseq.papers.rl.options import AGENTS, LONGEST, SIZES, AgentOptions, TrainingOptions, check_range
+from fb_fairseq.papers.rl.options import LONGEST, SIZES, AgentOptions, TrainingOptions, check_range
 from fb_fairseq.papers.rl.presets import FULL, preset_options
 
-BLOCK = ("environments", "block")
 PRESET = "the preset's"
 
 
-def add_sizes(parser: argparse.ArgumentParser, default: str = PRESET) -> None:
-    """Add the sizes of environments."""
-    for name, text in SIZES.items():
-        parser.add_argument(flag(name), type=int, help=f"{text} (default: {default})")
+def add(parser: argparse.ArgumentParser, name: str, text: str, default: Any = None, **more: Any) -> None:
+    """Add an option.
 
-
-def add_fields(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] = ()) -> None:
-    """Add options of agents or of training; without names, all."""
-    for each in fields(kind):
-        if "help" in each.metadata and (not names or each.name in names):
-            default = PRESET if each.name in FULL["maze"] else each.default
-            text = f"{each.metadata['help']} (default: {default})"
-            parser.add_argument(flag(each.name), type=type(each.default), help=text)
-
-
-def add(parser: argparse.ArgumentParser, name: str, text: str, **more: Any) -> None:
-    """Add an option; a default is in its help, and says its type."""
-    if "default" in more:
-        text, more["type"] = f"{text} (default: %(default)s)", type(more["default"])
-    parser.add_argument(name, help=text, **more)
+    Args:
+        parser: the parser to add it to.
+        name: of the option.
+        text: its help.
+        default: its value if it is not given, which says its type and is in its help; None: there is none.
+        more: further arguments of ``add_argument``.
+    """
+    if default is not None:
+        text, more["type"] = f"{text} (default: {default})", type(default)
+    parser.add_argument(name, help=text, default=default, **more)
 
 
 def build_parser() -> CommandParser:
@@ -57,21 +48,31 @@ def build_parser() -> CommandParser:
     train = commands.add_parser("train", help="train an agent, or resume training")
     text = "folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint"
     add(train, "--out", text, required=True)
-    add(train, "--agent", "architecture: feedback, transformer or lstm", default="feedback")
-    add_preset_options(train)
-    add_fields(train, TrainingOptions)
-    add(train, "--log-interval", "number of blocks between log entries", default=20)
+    add(train, "--agent", "architecture: feedback, transformer or lstm", "feedback")
+    add(train, "--environment", "environment: corridor, maze, maze_easy or water_maze", "corridor")
+    train.add_argument("--small", action="store_true", help="use the small preset, for a CPU (default: the papers')")
+    for name, text in SIZES.items():
+        add(train, flag(name), f"{text} (default: {PRESET})", type=int)
+    for each in (*fields(AgentOptions), *fields(TrainingOptions)):
+        if "help" in each.metadata:
+            default = PRESET if each.name in FULL["maze"] else each.default
+            text = f"{each.metadata['help']} (default: {default})"
+            add(train, flag(each.name), text, type=type(each.default))
+    text = f"whether the agent observes its previous action, too (default: {PRESET}; the papers' settings do not)"
+    add(train, "--previous-action", text, action=argparse.BooleanOptionalAction)
+    add(train, "--log-interval", "number of blocks between log entries", 20)
     text = "number of blocks between checkpoints; one is also written every two minutes, and after Ctrl-C or kill"
-    add(train, "--save-interval", text, default=200)
-    add(train, "--tensorboard-logdir", "folder for TensorBoard logs (default: no TensorBoard logs)", metavar="DIR")
+    add(train, "--save-interval", text, 200)
 
     evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
     add(evaluate, "--path", "checkpoint.pt of a trained agent", required=True, metavar="CHECKPOINT")
-    add_sizes(evaluate, "as in training; all corridors have full length")
-    add(evaluate, "--episodes", "number of episodes", default=500)
-    add(evaluate, "--greedy", "take the most probable action (default: sample from the policy)", action="store_true")
-    add(evaluate, "--seed", "seed of the environments and the sampled actions", default=0)
-    text = "file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)"
+    for name, text in SIZES.items():
+        add(evaluate, flag(name), f"{text} (default: as in training; all corridors have full length)", type=int)
+    add(evaluate, "--episodes", "number of episodes", 500)
+    text = "take the most probable action (default: sample from the policy)"
+    evaluate.add_argument("--greedy", action="store_true", help=text)
+    add(evaluate, "--seed", "seed of the environments and the sampled actions", 0)
+    text = "file for a recording of one episode, an animated .gif (default: no recording)"
     add(evaluate, "--record", text, metavar="FILE")
     add(evaluate, "--out", "also write the result, a line of JSON, to this file (default: no file)", metavar="FILE")
     add_overwrite(evaluate)
@@ -79,90 +80,58 @@ def build_parser() -> CommandParser:
     plot = commands.add_parser("plot", help="draw learning curves: mean and range over seeds")
     text = "--out folder of train, and its name in the legend; folders of the same name are seeds of one curve"
     add(plot, "runs", text, nargs="+", metavar="NAME=FOLDER")
-    add(plot, "--metric", "metric to draw: reward, success, or another in the log", default="reward")
+    add(plot, "--metric", "metric to draw: reward, success, or another in the log", "reward")
     plot.add_argument("--title", default="", help="title of the figure (default: none)")
     add(plot, "--out", "file for the figure", required=True, metavar="PNG")
     add_overwrite(plot)
-
-    text = "measure frames per second of training, and the latency of an acting step"
-    speed = commands.add_parser("speed", help=text)
-    add_preset_options(speed)
-    add_fields(speed, TrainingOptions, BLOCK)
-    add(speed, "--blocks", "number of blocks to time", default=10)
-    for command in (train, evaluate, speed):
-        add(command, "--cpu", "run on the CPU (default: a GPU if there is one)", action="store_true")
+    for command in (train, evaluate):
+        command.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
     return parser
 
 
-def add_preset_options(parser: argparse.ArgumentParser) -> None:
-    """Add the environment, its preset, and the options that override sizes and architecture."""
-    add(parser, "--environment", "environment: corridor, maze, maze_easy or water_maze", default="corridor")
-    add(parser, "--small", "use the small preset, for a CPU (default: the papers' settings)", action="store_true")
-    add_sizes(parser)
-    add_fields(parser, AgentOptions)
-    previous = parser.add_mutually_exclusive_group()
-    text = "let the agent observe its previous action, too (default: the preset's; the papers' settings do not)"
-    previous.add_argument("--previous-action", action="store_true", default=None, help=text)
-    text = f"hide the previous action from the agent (default: {PRESET})"
-    previous.add_argument("--no-previous-action", action="store_false", dest="previous_action", default=None, help=text)
-
-
-def select_device(args):
-    """The device to run on."""
+def select_device(args: argparse.Namespace):
+    """The device to run on, a ``torch.device``."""
     import torch
 
     return torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 
-def run_train(args) -> None:
+def run_train(args: argparse.Namespace) -> None:
     """Run ``rl train``."""
     from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE, train
 
     check_range("log_interval", args.log_interval, 1, LONGEST)
     check_range("save_interval", args.save_interval, 1, LONGEST)
     options, agent = preset_options(args.environment, args.agent, args.small, vars(args))
-    loggers = [progress_bar(options.frames)]
-    if args.tensorboard_logdir:
-        loggers.append(tensorboard_logger(args.tensorboard_logdir))
-    train(options, agent, args.out, select_device(args), args.log_interval, args.save_interval, loggers)
+    say = partial(show_progress, options.frames)
+    train(options, agent, args.out, select_device(args), args.log_interval, args.save_interval, say)
     print(os.path.join(args.out, CHECKPOINT_FILE))
 
 
-def progress_bar(frames: int) -> Callable[[dict], None]:
-    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry."""
+def show_progress(frames: int, entry: dict[str, float]) -> None:
+    """Print progress, reward and speed to stderr: to one line on a terminal, else one line per entry.
 
-    def show(entry: dict) -> None:
-        share = min(1.0, entry["frames"] / frames)
-        bar = f"[{'#' * int(20 * share):20}] {entry['frames']:,} of {frames:,} frames"
-        reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
-        end = "\r" if sys.stderr.isatty() and share < 1 else "\n"
-        print(f"{bar}{reward}, {entry['fps']:,.0f} frames/s   ", end=end, file=sys.stderr, flush=True)
-
-    return show
-
-
-def tensorboard_logger(folder: str) -> Callable[[dict], None]:
-    """A logger that writes to TensorBoard."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = cache(lambda: SummaryWriter(folder))  # not before the first entry: a finished run writes nothing
-
-    def write(entry: dict) -> None:
-        for name, value in entry.items():
-            if name != "frames":
-                writer().add_scalar(name, value, entry["frames"])
-
-    return write
+    Args:
+        frames: of the whole training.
+        entry: of the log.
+    """
+    share = min(1.0, entry["frames"] / frames)
+    bar = f"[{'#' * int(20 * share):20}] {entry['frames']:,} of {frames:,} frames"
+    reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
+    end = "\r" if sys.stderr.isatty() and share < 1 else "\n"
+    print(f"{bar}{reward}, {entry['fps']:,.0f} frames/s   ", end=end, file=sys.stderr, flush=True)
 
 
-def run_evaluate(args) -> None:
+def run_evaluate(args: argparse.Namespace) -> None:
     """Run ``rl evaluate``."""
     from fb_fairseq.papers.rl import evaluate as rl
 
     check_range("episodes", args.episodes, 1)
     check_range("seed", args.seed, 0, LONGEST)
     if args.record:
-        rl.check_recording_path(args.record, args.overwrite)
+        if not args.record.endswith(".gif"):
+            raise UserError(f"--record {args.record}: give a file name that ends in .gif")
+        check_output_file("--record", args.record, rl.NAME, args.overwrite)
     if args.out:
         check_output_file("--out", args.out, rl.NAME, args.overwrite)
     agent, options = rl.load_agent(args.path, select_device(args))
@@ -174,7 +143,7 @@ def run_evaluate(args) -> None:
     if args.out:
         write_json(args.out, rl.NAME, result)
     if args.record:
-        rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
+        rl.record_episode(args.record, agent, options, args.seed, args.greedy)
     print(
         f"{options.environment}: reward {result['reward']:.3f} per episode, "
         f"success in {result['success']:.1f}% of {result['episodes']} episodes"
@@ -184,33 +153,25 @@ def run_evaluate(args) -> None:
     print(json.dumps(result))
 
 
-def run_plot(args) -> None:
+def run_plot(args: argparse.Namespace) -> None:
     """Run ``rl plot``."""
-    from fb_fairseq.drawing import check_figure, draw_figure
-    from fb_fairseq.papers.rl.log import curves_figure, read_curves
+    from fb_fairseq.drawing import Panel, check_figure, draw_figure
+    from fb_fairseq.papers.rl.log import draw_rewards, read_curves
 
     check_figure("--out", args.out, "rl-plot", args.overwrite)
-    curves = curves_figure(read_curves(args.runs, args.metric), args.metric)
-    draw_figure(args.out, curves, args.title, "rl-plot")
+    draw = partial(draw_rewards, curves=read_curves(args.runs, args.metric), metric=args.metric)
+    draw_figure(args.out, [Panel(draw)], args.title, "rl-plot")
     print(f"Wrote {args.out}")
 
 
-def run_speed(args) -> None:
-    """Run ``rl speed``: print one line of JSON per agent."""
-    from fb_fairseq.papers.rl.speed import measure_speed
-
-    check_range("blocks", args.blocks, 1)
-    for agent in AGENTS:
-        options, agent_options = preset_options(args.environment, agent, args.small, vars(args))
-        print(json.dumps({"agent": agent, **measure_speed(options, agent_options, args.blocks, select_device(args))}))
-
-
 def main(argv: list[str] | None = None) -> None:
-    """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input."""
+    """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input.
+
+    Args:
+        argv: the command and its options; the program's own arguments by default.
+    """
     parser = build_parser()
     args = parser.parse_args(argv)
-    commands = {"train": run_train, "evaluate": run_evaluate, "plot": run_plot, "speed": run_speed}
+    commands = {"train": run_train, "evaluate": run_evaluate, "plot": run_plot}
     with parser.one_line_errors():
-        import gymnasium  # noqa: F401  now rather than in the middle of the work
-
         commands[args.command](args)

@@ -3,9 +3,8 @@ learning curves."""
 
 import json
 import os
-from functools import partial
 
-from fb_fairseq.drawing import Panel, colors, draw_band, model_name, without_math
+from fb_fairseq.drawing import colors, draw_band, model_name, without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
@@ -17,17 +16,11 @@ MILLION = 10**6
 
 def read_entries(path: str) -> list[dict]:
     """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped."""
-    entries = []
     with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith("\n"):
-                try:
-                    entry = json.loads(line)
-                    [value + 0.0 for value in entry.values()]  # all are numbers
-                    entries.append({"frames": entry["frames"], **entry})
-                except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
-                    raise UserError(f"{path}: line {number} is damaged; remove it") from None
-    return entries
+        try:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+        except ValueError as error:
+            raise UserError(f"{path}: is damaged ({error}); give another --out") from None
 
 
 def truncate_log(path: str, frames: int) -> None:
@@ -47,17 +40,13 @@ def read_curve(folder: str, metric: str) -> Curve:
     return [(entry["frames"], entry[metric]) for entry in read_entries(path) if metric in entry]
 
 
-def training_seconds(folder: str) -> float:
-    """How long the run in ``folder`` was trained, from the speeds in its log."""
-    frames, seconds = 0, 0.0
-    for entry in read_entries(os.path.join(folder, LOG_FILE)):
-        seconds += (entry["frames"] - frames) / entry["fps"]
-        frames = entry["frames"]
-    return seconds
-
-
 def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
-    """The curves of a metric by name, for runs of the form NAME=FOLDER. A folder without a name gets its own."""
+    """The curves of a metric by name.
+
+    Args:
+        runs: NAME=FOLDER each; a folder without a name gets its own.
+        metric: a field of the log's entries.
+    """
     curves: dict[str, list[Curve]] = {}
     for run in runs:
         name, equals, folder = run.partition("=")
@@ -84,8 +73,3 @@ def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
         draw_band(axes, [frame / unit for frame in frames], means, without_math(model_name(name)), color[name])
     axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
-
-
-def curves_figure(curves: dict[str, list[Curve]], metric: str) -> list[Panel]:
-    """The panel of a figure of learning curves; see ``draw_rewards``."""
-    return [Panel(partial(draw_rewards, curves=curves, metric=metric))]

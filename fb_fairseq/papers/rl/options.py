@@ -17,12 +17,19 @@ SIZES = {
     "limit": "number of steps of an episode in a maze",
 }
 LARGEST = 10**6  # sizes and lengths; no environment or model of this size would fit, or an episode end
-LARGEST_GRID = 1000  # rows of a maze
+LARGEST_GRID = 100  # rows of a maze
 LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
 
 
 def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> None:
-    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size."""
+    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size.
+
+    Args:
+        name: of the option, with underscores.
+        value: what was given.
+        minimum: the smallest value allowed.
+        maximum: the largest one.
+    """
     if not isinstance(value, Integral):
         raise UserError(f"{flag(name)} {value}: give a whole number")
     if value < minimum:

@@ -38,8 +38,15 @@ SMALL = {
 def preset_options(
     environment: str, agent: str, small: bool, overrides: dict[str, object]
 ) -> tuple[TrainingOptions, AgentOptions]:
-    """The preset of an environment and agent, with some options overridden; those that are None, or not options of the
-    environment's size, the agent or training, are ignored."""
+    """The preset of an environment and agent, with some options overridden.
+
+    Args:
+        environment: a name in ``FULL``.
+        agent: one of ``AGENTS``.
+        small: whether to take ``SMALL``, or the papers' settings.
+        overrides: values by name; those that are None, or not options of the environment's size, the agent or training,
+            are ignored.
+    """
     presets = SMALL if small else FULL
     check_choice("environment", environment, list(presets))
     values = {**presets[environment], **(FULL_LSTM.get(environment, {}) if agent == "lstm" and not small else {})}

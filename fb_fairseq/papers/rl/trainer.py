@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from time import perf_counter
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from fb_fairseq.files import start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
-from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
+from fb_fairseq.papers.rl.envs import make_env
 from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
 from fb_fairseq.tensor_files import check_like, check_optimizer, check_parameters, load_file, save_file, using
@@ -36,24 +36,44 @@ REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's che
 
 
 class Play:
-    """Environments that run in parallel, in which an agent acts."""
+    """Environments that run in parallel, in which an agent acts.
 
-    def __init__(
-        self, options: TrainingOptions, number: int, seed: int, device: torch.device, render_mode: str | None = None
-    ):
-        self.envs = make_vector_env(options.environment, number, options.sizes, render_mode)
-        self.batched_env = self.envs.unwrapped.batched_env
+    Args:
+        options: say which.
+        number: how many, B.
+        seed: of the environments and the actions.
+        device: of the agent.
+
+    Attributes:
+        env: the environments.
+        rng: of the actions.
+        observation: the next step's [B, O].
+        starts: whether the next step is the first of an episode [B].
+    """
+
+    def __init__(self, options: TrainingOptions, number: int, seed: int, device: torch.device):
+        self.env = make_env(options.environment, number, options.sizes)
+        self.env.rng = np.random.default_rng(seed)
+        self.env.reset(np.arange(number))
         self.device = device
-        self.rng = torch.Generator(device).manual_seed(seed)  # of the actions
-        self.observation, _ = self.envs.reset(seed=seed)
-        self.starts = np.ones(number, bool)  # where the next step is the first of an episode
+        self.rng = torch.Generator(device).manual_seed(seed)
+        self.observation = self.env.observe()
+        self.starts = np.ones(number, bool)
 
     def seen(self) -> tuple[Tensor, Tensor]:
         """The next step's observations [B, O], and whether it is the first of an episode [B]."""
         return torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
 
     def step(self, actor: Actor, greedy: bool = False) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
-        """Act once in each environment. Returns what was ``seen``, the actions [B], and the rewards [B]."""
+        """Act once in each environment. Episodes that end are followed by new ones.
+
+        Args:
+            actor: the agent.
+            greedy: whether to take the most probable action, or to sample from the policy.
+
+        Returns:
+            What was ``seen``, the actions [B], and the rewards [B].
+        """
         observation_BO, starts_B = self.seen()
         logits_BA, _ = actor.step(observation_BO, starts_B)
         if greedy:
@@ -61,25 +81,44 @@ class Play:
         else:
             action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
         actor.previous_B = action_B
-        self.observation, rewards, terminated, truncated, _ = self.envs.step(action_B.cpu().numpy())
-        self.starts = terminated | truncated
+        rewards, self.starts = self.env.step(action_B.cpu().numpy())
+        self.env.reset(np.flatnonzero(self.starts))
+        self.observation = self.env.observe()
         return observation_BO, starts_B, action_B, rewards
 
 
 class Rollout(NamedTuple):
-    """A block of steps as the agent experienced it."""
+    """A block of steps as the agent experienced it.
 
-    observations_TBO: Tensor  # what the agent saw before each action
-    starts_TB: Tensor  # whether the step is the first of an episode
-    actions_TB: Tensor  # the actions taken
-    rewards_TB: Tensor  # the rewards that followed
-    ended_TB: Tensor  # whether the action ended the episode
-    next_value_B: Tensor  # value after the last step
+    Attributes:
+        observations_TBO: what the agent saw before each action.
+        starts_TB: whether the step is the first of an episode.
+        actions_TB: the actions taken.
+        rewards_TB: the rewards that followed.
+        ended_TB: whether the action ended the episode.
+        next_value_B: value after the last step.
+    """
+
+    observations_TBO: Tensor
+    starts_TB: Tensor
+    actions_TB: Tensor
+    rewards_TB: Tensor
+    ended_TB: Tensor
+    next_value_B: Tensor
 
 
 def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tensor, discount: float) -> Tensor:
-    """Discounted sums of the rewards from each step to the end of its episode. Those of episodes that go on after the
-    block end with its value then, ``next_value_B``."""
+    """Discounted sums of the rewards from each step to the end of its episode.
+
+    Args:
+        rewards_TB: the reward of each step.
+        ended_TB: whether the step ended its episode.
+        next_value_B: the value after the block, which stands for later rewards of episodes that go on.
+        discount: factor of a reward for each step that it comes later, 0 to 1.
+
+    Returns:
+        The sums [T, B].
+    """
     returns, following = [], next_value_B
     for rewards_B, ended_B in zip(rewards_TB.flip(0), ended_TB.flip(0)):
         following = rewards_B + discount * following.masked_fill(ended_B, 0)
@@ -90,8 +129,18 @@ def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tenso
 def a2c_loss(
     options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
 ) -> tuple[Tensor, dict[str, float]]:
-    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block. Returns
-    it, and its parts as log entries."""
+    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
+
+    Args:
+        options: the weights of the parts.
+        logits_TBA: of the policy.
+        values_TB: the agent's estimates of the returns; no gradient of the policy's part flows into them.
+        actions_TB: the actions taken.
+        returns_TB: see ``discounted_returns``.
+
+    Returns:
+        The loss, and its parts as log entries.
+    """
     log_p_TBA = F.log_softmax(logits_TBA, -1)
     log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
     policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
@@ -108,12 +157,17 @@ class Trainer:
     are sums of discounted rewards up to the end of the episode or of the block; at the end of the block, the value
     stands for later rewards. As in language modelling, memory is carried from block to block; it is reset at the end of
     an episode. An episode that reaches the step limit counts as ended (its value is not used).
+
+    Args:
+        options: of training.
+        agent: the architecture.
+        device: where to train.
     """
 
     def __init__(self, options: TrainingOptions, agent: AgentOptions, device: torch.device = torch.device("cpu")):
         self.options, self.device = options, device
         self.play = Play(options, options.environments, options.seed, device)
-        env = self.play.batched_env
+        env = self.play.env
         with torch.random.fork_rng():
             torch.manual_seed(options.seed)
             self.agent = Agent(env.observation_sizes, len(env.action_names), agent).to(device)
@@ -157,7 +211,7 @@ class Trainer:
 
     def state_dict(self) -> dict:
         """Everything that further training depends on, as plain values and tensors for a checkpoint."""
-        env = self.play.batched_env.state_dict()
+        env = self.play.env.state_dict()
         return {
             "settings": self.agent.settings(),
             "options": asdict(self.options),
@@ -185,10 +239,10 @@ class Trainer:
         carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
         world = {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
-        self.play.batched_env.load_state_dict(world)
-        self.play.observation, self.play.starts, self.episode_rewards = (
-            state[name].numpy().copy() for name in ("observation", "starts", "rewards")
-        )
+        self.play.env.load_state_dict(world)
+        self.play.observation = state["observation"].numpy().copy()
+        self.play.starts = state["starts"].numpy().copy()
+        self.episode_rewards = state["rewards"].numpy().copy()
         self.recent_rewards.extend(state["recent"])
         if state["device"] == self.device.type:
             self.play.rng.set_state(state["rng"])
@@ -219,11 +273,22 @@ def train(
     device: torch.device,
     log_interval: int,
     save_interval: int,
-    loggers: Sequence[Callable[[dict], None]],
+    say: Callable[[dict], None],
 ) -> Trainer:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
 
-    Raises ``Interrupted`` after the block in which a signal comes, when it is saved."""
+    Args:
+        options: of training.
+        agent: the architecture.
+        out: folder of the checkpoint and the log.
+        device: where to train.
+        log_interval: blocks between log entries.
+        save_interval: blocks between checkpoints.
+        say: takes each log entry.
+
+    Raises:
+        Interrupted: after the block in which a signal comes, when it is saved.
+    """
     trainer = Trainer(options, agent, device)
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
     state = load_checkpoint(checkpoint) if os.path.exists(checkpoint) else None
@@ -258,8 +323,7 @@ def train(
                 entry = _log_entry(trainer, fps, metrics)
                 with open(log, "a") as file:
                     file.write(json.dumps(entry) + "\n")
-                for logger in loggers:
-                    logger(entry)
+                say(entry)
                 logged_at, logged_frames = perf_counter(), trainer.frames
             if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)

@@ -13,7 +13,7 @@ from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.papers.state_tracking.bodies import Body, LSTMBody, StackBody, TransformersBody
-from fb_fairseq.papers.state_tracking.cells import SLSTM, DeltaProduct, RecurrentBody
+from fb_fairseq.papers.state_tracking.cells import SLSTM, RecurrentBody
 
 EXTRA = "state-tracking"
 CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
@@ -21,27 +21,41 @@ CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequ
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a model; layers, width and heads are as in a Transformer."""
+    """Sizes of a model.
+
+    Attributes:
+        layers, width, heads: as in a Transformer.
+        inner: see ``Architecture``.
+        span: how many steps back attention reaches; of no effect on recurrent models.
+        memory_composition: see ``TransformerOptions``; of the Feedback Transformer.
+    """
 
     layers: int
     width: int
     heads: int
-    inner: int  # see ``Architecture``
-    span: int  # how many steps back attention reaches; of no effect on recurrent models
-    memory_composition: str = "weighted"  # see ``TransformerOptions``; of the Feedback Transformer
+    inner: int
+    span: int
+    memory_composition: str = "weighted"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An entry of the table."""
+    """An entry of the table.
 
-    title: str  # its name in figures
-    source: str  # where the model comes from, with the section of its paper or the class of its library
-    build: Callable[[Shape], Body]  # builds the layers
-    # Possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters of the
-    # Transformer.
+    Attributes:
+        title: its name in figures.
+        source: where the model comes from: its paper, or the class of its library.
+        build: builds the layers.
+        inner: possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters
+            of the Transformer.
+        extra: the extra of this package that has what it needs; empty if nothing is needed.
+    """
+
+    title: str
+    source: str
+    build: Callable[[Shape], Body]
     inner: Callable[[int], Sequence[int]]
-    extra: str = ""  # the extra of this package that has what it needs; empty if nothing is needed
+    extra: str = ""
 
 
 def eighths(width: int) -> Sequence[int]:
@@ -82,8 +96,14 @@ def lstm(shape: Shape) -> Body:
 
 
 def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **more: Any) -> Callable[[Shape], Body]:
-    """A function that builds a model of Hugging Face transformers, by the name of its classes without Config and Model;
-    see ``TransformersBody``."""
+    """A function that builds a model of Hugging Face transformers.
+
+    Args:
+        name: of its classes, without Config and Model.
+        state: see ``TransformersBody``.
+        options: the values of its configuration for a shape.
+        more: see ``TransformersBody``.
+    """
 
     def built(shape: Shape) -> Body:
         library = importlib.import_module("transformers")
@@ -140,12 +160,6 @@ def gated_deltanet(shape: Shape, negative: bool = False) -> dict:
     )
 
 
-def deltaproduct(products: int, shape: Shape) -> Body:
-    """DeltaProduct with so many products a step and eigenvalues from -1 to 1."""
-    cells = [DeltaProduct(shape.width, shape.heads, products) for _ in range(shape.layers)]
-    return RecurrentBody(shape.width, shape.inner, cells)
-
-
 def slstm(shape: Shape) -> Body:
     """xLSTM's sLSTM layers."""
     return RecurrentBody(shape.width, shape.inner, [SLSTM(shape.width, shape.heads) for _ in range(shape.layers)])
@@ -178,10 +192,6 @@ ARCHITECTURES: dict[str, Architecture] = {
             eighths,
             EXTRA,
         ),
-        *(
-            (f"deltaproduct{n}", f"DeltaProduct, {n} a step", "arXiv 2502.10297", partial(deltaproduct, n), eighths)
-            for n in (1, 2, 3, 4)
-        ),
         ("slstm", "sLSTM", "arXiv 2405.04517", slstm, eighths),
     )
 }
@@ -193,7 +203,13 @@ def parameters(body: Body) -> int:
 
 
 def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
-    """The inner size with which the layers have closest to ``wanted`` parameters."""
+    """The inner size with which the layers have about so many parameters.
+
+    Args:
+        architecture: an entry of the table.
+        shape: the other sizes.
+        wanted: number of parameters.
+    """
     sizes = architecture.inner(shape.width)
 
     def count(place: int) -> int:

@@ -1,6 +1,6 @@
-"""Recurrent layers in plain PyTorch: DeltaProduct and sLSTM, step by step.
+"""Recurrent layers in plain PyTorch, step by step: sLSTM.
 
-Shapes: B sequences, L steps, D features, H heads of width E, J products of a step.
+Shapes: B sequences, L steps, D features, H heads of width E.
 """
 
 from typing import Any
@@ -11,39 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.papers.state_tracking.bodies import Body
-
-
-class DeltaProduct(nn.Module):
-    """DeltaProduct (arXiv 2502.10297, section 3): a step multiplies a head's state by J generalised reflections.
-
-    For j = 1 … J, with a key k of length 1, a value v and β from 0 to 2: ``S ← S (I - β k kᵀ) + β v kᵀ``. The output is
-    ``S q``. Eigenvalues of the transitions are from -1 to 1.
-    """
-
-    def __init__(self, width: int, heads: int, products: int):
-        super().__init__()
-        self.heads, self.products, self.head_dim = heads, products, width // heads
-        self.query, self.out = (nn.Linear(width, width, bias=False) for _ in range(2))
-        self.key, self.value = (nn.Linear(width, products * width, bias=False) for _ in range(2))
-        self.beta, self.norm = nn.Linear(width, products * heads), nn.LayerNorm(self.head_dim)
-
-    def forward(self, x_BLD: Tensor, state_BHEE: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Outputs [B, L, D], and the state after them."""
-        B, L, _ = x_BLD.shape
-        shape = B, L, self.products, self.heads, -1
-        query = F.normalize(F.silu(self.query(x_BLD)).view(B, L, self.heads, -1), dim=-1)
-        keys = F.normalize(F.silu(self.key(x_BLD)).view(shape), dim=-1)
-        values, betas = F.silu(self.value(x_BLD)).view(shape), 2 * self.beta(x_BLD).sigmoid().view(shape)
-        state, outputs = state_BHEE, []
-        if state is None:
-            state = x_BLD.new_zeros(B, self.heads, self.head_dim, self.head_dim)
-        for l in range(L):
-            for j in range(self.products):
-                key, value = keys[:, l, j], values[:, l, j]
-                error = value - (state @ key[..., None])[..., 0]
-                state = state + (betas[:, l, j] * error)[..., None] * key[..., None, :]
-            outputs.append((state @ query[:, l, :, :, None])[..., 0])
-        return self.out(self.norm(torch.stack(outputs, 1)).flatten(2)), state
 
 
 class SLSTM(nn.Module):

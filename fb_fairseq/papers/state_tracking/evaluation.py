@@ -1,26 +1,28 @@
-"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training, and its mistakes;
-steps per second of training and of decoding."""
+"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training, and its mistakes."""
 
-import time
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fb_fairseq.papers.state_tracking.bodies import Tagger
+from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
-from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
 
 FACTOR = 16  # sequences of word problems go to so many times the longest ones in training
 FACTORS = (0.25, 0.5, 1, 2, 4)  # sizes of the other tasks, likewise
 TOKENS = 16_384  # of a batch
 GOOD = 0.9  # what the longest length is reported for
-DECODED = 64  # steps that are decoded at once between two looks at the clock
 
 
 @torch.no_grad()
 def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str = "test") -> dict[str, Any]:
-    """Test a model on sequences it was not trained on, the "valid" split up to the largest size in training.
+    """Test a model on sequences it was not trained on.
+
+    Args:
+        model: what is tested.
+        sequences: those of its task.
+        options: as of its training.
+        split: "test", or "valid", whose sequences have the largest size in training at most.
 
     Returns:
         "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of all
@@ -65,33 +67,3 @@ def longest_good(sizes: list[int], accuracy: list[float]) -> int:
             break
         good = size
     return good
-
-
-def measure(options: Options, device: torch.device, seconds: float) -> dict[str, float]:
-    """Steps per second of training on the longest sequences, and of decoding one sequence step by step; for so many
-    seconds each."""
-    trainer = Trainer(options, device)
-    trainer.size = options.longest
-    steps = trainer.problem.steps(options.longest)
-    steps *= max(1, options.tokens // steps)
-    trainer.options = replace(options, updates=10**9)
-    training = _rate(lambda: trainer.train_update(), steps, seconds, device)
-    model = trainer.model.eval()
-    inputs = torch.randint(trainer.sequences.symbols, (1, DECODED), device=device)
-    return {"training": training, "decoding": _rate(lambda: model.decode(inputs), DECODED, seconds, device)}
-
-
-def _rate(run, steps: int, seconds: float, device: torch.device) -> float:
-    """Steps per second of ``run``, which does so many; its first call is not counted."""
-    run()
-    begin, calls = _now(device), 0
-    while calls < 2 or _now(device) - begin < seconds:
-        run()
-        calls += 1
-    return calls * steps / (_now(device) - begin)
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

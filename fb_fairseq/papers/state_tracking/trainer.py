@@ -4,7 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -14,73 +14,19 @@ from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import start_run
 from fb_fairseq.interruption import heeding_signals
-from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
-from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
+from fb_fairseq.papers.state_tracking.options import Options
+from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 from fb_fairseq.papers.toy_tasks.common import SeededRandom
-from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 from fb_fairseq.tensor_files import check_parameters, load_file, save_file, using
 
-CHECKPOINT_FILE = "checkpoint.pt"
+CHECKPOINT_FILE, RESULT_FILE = "checkpoint.pt", "result.json"
 SAVE_SECONDS = 60  # a checkpoint at least this often
 SAY_SECONDS = 10
 WINDOW, LEARNED = 20, 0.95  # sequences grow when so many updates had this mean accuracy on the last label
-CURRICULA = ("growing", "mixed")
 WARMUP = 100  # updates
 DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
-
-
-def option(default: Any, text: str, lowest: int | None = None) -> Any:
-    """A field of ``Options``, with its help and its lowest value; other numbers have to be above 0."""
-    return field(default=default, metadata={"help": text, "lowest": lowest})
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is trained, and how; as on the command line of ``state-tracking train``."""
-
-    task: str = option("word_problem", ", ".join(PROBLEMS))
-    group: str = option("A5", f"of word problems: {', '.join(GROUPS)}")
-    symbols: int = option(256, "number of different symbols in recall", 4)
-    model: str = option("feedback", ", ".join(ARCHITECTURES))
-    memory_composition: str = option("weighted", "of the Feedback Transformer: weighted, average, previous, layer:2, …")
-    layers: int = option(2, "number of layers", 1)
-    width: int = option(64, "model width", 8)
-    heads: int = option(2, "number of heads, where a model has some", 1)
-    span: int = option(
-        0, "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
-        "in the other tasks all steps of the longest tests", 0,
-    )  # fmt: skip
-    longest: int = option(
-        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
-        "arithmetic: 4 times)", 1,
-    )  # fmt: skip
-    curriculum: str = option(
-        "growing", "growing: training sequences get longer as soon as the model is right; mixed: each update has one "
-        "size of all up to --longest, drawn at random",
-    )  # fmt: skip
-    test_sequences: int = option(3000, "sequences of each size in tests", 1)
-    updates: int = option(8000, "of training", 1)
-    tokens: int = option(2048, "steps in an update", 1)
-    lr: float = option(0.002, "learning rate of Adam")
-    clip_norm: float = option(1.0, "gradients of a larger norm are scaled down to it")
-    seed: int = option(1, "of the parameters and the data")
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The task's options."""
-        return dict(group=self.group, symbols=self.symbols)
-
-    def shape(self, inner: int) -> Shape:
-        """What the model is built from. Without ``--span``, attention reaches over whole sequences: in word problems
-        over those in training, or for the Feedback Transformer over 8 steps; in the other tasks over those in tests."""
-        problem = PROBLEMS[self.task]
-        if problem.by_position:
-            whole = 8 if self.model == "feedback" else self.longest
-        else:
-            whole = problem.steps(4 * self.longest)
-        span = self.span or whole
-        return Shape(self.layers, self.width, self.heads, inner, span, self.memory_composition)
 
 
 def new_model(options: Options, sequences: Sequences) -> Tagger:
@@ -93,28 +39,41 @@ def new_model(options: Options, sequences: Sequences) -> Tagger:
     return Tagger(body, sequences.symbols, sequences.classes, options.width)
 
 
-@dataclass
 class Trainer:
-    """A model in training."""
+    """A model in training.
 
-    options: Options  # what is trained
-    device: torch.device  # where
-    update: int = 0  # number of updates so far
-    size: int = 0  # of the sequences now, or of the longest
-    seconds: float = 0.0  # that training has taken
-    recent: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
+    Args:
+        options: what is trained.
+        device: where.
 
-    def __post_init__(self):
-        self.sequences = Sequences(self.options.task, self.options.given, self.options.seed)
+    Attributes:
+        update: number of updates so far.
+        size: of the sequences now, or of the longest.
+        seconds: that training has taken.
+        recent: accuracy of the last updates.
+    """
+
+    def __init__(self, options: Options, device: torch.device):
+        self.options, self.device = options, device
+        self.update, self.seconds = 0, 0.0
+        self.recent: deque[float] = deque(maxlen=WINDOW)
+        self.sequences = Sequences(options.task, options.given, options.seed)
         self.problem = self.sequences.problem
-        self.size = self.problem.smallest if self.options.curriculum == "growing" else self.options.longest
-        self.model = new_model(self.options, self.sequences).to(self.device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
+        self.size = self.problem.smallest if options.curriculum == "growing" else options.longest
+        self.model = new_model(options, self.sequences).to(device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=options.lr)
 
     def train(self, out: str, say: Callable[[str], None], minutes: float | None = None) -> None:
-        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
+        """Train until ``options.updates``.
 
-        Raises ``Interrupted`` after the update in which a signal comes, when it is saved."""
+        Args:
+            out: folder of checkpoint.pt, from which training resumes if it exists.
+            say: takes lines about how far it is.
+            minutes: at most so long.
+
+        Raises:
+            Interrupted: after the update in which a signal comes, when it is saved.
+        """
         path = os.path.join(out, CHECKPOINT_FILE)
         is_resumed = os.path.exists(path)
         if is_resumed:
@@ -139,7 +98,7 @@ class Trainer:
                     saved = now
         interruption.end_if_requested(self.update, self.options.updates)
 
-    def train_update(self):
+    def train_update(self) -> tuple[float, float]:
         """Make one update. Returns the loss in nats, and the accuracy on the last label of the sequences."""
         options, size = self.options, self.size
         if options.curriculum == "mixed":

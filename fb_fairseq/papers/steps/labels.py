@@ -1,19 +1,20 @@
 """The steps of fairseq's models on a toy task: generate sequences, then train and evaluate each model on them. The
 first stages of a curriculum are runs of their own, with the size in their names."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
 from fb_fairseq.errors import flag
 from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
-from fb_fairseq.papers.steps.data import preprocess
+from fb_fairseq.papers.steps.data import SPLITS, preprocess
 from fb_fairseq.papers.steps.language_modeling import divided
-from fb_fairseq.papers.steps.options import check_models, known, number_list, whole_number
+from fb_fairseq.papers.steps.options import check_models, known, several, whole_number
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
 from fb_fairseq.papers.toy_tasks import load
-from fb_fairseq.papers.toy_tasks.common import FULL, SMALL, SPLITS, Labels, Option, Setting, Size
+from fb_fairseq.papers.toy_tasks.common import Labels, Option
+from fb_fairseq.papers.toy_tasks.common.recipe import FULL, SMALL, Setting
 
 MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "streaming_lstm_lm")
 FIRST_SPAN = 8  # initial length of adaptive spans, in steps
@@ -26,21 +27,20 @@ OPTIONS = {
 def recipe(task: str, described: Labels) -> Recipe:
     """The recipe of a toy task."""
     data = data_options(task)
-    options = {name: (kind_of(given), given.help) for name, given in data.items()}
+    types = {int: whole_number, str: str, bool: None}
+    options = {name: (types[type(given.default)], given.help) for name, given in data.items()}
     if described.graded:
-        options["curriculum"] = (number_list, f"sizes of a curriculum's first stages ({flag(described.graded)})")
+        options["curriculum"] = (
+            several(whole_number),
+            f"sizes of a curriculum's first stages ({flag(described.graded)})",
+        )
     steps = lambda call: steps_of(task, described, call, data)
     return Recipe(described.summary, steps, {**OPTIONS, **options}, sizes="small")
 
 
-def kind_of(option: Option) -> Callable[[str], Any] | None:
-    """The type of an option of the data."""
-    return whole_number if isinstance(option, Size) else None if option.default is False else str
-
-
 def data_options(task: str) -> dict[str, Option]:
     """The options of a task's data: numbers of sequences, and its own."""
-    found: dict[str, Option] = {split: Size(1, f"number of sequences, {split}") for split in SPLITS}
+    found: dict[str, Option] = {split: Option(1, f"number of sequences, {split}") for split in SPLITS}
     for name, each in load(task).TASK.options.items():
         found.update({spelling: each for spelling in each.names(name)})
     return found

@@ -3,16 +3,18 @@
 import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from math import inf
 from typing import Any
 
 from fb_fairseq.errors import UserError
 
 WORD = re.compile(r"[A-Za-z0-9_-]+")
-RATE = re.compile(r"(?=[0.]*[1-9])\d*\.?\d+(e-?\d+)?")
 
 
 def word_list(text: str) -> list[str]:
-    """Words."""
+    """Words, each once."""
     words = text.split()
     if not words:
         raise argparse.ArgumentTypeError("needs a value")
@@ -21,41 +23,37 @@ def word_list(text: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def whole_number(text: str) -> int:
+def whole_number(text: str, lowest: int = 1) -> int:
     """A number, 1 or more."""
-    if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text}: give a number, 1 or more, with at most nine digits")
+    if not text.isascii() or not text.isdecimal() or not lowest <= int(text) < 10**9:
+        raise argparse.ArgumentTypeError(f"{text}: give a number, {lowest} or more, with at most nine digits")
     return int(text)
-
-
-def number_list(text: str) -> list[int]:
-    """Numbers."""
-    return list(dict.fromkeys(map(whole_number, word_list(text))))
 
 
 def learning_rate(text: str) -> float:
     """A decimal number above 0."""
-    if not RATE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text}: give a number above 0, such as 0.002")
-    return float(text)
+    with suppress(ValueError):
+        if 0 < float(text) < inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text}: give a number above 0, such as 0.002")
 
 
-def rate_list(text: str) -> list[float]:
-    """Decimal numbers above 0."""
-    return list(dict.fromkeys(map(learning_rate, text.split() or [text])))
+def several(kind: Callable[[str], Any]) -> Callable[[str], list]:
+    """A list of such numbers, each once."""
+    return lambda text: list(dict.fromkeys(map(kind, text.split() or [text])))
 
 
 # By name with underscores: the type (None: the option has no value), and the help.
 Options = Mapping[str, tuple[Callable[[str], Any] | None, str]]
 OPTIONS: Options = {
     "models": (word_list, "models, or agents, each a run"),
-    "layers": (number_list, "numbers of layers, of the decoder, each a run"),
-    "spans": (number_list, "attention spans in steps, each a run"),
-    "lrs": (rate_list, "learning rates, each a run; of a model's, the best one on validation data counts"),
-    "seeds": (number_list, "seeds, each a run"),
+    "layers": (several(whole_number), "numbers of layers, of the decoder, each a run"),
+    "spans": (several(whole_number), "attention spans in steps, each a run"),
+    "lrs": (several(learning_rate), "learning rates, each a run; of a model's, the best one on validation data counts"),
+    "seeds": (several(whole_number), "seeds, each a run"),
     "lr": (learning_rate, "learning rate; fine-tuning has a tenth of it"),
     "updates": (whole_number, "of training"),
-    "finetune_updates": (lambda text: 0 if text == "0" else whole_number(text), "of fine-tuning; 0: none"),
+    "finetune_updates": (partial(whole_number, lowest=0), "of fine-tuning; 0: none"),
     "update_freq": (whole_number, "parts of an update, one after the other, to save memory (default: 1)"),
     "valid_streams": (whole_number, "streams in validation"),
     "test_streams": (whole_number, "streams in the evaluation; few of them leave more context to each token"),

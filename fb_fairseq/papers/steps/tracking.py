@@ -21,7 +21,6 @@ KNOWN = (
     "rwkv",
     "xlstm",
     "slstm",
-    *(f"deltaproduct{n}" for n in range(1, 5)),
     "gated_deltanet",
     "gated_deltanet_negative",
 )
@@ -67,9 +66,9 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
     options = {name: value for name, value in setting.items() if name != "updates"}
     for model in models if not given.get("no_speed") else ():
         if model in KNOWN:
-            file = call.at("speed", f"{model}.json")
-            command = [*COMMAND, "speed", "--models", model, *words(options), "--out", file]
-            yield Step(f"measure the speed of {model}", command, [file])
+            file = call.at("speed", f"{model}.txt")
+            command = [*PYTHON, "fb_fairseq", "benchmark", "tracking", "--models", model, *words(options)]
+            yield Step(f"measure the speed of {model}", command, [file], output=file)
     written = [call.at(name) for name in ("results.json", "results.md", "accuracy.png")]
     command = [*PYTHON, f"{FIGURES}.state_tracking", call.out, task]
     yield Step("compare", command, written, output=call.at("results.md"), shown=True)

@@ -23,7 +23,7 @@ by the initialisation of a variable that has no value yet, which leaves it witho
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, Labels, Option, SeededRandom, Size, Task
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, Labels, Option, SeededRandom, Task
 
 NAMES = "xyzuvw"
 MIXES = {  # kinds of statements, each as likely
@@ -42,7 +42,17 @@ def algorithmic(
     conditions: str = "inequality",
     nested_assignments: bool = False,
 ) -> LabelledSequence:
-    """A program."""
+    """A program.
+
+    Args:
+        rng: draws the statements.
+        variables: their number, 1 to 6.
+        statements: their number.
+        highest: largest value of a variable, 2 or more; the smallest is 1.
+        mix: one of ``MIXES``.
+        conditions: one of ``CONDITIONS``.
+        nested_assignments: whether a condition may be followed by an initialisation.
+    """
     program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
     inputs: list[str] = []
     labels: list[str] = []
@@ -58,7 +68,17 @@ def algorithmic(
 
 @dataclass
 class RandomProgram:
-    """Draws statements and executes them."""
+    """Draws statements and executes them.
+
+    Attributes:
+        rng: draws the statements.
+        names: of the variables.
+        highest: their largest value.
+        kinds: of statements, each as likely.
+        conditions: one of ``CONDITIONS``.
+        nested_assignments: see ``algorithmic``.
+        values: of the variables that are initialised.
+    """
 
     rng: SeededRandom
     names: str
@@ -128,11 +148,11 @@ TASK = Task(
     "predict what a program of assignments, increments and conditions prints",
     algorithmic,
     {
-        "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
-        "statements": Size(100, "number of statements in a program", training_name="shortest"),
-        "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
-        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES)),
-        "conditions": Option("inequality", "what conditions test", CONDITIONS),
+        "variables": Option(3, "number of variables in a program", highest=len(NAMES)),
+        "statements": Option(100, "number of statements in a program", training_name="shortest"),
+        "highest": Option(10, "largest value of a variable; the smallest is 1", lowest=2),
+        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES), metavar="NAME"),
+        "conditions": Option("inequality", "what conditions test", CONDITIONS, metavar="NAME"),
         "nested_assignments": Option(False, "statements after a condition may also initialise a variable"),
     },
     dict(train=10_000, valid=1_000, test=1_000),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Size, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
 MAZE = ("ABC", "DEF", "GHI")
@@ -50,7 +50,7 @@ TASK = Task(
     "track an agent on a torus of 3 x 3 cells, some of which are blocked",
     blocked_random_walk,
     {
-        "steps": Size(100, "number of actions in a sequence"),
+        "steps": Option(100, "number of actions in a sequence"),
         "blocks": Option(BLOCKS, "blocked cells, from A in the upper left corner to I", metavar="LETTERS"),
         "free_first_move": Option(False, "the first move of a sequence may enter a blocked cell"),
     },

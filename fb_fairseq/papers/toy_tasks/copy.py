@@ -1,6 +1,6 @@
 """Copying a sequence of digits: the digits, then ``=``, then the output (see ``with_output``)."""
 
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Task, with_output
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task, with_output
 
 DIGITS = "0123456789"
 
@@ -14,7 +14,7 @@ def copy(rng: SeededRandom, length: int = 40) -> LabelledSequence:
 TASK = Task(
     "copy a sequence of digits",
     copy,
-    {"length": Size(40, "number of digits in a sequence", test_name="test_length", training_name="shortest")},
+    {"length": Option(40, "number of digits in a sequence", test_name="test_length", training_name="shortest")},
     dict(train=100_000, valid=1_000, test=1_000),
 )
 RECIPE = Labels(

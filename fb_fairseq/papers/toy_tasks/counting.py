@@ -1,6 +1,6 @@
 """Counting: A's, then ``=``, then as many B's (see ``with_output``)."""
 
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Task, with_output
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task, with_output
 
 
 def counting(rng: SeededRandom, longest: int = 50) -> LabelledSequence:
@@ -12,7 +12,7 @@ def counting(rng: SeededRandom, longest: int = 50) -> LabelledSequence:
 TASK = Task(
     "write as many B's as there were A's",
     counting,
-    {"longest": Size(50, "largest number of A's in a sequence")},
+    {"longest": Option(50, "largest number of A's in a sequence")},
     dict(train=100_000, valid=1_000, test=1_000),
     disjoint_splits=False,  # there are only ``longest`` different sequences
 )

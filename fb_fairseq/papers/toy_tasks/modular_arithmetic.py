@@ -3,7 +3,7 @@ Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic context-free): d
 with brackets around every operation and a sign before some digits. The only label of a sequence is that of ``=`` at its
 end."""
 
-from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, SeededRandom, Size, Task, Tracking
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
 
 OPERATORS = "+-*"
 
@@ -33,8 +33,8 @@ TASK = Task(
     "evaluate an expression with brackets modulo a number",
     modular_arithmetic,
     {
-        "length": Size(40, "symbols in a sequence", lowest=2, test_name="test_length", training_name="shortest"),
-        "modulus": Size(5, "values are computed modulo this number", lowest=2, highest=10),
+        "length": Option(40, "symbols in a sequence", lowest=2, test_name="test_length", training_name="shortest"),
+        "modulus": Option(5, "values are computed modulo this number", lowest=2, highest=10),
     },
     dict(train=100_000, valid=1_000, test=1_000),
     growth=Growth(

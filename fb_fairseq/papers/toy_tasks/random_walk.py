@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task
 
 ACTIONS = ("forward", "left", "right")  # a step ahead, or a quarter turn
 HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
@@ -33,8 +33,8 @@ TASK = Task(
     "track an agent that walks and turns on a square grid",
     random_walk,
     {
-        "size": Size(8, "number of rows, and of columns, of the grid", lowest=2),
-        "steps": Size(100, "number of actions in a sequence"),
+        "size": Option(8, "number of rows, and of columns, of the grid", lowest=2),
+        "steps": Option(100, "number of actions in a sequence"),
     },
     dict(train=10_000, valid=1_000, test=1_000),
 )

@@ -4,7 +4,7 @@ of a key and its value; then each key occurs once more, and its label is the val
 likely than late ones, by a power law. All other places are filled with random symbols."""
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, SeededRandom, Size, Task, Tracking
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
 
 POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 1)
 
@@ -58,9 +58,9 @@ TASK = Task(
     "give the value of a key that occurred before (multi-query associative recall)",
     recall,
     {
-        "pairs": Size(16, "number of keys with a value", test_name="test_pairs", training_name="fewest"),
-        "length": Size(64, "number of symbols in a sequence", test_name="test_length"),
-        "symbols": Size(8192, "number of different symbols, half of them keys", lowest=4),
+        "pairs": Option(16, "number of keys with a value", test_name="test_pairs", training_name="fewest"),
+        "length": Option(64, "number of symbols in a sequence", test_name="test_length"),
+        "symbols": Option(8192, "number of different symbols, half of them keys", lowest=4),
     },
     dict(train=100_000, valid=1_000, test=3_000),
     check=check_recall,

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import combinations, permutations, product
 from typing import NamedTuple, TypeVar
 
-from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Size, Task, Tracking
+from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
 
 # Cyclic groups are named by their order, the others by their permutations; A4xZ5 is a product of groups.
 GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
@@ -18,11 +18,15 @@ T = TypeVar("T")
 
 
 class Group(NamedTuple):
-    """A finite group."""
+    """A finite group.
 
-    # Their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1 and 2.
+    Attributes:
+        elements: their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1
+            and 2.
+        table: ``table[a][b]`` is the index of the product ab; of permutations: first b, then a.
+    """
+
     elements: tuple[str, ...]
-    # ``table[a][b]`` is the index of the product ab; of permutations: first b, then a
     table: tuple[tuple[int, ...], ...]
 
 
@@ -67,8 +71,8 @@ TASK = Task(
     "give the product so far after each element of a finite group",
     word_problem,
     {
-        "group": Option("A5", "group", GROUPS),
-        "length": Size(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
+        "group": Option("A5", "group", GROUPS, metavar="NAME"),
+        "length": Option(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
     },
     dict(train=1_000_000, valid=1_000, test=1_000),
     growth=Growth(

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from fb_fairseq.ops import buffers
-from fb_fairseq.papers.benchmark import bptt, train
+from fb_fairseq.papers.benchmark import train
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
 
-SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
+SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 4 --device cpu".split()
+BLOCK = ("--block", "10", "--repeats", "1")
 
 
 pytestmark = pytest.mark.usefixtures("torch_threads")
@@ -18,41 +19,66 @@ pytestmark = pytest.mark.usefixtures("torch_threads")
 
 def results(capsys, *arguments):
     main([arguments[0], *SMALL, *arguments[1:]])
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
+    return json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
 
 
 def test_decode(capsys):
     found = results(capsys, "decode", "--steps", "200")
-    assert found["setting"]["span"] == 20 and found["setting"]["hardware"]
-    sizes = {name: set(result["state_bytes"]) for name, result in found.items() if name != "setting"}
-    slots = 3 * 16 * 20 * 4  # streams x width x slots x bytes
+    sizes = {name: set(result["state_bytes"]) for name, result in found.items()}
+    slots = 4 * 16 * 20 * 4  # streams x width x slots x bytes
     assert sizes["feedback, keys-values"] == {2 * slots} and sizes["feedback, vectors"] == {slots}
     stock = found["fairseq's transformer_lm"]["state_bytes"]
     assert stock[-1] == 10 * stock[0] == 4 * slots * 200 // 20, "it keeps every token"
     assert sizes["transformer, keys-values"] == {4 * slots} and sizes["transformer, vectors"] == {2 * slots}
 
 
-def test_span(capsys):
-    found = results(capsys, "span", "--block", "10", "--repeats", "1")
-    for name in ("feedback", "transformer", "all-attention"):
-        kept = [found[f"{name}, span {span}"]["saved_bytes"] for span in (20, 10, 5)]
-        assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
-        assert found[f"{name}, span 5"]["tokens_per_second"] > 0
-
-
 def test_train(capsys):
-    found = results(capsys, "train", "--block", "10", "--repeats", "1")
-    assert {"cpp_vs_transformer", "all-attention_vs_transformer"} < set(found["ratio"])
-    assert min(found["ratio"].values()) > 0 and "transformer_vs_stock" in found["ratio"]
+    found = results(capsys, "train", *BLOCK)
+    assert {"cpp", "all-attention", "parallel", train.WITHOUT_MEMORY, "fairseq's transformer_lm"} <= found.keys()
+    for each in found.values():
+        assert each["relative"] == pytest.approx(
+            each["tokens_per_second"] / found["transformer"]["tokens_per_second"], abs=1e-4
+        )
+        assert each["peak_bytes"] > each["saved_bytes"] > 0
+    assert found["cpp"]["carried_bytes"] == 20 * 4 * 16 * 4 == found["transformer"]["carried_bytes"] // 2
+    assert found[train.WITHOUT_MEMORY]["carried_bytes"] == 0
+    assert (
+        found["parallel"]["passes"] == 6 >= found["parallel, converged"]["passes"] > 0 and "passes" not in found["cpp"]
+    )
 
 
 def test_memory(capsys, monkeypatch):
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than a model of this size needs
-    found = results(capsys, "memory", "--block", "60", "--batch-size", "16")
-    peaks = found["peak_bytes"]
+    found = results(capsys, "train", "--block", "60", "--batch-size", "16", "--repeats", "1")
+    peaks = {name: each["peak_bytes"] for name, each in found.items()}
     assert peaks["cpp, recomputing"] < peaks["cpp"] < peaks["reference"]
     assert peaks["transformer, recomputing"] < peaks["transformer"]
-    assert found["ratio"]["cpp_vs_transformer"] == round(peaks["cpp"] / peaks["transformer"], 4)
+
+
+def test_spans(capsys):
+    found = results(capsys, "train", *BLOCK, "--compare", "spans")
+    for name in ("feedback", "transformer", "all-attention"):
+        kept = [found[f"{name}, span {span}"]["saved_bytes"] for span in (20, 10, 5)]
+        assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
+    assert len(found) == 9
+
+
+def test_blocks(capsys, monkeypatch):
+    """Blocks of half to four times the length, of as many tokens."""
+    found = results(capsys, "train", "--block", "4", "--batch-size", "8", "--repeats", "1", "--compare", "blocks")
+    sizes = {2: 16, 4: 8, 8: 4, 16: 2}
+    models = ("feedback, shared", "feedback, per-layer", "transformer")
+    assert set(found) == {f"{m}, {block} steps of {n} streams" for m in models for block, n in sizes.items()}
+    carried = [found[f"transformer, {block} steps of {n} streams"]["carried_bytes"] for block, n in sizes.items()]
+    assert carried == [2 * 20 * n * 16 * 4 for n in sizes.values()]
+
+
+def test_tracking(capsys):
+    words = "tracking --models feedback lstm --group S3 --longest 4 --tokens 16 --repeats 1 --device cpu".split()
+    main(words)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(found["results"]) == {"feedback", "lstm"} and found["setting"]["group"] == "S3"
+    assert all(each.keys() == {"training", "decoding"} and min(each.values()) > 0 for each in found["results"].values())
 
 
 def test_peak_bytes():
@@ -83,7 +109,7 @@ def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
 
     monkeypatch.setattr(train.models, "build_model", build_with_wrong_fast_loop)
     with pytest.raises(RuntimeError, match="the gradients of .*'cpp'.* differ from the reference loop's by 10.0%"):
-        results(capsys, "train", "--block", "10", "--repeats", "1")
+        results(capsys, "train", *BLOCK)
 
 
 def test_saved_bytes():
@@ -98,17 +124,17 @@ def test_saved_bytes():
     "words,message",
     [
         ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
-        ("span --span 0", "--span 0: give 1 or more"),
+        ("train --span 0", "--span 0: give 1 or more"),
         ("decode --device foo", "--device foo: unknown"),
         ("decode --device cuda", "--device cuda: torch finds no GPU"),
+        ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference'"),
         (
-            "train --only faster",
-            "--only 'faster': not measured on cpu; choose from 'reference'",
+            "train --compare blocks --batch-size 6",
+            "--batch-size 6 --block 64: give a multiple of 4, and an even number",
         ),
-        ("bptt --tokens 100", "--tokens 100: is not a multiple of --blocks 32; give one that is"),
-        ("bptt --blocks 32 0", "--blocks 0: give 1 or more"),
-        ("bptt --out figure.foo", "--out figure.foo: give a name that ends with .png, .pdf or .svg"),
-        ("bptt --batch-size 3", "unrecognized arguments: --batch-size 3"),
+        ("tracking --models gru", "--model gru: unknown; choose from feedback"),
+        ("table5 --memory 0", "--memory 0: give a positive number of gigabytes"),
+        ("table5 --small --full", "argument --full: not allowed with argument --small"),
     ],
 )
 def test_bad_input(refused, monkeypatch, words, message):
@@ -118,29 +144,7 @@ def test_bad_input(refused, monkeypatch, words, message):
 
 def test_only_some_loops(capsys):
     """Without the reference loop, gradients are not checked."""
-    sizes = "--layers 1 --embed-dim 16 --heads 2 --ffn-dim 16 --span 4 --block 4 --batch-size 2 --device cpu".split()
-    main(["train", *sizes, "--repeats", "1", "--only", "transformer"])
+    main(["train", *SMALL, *BLOCK, "--only", "transformer"])
     printed = capsys.readouterr().out
     assert "Gradients are not checked" in printed and "cpp" not in printed
-    assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:1] == ["transformer"]
-
-
-def test_bptt(capsys, tmp_path, monkeypatch):
-    built = []
-    training_step = bptt.training_step
-
-    def spy(case, args):
-        built.append((args.block, args.batch_size))
-        return training_step(case, args)
-
-    monkeypatch.setattr(bptt, "training_step", spy)
-    figure = tmp_path / "bptt.png"
-    sizes = [*SMALL[:-2], "--repeats", "1", "--device", "cpu"]  # (the number of streams follows from --tokens)
-    main(["bptt", *sizes, "--blocks", "4", "8", "2", "--tokens", "16", "--out", str(figure)])
-    *lines, last = capsys.readouterr().out.splitlines()
-    found = json.loads(last)["milliseconds"]
-    assert set(found) == {"Feedback, shared", "Feedback, per-layer", "Transformer"}
-    assert all(len(times) == 3 and min(times) > 0 for times in found.values())
-    assert set(built) == {(4, 4), (8, 2), (2, 8)} and len(built) == 9
-    assert [line.split("  ")[0] for line in lines[1:]] == ["M = 4, 4 streams", "M = 8, 2 streams", "M = 2, 8 streams"]
-    assert figure.stat().st_size > 1000
+    assert list(json.loads(printed.splitlines()[-1])["results"])[:1] == ["transformer"]

@@ -5,19 +5,16 @@ import math
 import os
 import signal
 
-import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("gymnasium")
-
-from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory, ages  # noqa: E402
-from fb_fairseq.papers.rl.command import build_parser, main  # noqa: E402
-from fb_fairseq.papers.rl.log import LOG_FILE, read_curve  # noqa: E402
-from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
-from fb_fairseq.papers.rl.presets import FULL, preset_options  # noqa: E402
-from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, load_checkpoint  # noqa: E402
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory, ages
+from fb_fairseq.papers.rl.command import build_parser, main
+from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
+from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions
+from fb_fairseq.papers.rl.presets import FULL, preset_options
+from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, load_checkpoint
 
 CPU = torch.device("cpu")
 TINY = dict(layers=2, width=12, heads=2, span=7)
@@ -135,12 +132,11 @@ def test_learns(agent, tmp_path, capsys):
 
 
 def test_commands(tmp_path, capsys):
-    """Interrupted and resumed training; curves; speed; TensorBoard; recordings."""
+    """Interrupted and resumed training; curves; recordings."""
     pytest.importorskip("matplotlib")
-    pytest.importorskip("tensorboard")
     arguments = "--environment water_maze --small --environments 4 --block 10 --log-interval 1 --cpu".split()
     out = tmp_path / "run"
-    main(["train", *arguments, "--out", str(out), "--frames", "80", "--tensorboard-logdir", str(tmp_path / "tb")])
+    main(["train", *arguments, "--out", str(out), "--frames", "80"])
     main(["train", *arguments, "--out", str(out), "--frames", "200"])
     frames = [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert frames == [40, 80, 120, 160, 200]
@@ -150,20 +146,13 @@ def test_commands(tmp_path, capsys):
     assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     capsys.readouterr()
-    main(["train", *arguments, "--out", str(out), "--frames", "240", "--tensorboard-logdir", str(tmp_path / "tb2")])
+    main(["train", *arguments, "--out", str(out), "--frames", "240"])
     assert "this run is finished: 240 frames of --frames 240" in capsys.readouterr().err
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
-    assert not (tmp_path / "tb2").exists()
-    assert list((tmp_path / "tb").iterdir())
     main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
-    recorded = ["--record", str(tmp_path / "e.png"), "--greedy", "--cpu"]
+    recorded = ["--record", str(tmp_path / "e.gif"), "--greedy", "--cpu"]
     main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", *recorded])
-    for image in "curves.png", "e.png":
-        assert (tmp_path / image).read_bytes().startswith(b"\x89PNG")
-    capsys.readouterr()
-    main(["speed", "--small", "--environments", "2", "--block", "3", "--blocks", "1", "--span", "2", "--cpu"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["agent"] for line in lines] == list(AGENTS) and all(line["fps"] > 0 for line in lines)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and (tmp_path / "e.gif").exists()
 
 
 def test_interrupted(tmp_path, monkeypatch, capsys):
@@ -220,28 +209,17 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
     "words,message",
     [
         (TRAIN + "--environment desert", "--environment desert: unknown; choose from corridor, maze"),
-        (TRAIN + "--agent parrot", "--agent parrot: unknown; choose from feedback, transformer, lstm"),
-        (TRAIN + "--span 0", "--span 0: give 1 or more"),
         (TRAIN + "--heads 3", "--heads 3: does not divide --width 256"),
-        (TRAIN + "--size 5", "--size: not an option of --environment corridor; leave it out"),
         (TRAIN + "--length 1000001", "--length 1000001: give 1,000,000 or less"),
-        (TRAIN + "--environment maze --size 1001", "--size 1001: give 1,000 or less"),
         *((TRAIN + f"--{name} nan", f"--{name} nan: must be a finite number") for name in FINITE),
-        (TRAIN + "--lr inf", "--lr inf: must be a finite number"),
-        (TRAIN + "--shortest 9 --length 8", "--shortest 9: give 8 or less"),
-        (TRAIN + "--ffn-width -1", "--ffn-width -1: give 0 or more"),
         (TRAIN + "--lr -1", "--lr -1.0: must be greater than 0"),
         (TRAIN + "--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
-        (TRAIN + "--previous-action --no-previous-action", "--no-previous-action: not allowed with argument --prev"),
         (TRAIN + "--discount 2", "--discount 2.0: must be between 0 and 1"),
-        (TRAIN + "--seed -1", "--seed -1: give 0 or more"),
         (TRAIN + "--log-interval 0", "--log-interval 0: give 1 or more"),
         ("evaluate --path /nowhere", "/nowhere: No such file or directory"),
-        ("evaluate --path /", "/: Is a directory"),
         (EVALUATE, "not a checkpoint, or one with objects that are not data"),
         (EVALUATE + "--out /", "--out /: is a folder; give the name of a file"),
-        (EVALUATE + "--record e.mp4", "--record e.mp4: give a file name that ends in .gif or .png"),
-        (EVALUATE + "--seed -1", "--seed -1: give 0 or more"),
+        (EVALUATE + "--record e.mp4", "--record e.mp4: give a file name that ends in .gif"),
         (EVALUATE + "--episodes 0", "--episodes 0: give 1 or more"),
         ("plot A=/nowhere --out x.png", "/nowhere: contains no log.jsonl; give an --out folder of train"),
     ],
@@ -258,8 +236,6 @@ def test_checkpoint_of_other_options(tmp_path, refused):
     for change, message in (
         (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
         (["--span", "3"], "made with --span 8, not 3"),
-        (["--lr", "0.5"], "made with --lr 0.001, not 0.5"),
-        (["--length", "9"], "made with --length 30, not 9"),
         (["--environment", "maze"], "made with --environment corridor, not maze"),
         (["--previous-action"], "made with --no-previous-action, not --previous-action; give another --out"),
     ):
@@ -272,14 +248,6 @@ def test_checkpoint_of_other_options(tmp_path, refused):
             assert "checkpoint.pt: " in line and message in line
 
 
-def test_numpy_observations():
-    """Observations of gymnasium can be used directly."""
-    model = Agent((2, 4), 2, AgentOptions("lstm", layers=1, width=8))
-    observation, start = torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
-    logits, _ = Actor(model, AgentMemory.initial(1)).step(observation, start)
-    assert logits.shape == (1, 2)
-
-
 def test_sizes_that_no_machine_has():
     for sizes in (dict(layers=10**6, width=10**4), dict(layers=10**5, ffn_width=10**6)):
         with pytest.raises(UserError, match="needs .* GB or more, and this machine has"):
@@ -288,11 +256,11 @@ def test_sizes_that_no_machine_has():
         TrainingOptions(block=10**7)
 
 
-@pytest.mark.parametrize("line", ["{", "3", '{"fps": 1}', '{"frames": "1"}', '{"frames": 1, "reward": []}', "\0"])
+@pytest.mark.parametrize("line", ["{", "\0"])
 def test_damaged_log(tmp_path, line):
     path = tmp_path / LOG_FILE
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")
-    with pytest.raises(UserError, match=f"{LOG_FILE}: line 2 is damaged"):
+    with pytest.raises(UserError, match=f"{LOG_FILE}: is damaged"):
         read_curve(str(tmp_path), "reward")
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line)
     assert read_curve(str(tmp_path), "reward") == [(1, 0.5)], "an incomplete last line"

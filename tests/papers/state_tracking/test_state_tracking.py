@@ -14,8 +14,9 @@ from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape,
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.command import main
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
-from fb_fairseq.papers.state_tracking.trainer import Options, Trainer, last_accuracy
+from fb_fairseq.papers.state_tracking.trainer import Trainer, last_accuracy
 from fb_fairseq.tensor_files import save_file
 
 CPU = torch.device("cpu")
@@ -147,32 +148,6 @@ def test_it_learns(tmp_path):
     assert trainer.size == 8 and len(accuracy) == 128 and min(accuracy) > 0.99
 
 
-def test_resume(tmp_path, monkeypatch, capsys):
-    """A run that was stopped ends as one that was not."""
-    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
-    whole = Trainer(TINY, CPU)
-    whole.train(str(tmp_path / "whole"), print)
-    stopped = Trainer(TINY, CPU)
-    update = stopped.train_update
-
-    def interrupted():
-        if stopped.update == 2:
-            raise KeyboardInterrupt
-        return update()
-
-    stopped.train_update = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        stopped.train(str(tmp_path / "stopped"), print)
-    resumed = Trainer(TINY, CPU)
-    resumed.train(str(tmp_path / "stopped"), print)
-    assert resumed.update == 4 and resumed.recent == whole.recent
-    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters()):
-        assert ours.equal(theirs)
-    with pytest.raises(SystemExit):
-        main(["train", "--out", str(tmp_path / "stopped"), *options_of(replace(TINY, width=16)), "--device", "cpu"])
-    assert "checkpoint.pt: was made with --width 64, not 16; give another --out" in capsys.readouterr().err
-
-
 def test_interrupted(tmp_path, monkeypatch, capsys):
     """Ctrl-C or ``kill``: the update ends and is saved; the same command goes on, with the tests too, and ends as one
     that was not interrupted."""
@@ -197,6 +172,9 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
     main([*arguments, str(tmp_path / "parts")])
     whole, parts = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "parts"))
     assert {**parts, "seconds": 0} == {**whole, "seconds": 0}
+    with pytest.raises(SystemExit):
+        main(["train", *options_of(replace(TINY, width=16)), "--device", "cpu", "--out", str(tmp_path / "parts")])
+    assert "checkpoint.pt: was made with --width 64, not 16; give another --out" in capsys.readouterr().err
 
 
 def test_a_time_limit(tmp_path, capsys):
@@ -264,27 +242,16 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     assert list(config["id2label"].values())[3:5] == ["<unk>", "123"]
 
 
-def test_speed(tmp_path):
-    out = tmp_path / "speed.json"
-    common = ["--seconds", "0.01", "--device", "cpu", *options_of(TINY, "model")]
-    main(["speed", "--models", "feedback lstm", "--out", str(out), *common])
-    speeds = json.loads(out.read_text())["steps_per_second"]
-    assert set(speeds) == {"feedback", "lstm"} and all(min(speed.values()) > 0 for speed in speeds.values())
-
-
 @pytest.mark.parametrize(
     "given,message",
     [
         (["--group", "S4"], "--group S4: unknown; choose from parity"),
-        (["--model", "mambo"], "--model mambo: unknown; choose from feedback"),
-        (["--curriculum", "all"], "--curriculum all: unknown; choose from growing, mixed"),
-        (["--test-sequences", "0"], "--test-sequences 0: give 1 or more"),
-        (["--task", "dyck"], "--task dyck: unknown; choose from modular_arithmetic"),
-        (["--longest", "1"], "--longest 1: give 2 or more"),
+        (["--test-sequences", "0"], "--test-sequences 0: must be 1 or more"),
+        (["--longest", "1"], "--longest 1: must be 2 or more"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
-        (["--lr", "0"], "--lr 0.0: give a number above 0"),
+        (["--lr", "0"], "--lr 0.0: must be greater than 0"),
         (["--heads", "3"], "--heads 3: does not divide --width 64"),
-        (["--device", "tpu"], "--device tpu: not there; give cpu"),
+        (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
         (["--task", "recall", "--longest", "64"], "--symbols 256: tests have 256 keys"),
         (["--memory-composition", "layer:9"], "layer:9"),
         (["--model", "xlstm", "--width", "32"], "--width 32: xLSTM takes multiples of 64 only"),
@@ -293,6 +260,5 @@ def test_speed(tmp_path):
 def test_bad_input(given, message, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--out", str(tmp_path / "out"), *given])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+    assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list((tmp_path).glob("out/*.pt"))

@@ -1,8 +1,6 @@
 """The engine of recipes: what is done, what is done again and what is refused; steps that fail, and signals."""
 
-import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -322,9 +320,3 @@ def test_progress(capsys, tmp_path, monkeypatch):
     assert [duration(seconds) for seconds in (4, 600, 7200)] == ["4 s", "10 min", "2.0 h"]
     (tmp_path / "log").write_bytes(b"x\rfirst\r\nsecond\n\n")
     assert last_line(str(tmp_path / "log"), 0) == "second" and last_line(str(tmp_path / "log"), 15) == ""
-
-
-def test_the_record_is_readable(out):
-    run(step("a", "1"))
-    record = json.loads((out / MARK).read_text())
-    assert record["recipe"] == "own" and shlex.join(record["steps"]["OUT/a"]["command"]).endswith("OUT/a 1")

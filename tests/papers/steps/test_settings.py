@@ -8,7 +8,7 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
-from fb_fairseq.papers.experiments.settings import equal_lstm, equal_parameters, number, resolved, words
+from fb_fairseq.papers.experiments.settings import equal_lstm, number, words
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
@@ -236,11 +236,6 @@ def test_seeds():
     assert [run.save_dir.split("/")[-1] for run in runs[::2]] == names
     assert [run.seed for run in runs[::2]] == [1, 1, 2, 2]
     assert runs[6].init_from_transformer.endswith("/relative_transformer_lm-2-seed2/checkpoint_best.pt")
-    text = printed("iwslt14_de_en", "--layers", 1, "--seeds", "2 3 2", "--models", "transformer initialised")
-    runs = trainings(text)
-    names = "transformer-1-seed2 initialised-1-seed2 transformer-1-seed3 initialised-1-seed3".split()
-    assert [run.save_dir.split("/")[-1] for run in runs] == names
-    assert runs[3].init_from_transformer.endswith("/transformer-1-seed3/checkpoint_best.pt")
 
 
 def test_wikitext103_says_which_row_its_models_are():
@@ -260,15 +255,6 @@ def test_options_as_words():
     options = dict(lr=0.0015 / 10, clip_norm=1.0, adam_betas="(0.9, 0.98)", cpu=True, fp16=False, patience=None)
     assert words(options) == ["--lr", "0.00015", "--clip-norm", "1.0", "--adam-betas", "(0.9, 0.98)", "--cpu"]
     assert [number(value) for value in (1e-05, 2.5e-05, 0.0007, 2.0)] == ["0.00001", "0.000025", "0.0007", "2.0"]
-
-
-def test_shares_of_the_updates():
-    assert resolved(dict(a=lambda updates: updates // 3, b=5), updates=7) == dict(a=2, b=5)
-
-
-def test_feed_forward_sublayers():
-    assert equal_parameters("all_attention_lm", ffn=8, vectors=6) == dict(persistent_memory_size=6)
-    assert words(equal_parameters("relative_transformer_lm", ffn=8)) == ["--decoder-ffn-embed-dim", "8"]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])

@@ -1,7 +1,5 @@
 """The interface of the environments. Shapes: B environments, O components of an observation."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 # (row, column) offsets of the directions up, right, down, left: clockwise, so that a right turn adds 1.
@@ -12,32 +10,43 @@ LIGHT_GREY = 235
 RED, GREEN, BLUE = (200, 40, 40), (60, 170, 60), (60, 90, 220)
 
 
-class StepResult(NamedTuple):
-    """Result of a step in B environments."""
-
-    rewards: np.ndarray  # [B], float32
-    terminated: np.ndarray  # [B], whether the episode reached its end
-    truncated: np.ndarray  # [B], whether the episode reached its step limit
-
-
 class BatchedEnv:
-    """B environments that run in parallel, each in an episode of its own."""
+    """B environments that run in parallel, each in an episode of its own.
 
-    observation_sizes: tuple[int, ...]  # number of possible values of each component of an observation
+    Args:
+        num_envs: their number B.
+
+    Attributes:
+        observation_sizes: number of possible values of each component of an observation.
+        action_names: what the actions 0, 1, … do.
+        state_arrays: names of attributes with a row per environment, as they are in checkpoints.
+        steps: number of steps since the start of each episode [B].
+        rng: draws what is random.
+    """
+
+    observation_sizes: tuple[int, ...]
     action_names: tuple[str, ...]
-    state_arrays: tuple[str, ...] = ("steps",)  # attributes with a row per environment; their names are in checkpoints
+    state_arrays: tuple[str, ...] = ("steps",)
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs
-        self.steps = np.zeros(num_envs, np.int64)  # since the start of each episode
+        self.steps = np.zeros(num_envs, np.int64)
         self.rng = np.random.default_rng()
 
     def reset(self, indices: np.ndarray) -> None:
         """Start new episodes in the environments with these indices."""
         raise NotImplementedError
 
-    def step(self, actions: np.ndarray) -> StepResult:
-        """Take one action [B] in each environment."""
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Take one action in each environment.
+
+        Args:
+            actions: integers [B], from 0 on.
+
+        Returns:
+            The rewards [B], float32, and whether each episode has ended [B]: at its end, or at its step limit. The
+            environments do not start new ones by themselves.
+        """
         raise NotImplementedError
 
     def observe(self) -> np.ndarray:
@@ -46,10 +55,6 @@ class BatchedEnv:
 
     def render_image(self, index: int) -> np.ndarray:
         """Draw one environment, one pixel per cell: [rows, columns, 3] of uint8."""
-        raise NotImplementedError
-
-    def render_text(self, index: int) -> str:
-        """Draw one environment as text."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, object]:

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from fb_fairseq.papers.rl.envs.base import BLUE, GREEN, LIGHT_GREY, RED, BatchedEnv, StepResult
+from fb_fairseq.papers.rl.envs.base import BLUE, GREEN, LIGHT_GREY, RED, BatchedEnv
 from fb_fairseq.papers.rl.options import check_range
 
-COLOURS = ("blue", "green")
 HALLWAY, DOORS = 2, 3  # observations on the way and at the end; 0 and 1 are the colour of the object at the start
 STEP_LIMIT_FACTOR = 3  # the step limit of an episode, as a multiple of the steps needed
 DARK_GREY = 90
@@ -18,7 +17,7 @@ class Corridor(BatchedEnv):
     ``shortest``, the length of each corridor is drawn, so that agents learn to remember from short ones first."""
 
     observation_sizes = (4,)
-    action_names = ("forward", *(f"{colour} door" for colour in COLOURS))
+    action_names = ("forward", "blue door", "green door")
     state_arrays = ("steps", "colour", "position", "end")
 
     def __init__(self, num_envs: int, length: int = 50, shortest: int | None = None):
@@ -35,12 +34,12 @@ class Corridor(BatchedEnv):
         self.colour[indices] = self.rng.integers(2, size=len(indices))
         self.end[indices] = self.rng.integers(self.shortest, self.length + 1, size=len(indices))
 
-    def step(self, actions: np.ndarray) -> StepResult:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.steps += 1
         through = (self.position == self.end) & (actions > 0)
         rewards = (through & (actions - 1 == self.colour)).astype(np.float32)
         self.position[:] = np.minimum(self.position + (actions == 0), self.end)
-        return StepResult(rewards, through, ~through & (self.steps >= STEP_LIMIT_FACTOR * (self.end + 1)))
+        return rewards, through | (self.steps >= STEP_LIMIT_FACTOR * (self.end + 1))
 
     def observe(self) -> np.ndarray:
         """See ``BatchedEnv``. One component: the object's colour at the start, then the hallway, then the doors."""
@@ -56,9 +55,3 @@ class Corridor(BatchedEnv):
         image[0, end], image[2, end] = BLUE, GREEN
         image[1, self.position[index]] = RED
         return image
-
-    def render_text(self, index: int) -> str:
-        """See ``BatchedEnv``. The agent is ``@``."""
-        cells = ["."] * (self.end[index] + 1)
-        cells[self.position[index]] = "@"
-        return f"{COLOURS[self.colour[index]]} |{''.join(cells)}| doors"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.rl.envs.base import DIRECTIONS, BatchedEnv, StepResult
+from fb_fairseq.papers.rl.envs.base import DIRECTIONS, BatchedEnv
 from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
 
 EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell; the object of colour c is FIRST_COLOUR + c
@@ -34,21 +34,15 @@ def _random_tree(rng: np.random.Generator, size: int) -> np.ndarray:
     rooms on both sides are not connected yet."""
     maze = np.full((size, size), WALL, np.int64)
     maze[::2, ::2] = EMPTY
-    parents = list(range(size * size))  # union-find: connected rooms have the same root
-
-    def root(room: int) -> int:
-        while parents[room] != room:
-            parents[room] = room = parents[parents[room]]
-        return room
-
+    connected = np.arange(size * size).reshape(size, size)  # rooms with one number are
     walls = [(r, c) for r in range(size) for c in range(size) if (r + c) % 2]
     for i in rng.permutation(len(walls)):
         row, column = walls[i]
         down = row % 2  # 1: the wall is between the rooms above and below, 0: between those to the left and right
-        first = root((row - down) * size + column - (1 - down))
-        second = root((row + down) * size + column + (1 - down))
+        first = connected[row - down, column - 1 + down]
+        second = connected[row + down, column + 1 - down]
         if first != second:
-            parents[first] = second
+            connected[connected == second] = first
             maze[row, column] = EMPTY
     return maze
 
@@ -93,7 +87,7 @@ class Maze(BatchedEnv):
         self.heading[indices] = self.rng.integers(4, size=len(indices)) if self.oriented else 0
         self.target[indices] = self.rng.integers(COLOURS, size=len(indices))
 
-    def step(self, actions: np.ndarray) -> StepResult:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.steps += 1
         if self.oriented:
             offset = DIRECTIONS[self.heading] * (actions == 0)[:, None]
@@ -108,7 +102,7 @@ class Maze(BatchedEnv):
         found = here == FIRST_COLOUR + self.target
         # Adding 1 to COLOURS - 1, modulo COLOURS, never gives the same target again.
         self.target[found] = (self.target[found] + self.rng.integers(1, COLOURS, size=found.sum())) % COLOURS
-        return StepResult(found.astype(np.float32), np.zeros_like(found), self.steps >= self.limit)
+        return found.astype(np.float32), self.steps >= self.limit
 
     def observe(self) -> np.ndarray:
         """See ``BatchedEnv``. The 3 x 3 cells around the agent, row by row, and the target colour."""
@@ -130,12 +124,6 @@ class Maze(BatchedEnv):
             image[ahead] = image[ahead] * DARKENED
         target = np.broadcast_to(PALETTE[FIRST_COLOUR + self.target[index]], (1, self.size + 2, 3))
         return np.concatenate([image, target])
-
-    def render_text(self, index: int) -> str:
-        """See ``BatchedEnv``. The agent is an arrow, or ``@`` in mazes without orientation; colours are digits."""
-        symbols = np.array([".", "#", *(str(colour) for colour in range(COLOURS))])[self.cells[index]]
-        symbols[tuple(self.position[index])] = "^>v<"[self.heading[index]] if self.oriented else "@"
-        return "\n".join(["".join(row) for row in symbols] + [f"target {self.target[index]}"])
 
 
 class MazeEasy(Maze):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fb_fairseq.papers.rl.envs.base import DIRECTIONS, GREEN, LIGHT_GREY, RED, BatchedEnv, StepResult
+from fb_fairseq.papers.rl.envs.base import DIRECTIONS, GREEN, LIGHT_GREY, RED, BatchedEnv
 from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
 
 GREY = 200
@@ -39,12 +39,12 @@ class WaterMaze(BatchedEnv):
         cell = (goal + self.rng.integers(1, self.size**2, size=len(indices))) % self.size**2
         self.position[indices] = np.stack([cell // self.size, cell % self.size], 1)
 
-    def step(self, actions: np.ndarray) -> StepResult:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.steps += 1
         self.position[:] = np.clip(self.position + DIRECTIONS[actions], 0, self.size - 1)
         found = (self.position == self.goal).all(1)
         self._teleport(np.flatnonzero(found))
-        return StepResult(found.astype(np.float32), np.zeros_like(found), self.steps >= self.limit)
+        return found.astype(np.float32), self.steps >= self.limit
 
     def observe(self) -> np.ndarray:
         """See ``BatchedEnv``. The names of the agent's cell and of the goal, and whether the goal is near."""
@@ -62,10 +62,3 @@ class WaterMaze(BatchedEnv):
         image[tuple(self.goal[index])] = GREEN
         image[row, column] = RED
         return image
-
-    def render_text(self, index: int) -> str:
-        """See ``BatchedEnv``. The agent is ``@``, the goal ``G``."""
-        symbols = np.full((self.size, self.size), ".")
-        symbols[tuple(self.goal[index])] = "G"
-        symbols[tuple(self.position[index])] = "@"
-        return "\n".join("".join(row) for row in symbols)

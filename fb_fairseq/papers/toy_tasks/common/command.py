@@ -17,7 +17,8 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import own_folder
 from fb_fairseq.papers.toy_tasks import load, names
-from fb_fairseq.papers.toy_tasks.common import SPLITS, LabelledSequence, Option, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common.sequences import SPLITS
 
 NAME = "synthetic-tasks"
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
@@ -41,12 +42,24 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def limits(name: str, option: Option, split: str, options: dict[str, Any]) -> tuple[str, str]:
-    """The names of the options with the value of the task's option ``name`` in a split, and with the lowest one there;
-    that is not among ``options``, or None, if the value does not vary."""
-    if split != "test":
-        return name, option.training_name if split == "train" else ""
-    return name if options.get(option.test_name) is None else option.test_name, option.test_lowest
+def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """The options that say how large the sizes are in a split, and with which words its other options are given.
+
+    Args:
+        task: the task.
+        split: of the data.
+        options: all that were given.
+
+    Returns:
+        By option of the task, the names of the options with its value and with the lowest one; the latter is empty if
+        the value does not vary.
+    """
+    found = {}
+    for name, option in task.options.items():
+        least = {"train": option.training_name, "test": option.test_lowest}.get(split, "")
+        own_size = split == "test" and options.get(option.test_name) is not None
+        found[name] = (option.test_name if own_size else name, least if options.get(least) is not None else "")
+    return found
 
 
 def check_options(task: Task, options: dict[str, Any]) -> None:
@@ -58,9 +71,9 @@ def check_options(task: Task, options: dict[str, Any]) -> None:
         for spelling in option.names(name):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
-        for split in SPLITS:
-            most, least = limits(name, option, split, options)
-            if options.get(least) is not None and options[least] > options[most]:
+    for split in SPLITS:
+        for most, least in limits(task, split, options).values():
+            if least and options[least] > options[most]:
                 raise UserError(
                     f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give at most this"
                 )
@@ -68,20 +81,21 @@ def check_options(task: Task, options: dict[str, Any]) -> None:
 
 
 def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:
-    """The sequences of a split. Those in other splits, whose inputs were seen, are skipped if the task's splits are to
-    be disjoint."""
+    """The sequences of a split.
+
+    Args:
+        options: all that were given.
+        split: which.
+        seen: inputs in other splits, which are skipped if the task's splits are to be disjoint.
+    """
     name, wanted = options["task"], options[split]
     task = load(name).TASK
-    chosen, lowest = {}, {}  # the task's options, and the smallest values of those that vary
-    for own, option in task.options.items():
-        most, least = limits(own, option, split, options)
-        chosen[own] = options[most]
-        if options.get(least) is not None:
-            lowest[own] = options[least]
+    names = limits(task, split, options)
+    chosen = {own: options[most] for own, (most, _) in names.items()}
     generated = accepted = 0
     while accepted < wanted:
         rng = SeededRandom(options["seed"], name, split, generated)
-        drawn = {size: rng.randint(value, chosen[size]) for size, value in lowest.items()}
+        drawn = {own: rng.randint(options[least], chosen[own]) for own, (_, least) in names.items() if least}
         sequence = task.generate(rng, **{**chosen, **drawn})
         generated += 1
         if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
@@ -111,7 +125,7 @@ def write_splits(options: dict[str, Any], folder: str) -> None:
         print(f"{split}: {options[split]} sequences")
 
 
-def main(argv=None) -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run ``python -m fb_fairseq synthetic-tasks``."""
     parser = build_parser()
     options = vars(parser.parse_args(argv))

@@ -2,7 +2,9 @@
 Translation of random sentences, with fairseq's encoder and beam search."""
 
 import argparse
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,30 +20,44 @@ from fb_fairseq.models.architectures import (
 )
 from fb_fairseq.models.language_model import LanguageModelDecoder
 from fb_fairseq.modules.adaptive_words import adaptive_guess, adaptive_losses
+from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
-from fb_fairseq.papers.table5.task import (
-    PER_LAYER,
-    SHARED,
-    TRANSFORMER,
-    LanguageModellingSizes,
-    Task,
-    TranslationSizes,
-    Work,
-)
+from fb_fairseq.papers.benchmark.tasks import PER_LAYER, SHARED, TRANSFORMER, Task
 
 PROJECTIONS = {SHARED: "shared", PER_LAYER: "per-layer"}
 KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedback, per-layer"}  # of random_models
 
 
 class LanguageModelling(Task):
-    """Blocks of streams in training, the most probable next word in inference, both with a full memory."""
+    """Blocks of streams in training, the most probable next word in inference, both with a full memory. Sizes: a preset
+    of ``TRANSFORMERS`` or nothing, options beyond it, the vocabulary, steps of a training block, and how many steps of
+    inference are timed at once."""
 
     name = "language modelling"
+    FULL = dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16)
+    SMALL = dict(
+        preset="",
+        options=dict(
+            decoder_layers=4,
+            decoder_embed_dim=128,
+            decoder_ffn_embed_dim=512,
+            decoder_attention_heads=4,
+            decoder_normalize_before=True,
+            attention_span=64,
+            dropout=0.1,
+            attention_dropout=0.1,
+        ),
+        vocabulary=2000,
+        block=32,
+        steps=16,
+        batch=8,
+    )
 
-    def __init__(self, sizes: LanguageModellingSizes, device: str):
+    def __init__(self, sizes: Mapping[str, Any], device: str):
         super().__init__(sizes, device)
-        self.words = dictionary(sizes.vocabulary)
-        self.options = {**TRANSFORMERS.get(sizes.preset, {}), **sizes.options, "tokens_per_sample": sizes.block}
+        self.words = dictionary(self.sizes.vocabulary)
+        preset = TRANSFORMERS.get(self.sizes.preset, {})
+        self.options = {**preset, **self.sizes.options, "tokens_per_sample": self.sizes.block}
 
     def decoder(self, kind: str) -> LanguageModelDecoder:
         """A decoder with random parameters."""
@@ -66,17 +82,12 @@ class LanguageModelling(Task):
             total_loss(decoder, y_TBD.transpose(0, 1), targets_BT).backward()
 
         blocks = -(-self.options["attention_span"] // block)
-        return Work(self.repeated(step, blocks), step, batch * block)
+        return Work(repeated(step, self.device, blocks), step, batch * block)
 
     def inference(self, kind, batch):
         decode = Decoding(self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0])
-        prepare = self.repeated(decode, self.options["attention_span"])
-        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps)
-
-    def state_bytes(self, kind):
-        decode = Decoding(self.decoder(kind).eval(), self.random_words(1, 1)[:, 0])
-        decode(self.options["attention_span"] + 1)
-        return decode.ring.nbytes()
+        prepare = repeated(decode, self.device, self.options["attention_span"])
+        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=decode.ring.nbytes)
 
     def random_words(self, batch: int, steps: int) -> Tensor:
         """Words [B, T], without the special symbols."""
@@ -112,17 +123,29 @@ def total_loss(decoder: LanguageModelDecoder, features_BTD: Tensor, targets_BT: 
 
 
 class Translation(Task):
-    """Batches of sentences of equal length. In inference all outputs have the length of the sources."""
+    """Batches of sentences of equal length, ``words``. In inference all outputs have the length of the sources."""
 
     name = "translation"
+    FULL = dict(
+        encoder_layers=6,
+        layers=2,
+        embed_dim=1024,
+        ffn_dim=4096,
+        heads=16,
+        vocabulary=32_768,
+        words=25,
+        beam=5,
+        batch=128,
+    )
+    SMALL = {**FULL, "embed_dim": 128, "ffn_dim": 256, "heads": 4, "vocabulary": 2000, "words": 16, "batch": 8}
 
-    def __init__(self, sizes: TranslationSizes, device: str):
+    def __init__(self, sizes: Mapping[str, Any], device: str):
         super().__init__(sizes, device)
-        self.words = dictionary(sizes.vocabulary)
+        self.words = dictionary(self.sizes.vocabulary)
 
     def model(self, kind: str) -> torch.nn.Module:
         """A model with random parameters."""
-        args = argparse.Namespace(**self.sizes._asdict(), device=self.device)
+        args = argparse.Namespace(**vars(self.sizes), device=self.device)
         options = {"encoder_layers": self.sizes.encoder_layers}
         return random_model(MODELS[KINDS[kind]], self.sizes.layers, args, self.words, **options)
 
@@ -136,7 +159,7 @@ class Translation(Task):
             logits, _ = model(source, lengths, target)
             F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
 
-        return Work(self.repeated(step, 1), step, batch * self.sizes.words)
+        return Work(repeated(step, self.device, 1), step, batch * self.sizes.words)
 
     def inference(self, kind, batch):
         words, search = self.sizes.words, dict(beam_size=self.sizes.beam, max_len_a=0)
@@ -149,7 +172,7 @@ class Translation(Task):
             with torch.no_grad():
                 generator.generate([], sample)
 
-        return Work(self.repeated(translate, 1), translate, batch * words)
+        return Work(repeated(translate, self.device, 1), translate, batch * words)
 
     def state_bytes(self, kind):  # a stream is a hypothesis
         with torch.no_grad():

@@ -1,0 +1,87 @@
+"""A trained Feedback Transformer in the form that ``python -m fb_fairseq export`` writes."""
+
+import json
+import os
+from dataclasses import asdict, fields
+
+import torch
+
+from fb_fairseq.commands.export.command import write
+from fb_fairseq.commands.export.models import card_facts
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import check_own_folder
+from fb_fairseq.papers.state_tracking.options import Options
+from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
+from fb_fairseq.papers.toy_tasks.word_problem import named
+from fb_fairseq.tensor_files import load_file
+from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForTokenClassification
+from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer
+
+NAME = "state-tracking-export"  # as the writer of files
+NEVER = -1e4  # logit of a label that is none
+
+
+def export(run: str, folder: str, overwrite: bool) -> list[str]:
+    """Write a model. Inputs and labels have one dictionary, the group's elements; special symbols, such as the ``</s>``
+    before a text, are read as the neutral one.
+
+    Args:
+        run: the folder of its training, on a word problem.
+        folder: where to write it.
+        overwrite: whether to replace one of an earlier call.
+
+    Returns:
+        The names of the files.
+    """
+    check_own_folder("--to", folder, NAME, overwrite)
+    path = os.path.join(run, CHECKPOINT_FILE)
+    options = Options(**load_file(path)["options"])
+    if (options.task, options.model) != ("word_problem", "feedback"):
+        raise UserError(f"{run}: {options.task} with {options.model}; give a run of word_problem with feedback")
+    trainer = Trainer(options, torch.device("cpu"))
+    trainer.resume(path)
+    with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
+        result = json.load(file)
+    if result["updates"] != trainer.update:
+        raise UserError(
+            f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; run "
+            "the same training again, until it ends"
+        )
+    tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
+    config = FeedbackTransformerConfig(
+        vocab_size=len(symbols),
+        labels=True,
+        separate_sequences=True,
+        id2label=dict(enumerate(symbols)),
+        label2id={symbol: index for index, symbol in enumerate(symbols)},
+        **asdict(tagger.body.stack.options),
+    )
+    model = FeedbackTransformerForTokenClassification(config)
+    model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
+    words, output, new = model.decoder.embed_tokens.weight.data, model.decoder.output_projection, len(SPECIAL)
+    words[:new], words[new:] = tagger.embedding.weight.data[0], tagger.embedding.weight.data
+    output.weight.data[:new], output.weight.data[new:] = 0, tagger.classifier.weight.data
+    output.bias.data[:new], output.bias.data[new:] = NEVER, tagger.classifier.bias.data
+    facts = card_facts(
+        model,
+        name=os.path.basename(os.path.abspath(folder)),
+        reads="words",
+        updates=trainer.update,
+        labels=True,
+        notes=notes(options, result),
+    )
+    return write(NAME, folder, model, {"": build_tokenizer(symbols)}, facts, overwrite, "bfloat16")
+
+
+def notes(options: Options, result: dict) -> list[tuple[str, str]]:
+    """What the model's card says of its training and its tests."""
+    values = ((each.name, getattr(options, each.name), each.default) for each in fields(options))
+    words = [f"{flag(name)} {value}" for name, value, default in values if value != default]
+    tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"
+    found = [
+        ("task", f"the product so far of elements of {options.group}, each written as the images of 1, 2, …"),
+        ("command", f"`python -m fb_fairseq state-tracking train --out DIR {' '.join(words)}`"),
+        ("seed, hardware, time", f"{options.seed}; {result['hardware']}; {result['seconds']} s"),
+        (f"test, {options.test_sequences:,} sequences of {len(result['sizes'])}", tested),
+    ]
+    return found + ([("ended", result["ended"])] if "ended" in result else [])

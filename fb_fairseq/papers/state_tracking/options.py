@@ -1,0 +1,92 @@
+"""What is trained, and how: the options of ``state-tracking train``."""
+
+import argparse
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fb_fairseq.command_line import option
+from fb_fairseq.errors import flag
+from fb_fairseq.modules.options import CheckedOptions
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape
+from fb_fairseq.papers.state_tracking.problems import PROBLEMS
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
+
+
+@dataclass(frozen=True)
+class Options(CheckedOptions):
+    """What is trained, and how. The help texts say what each field is."""
+
+    task: str = option("word_problem", ", ".join(PROBLEMS), PROBLEMS)
+    group: str = option("A5", f"of word problems: {', '.join(GROUPS)}", GROUPS)
+    symbols: int = option(256, "number of different symbols in recall")
+    model: str = option("feedback", ", ".join(ARCHITECTURES), ARCHITECTURES)
+    memory_composition: str = option("weighted", "of the Feedback Transformer: weighted, average, previous, layer:2, …")
+    layers: int = option(2, "number of layers")
+    width: int = option(64, "model width")
+    heads: int = option(2, "number of heads, where a model has some")
+    span: int = option(
+        0, "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
+        "in the other tasks all steps of the longest tests",
+    )  # fmt: skip
+    longest: int = option(
+        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
+        "arithmetic: 4 times)",
+    )  # fmt: skip
+    curriculum: str = option(
+        "growing", "growing: training sequences get longer as soon as the model is right; mixed: each update has one "
+        "size of all up to --longest, drawn at random", ("growing", "mixed"),
+    )  # fmt: skip
+    test_sequences: int = option(3000, "sequences of each size in tests")
+    updates: int = option(8000, "of training")
+    tokens: int = option(2048, "steps in an update")
+    lr: float = option(0.002, "learning rate of Adam")
+    clip_norm: float = option(1.0, "gradients of a larger norm are scaled down to it")
+    seed: int = option(1, "of the parameters and the data")
+
+    def __post_init__(self):
+        self.check_fields()
+        self.check_positive("layers", "width", "heads", "test_sequences", "updates", "tokens")
+        for name in ("lr", "clip_norm"):
+            self.check(getattr(self, name) > 0, name, "must be greater than 0")
+        smallest = PROBLEMS[self.task].smallest
+        self.check(self.longest >= smallest, "longest", f"must be {smallest} or more")
+        self.check(self.span >= 0, "span", "must be 0 or more")
+        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
+        enough, tests = 8 * self.longest, f"tests have {4 * self.longest} keys, and half of the symbols are keys"
+        self.check(self.task != "recall" or self.symbols >= enough, "symbols", f"{tests}; give {enough} or more")
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The task's options."""
+        return dict(group=self.group, symbols=self.symbols)
+
+    def shape(self, inner: int) -> Shape:
+        """What the model is built from; ``inner``: see ``Architecture``. Without ``--span``, attention reaches over
+        whole sequences: in word problems over those in training, or for the Feedback Transformer over 8 steps; in the
+        other tasks over those in tests."""
+        problem = PROBLEMS[self.task]
+        if problem.by_position:
+            whole = 8 if self.model == "feedback" else self.longest
+        else:
+            whole = problem.steps(4 * self.longest)
+        span = self.span or whole
+        return Shape(self.layers, self.width, self.heads, inner, span, self.memory_composition)
+
+
+def add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
+    """Add the options to a parser, but for some fields."""
+    for each in fields(Options):
+        if each.name not in left_out:
+            kind, text = type(each.default), f"{each.metadata['help']} (default: %(default)s)"
+            parser.add_argument(flag(each.name), type=kind, default=each.default, help=text)
+
+
+def given_options(args: argparse.Namespace, **others: Any) -> Options:
+    """The options on a command line.
+
+    Args:
+        args: what ``add_options`` has made of it.
+        others: the fields that were left out.
+    """
+    names = [each.name for each in fields(Options) if each.name not in others]
+    return Options(**{name: getattr(args, name) for name in names}, **others)
