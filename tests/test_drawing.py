@@ -193,13 +193,8 @@ def test_more_names_than_colours(number, known):
 )
 def test_models_are_called_as_readers_call_them(run, words):
     assert model_name(run) == words
-    curves = {run: [(1, 10.0), (2, 20.0)]}
-    for draw, data in (
-        (state_tracking.draw_training, dict(curves=curves)),
-        (draw_rewards, dict(curves={run: [curves[run]]}, metric="reward")),
-    ):
-        axes = build_figure([Panel(partial(draw, **data))]).axes[0]
-        assert axes.get_legend_handles_labels()[1] == [words]
+    axes = build_figure([Panel(partial(draw_rewards, curves={run: [[(1, 10.0), (2, 20.0)]]}, metric="reward"))]).axes[0]
+    assert axes.get_legend_handles_labels()[1] == [words]
 
 
 def test_panels_stand_in_rows(tmp_path):
