@@ -24,7 +24,6 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.checkpoints import SIDES, kept_layers, prune
 from fb_fairseq.models.feedback_decoder_config import (
     LAYERS_TO_KEEP,
     UNSUPPORTED,
@@ -36,6 +35,7 @@ from fb_fairseq.models.feedback_decoder_config import (
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.layers import DecodesLogProbs, FairseqLayer, check_dictionary
+from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.ops.cuda_graphs import log_once

@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.checkpoints import parse_layers
 from fb_fairseq.models.initialisation import InitialisationOptions
 from fb_fairseq.models.language_model import AttentionLMConfig
 from fb_fairseq.models.layers import described, make_options, with_options
+from fb_fairseq.models.pruning import parse_layers
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from fb_fairseq import byte_codec, pretrained
-from fb_fairseq.commands.plot.models import CHOICE, load_to_read
+from fb_fairseq.commands.plot.models import CHOICE
+from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import EOS, UNK, never_drawn
 from fb_fairseq.pretrained.model import choices, log_probs
@@ -115,7 +116,7 @@ class ExploredModel:
     """A language model with attention, in evaluation mode."""
 
     path: str  # the checkpoint or folder
-    decoder: Any  # see ``fb_fairseq.commands.plot.models.ReadingModel``
+    decoder: Any  # a ``fb_fairseq.pretrained.model.LanguageModel``
     vocabulary: Vocabulary  # its symbols
     device: Any  # where it runs
     labels: bool = False  # whether it says the product so far of the permutations that it reads
@@ -147,18 +148,20 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel
         cpu: use the CPU even if there is a GPU."""
     if not os.path.exists(pretrained.find(path)):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
-    model, tokenizer = load_to_read("", path, data, cpu), None
-    symbols, decoder = model.symbols, model.decoder
-    if symbols is None:
+    model, tokenizer = read_language_model(path, data, cpu), None
+    if model.splits_words:
         import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
-        from fb_fairseq.commands.import_transformers import read_tokenizer
 
-        tokenizer, symbols = read_tokenizer(path, decoder.config["vocab_size"])
-    if type(decoder.stack).__name__ not in ARCHITECTURES:
+        # isort: split
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    if type(model.stack).__name__ not in ARCHITECTURES:
         raise UserError(f"{path}: attends to nothing (an LSTM); give {CHOICE}")
-    if model.labels and len({"".join(sorted(symbol)) for symbol in symbols[UNK + 1 :]}) != 1:
+    if model.labels and len({"".join(sorted(symbol)) for symbol in model.symbols[UNK + 1 :]}) != 1:
         raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
-    return ExploredModel(path, decoder, Vocabulary(symbols, tokenizer, model.line_ends), model.device, model.labels)
+    vocabulary = Vocabulary(model.symbols, tokenizer, model.line_ends)
+    return ExploredModel(path, model, vocabulary, next(model.parameters()).device, model.labels)
 
 
 class Candidate(NamedTuple):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fb_fairseq import byte_codec, pretrained
+from fb_fairseq import byte_codec
 from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.drawing import without_math
 from fb_fairseq.errors import UserError
@@ -39,33 +39,6 @@ class LoadedModel(NamedTuple):
     def has_labels(self) -> bool:
         """Whether it was trained with ``--labels``."""
         return bool(getattr(self.task.args, "labels", False))  # other tasks do not have the option
-
-
-class ReadingModel(NamedTuple):
-    """A language model in evaluation mode, of a checkpoint or an export, to read texts with."""
-
-    # fairseq's side of the model, or one of ``fb_fairseq.pretrained``: its ``stack``, ``embed`` and output layer
-    decoder: Any
-    symbols: list[str] | None  # of its dictionary; None: those of an export's tokenizer
-    labels: bool  # whether it gives each symbol a label
-    line_ends: bool  # whether it was trained with ``</s>`` at line ends
-    device: Any  # where it runs
-
-
-def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) -> ReadingModel:
-    """Load a language model; see ``load_model``. ``path`` may be a folder that was exported: fairseq is not needed."""
-    import torch
-
-    if not os.path.isdir(pretrained.find(path)):
-        loaded = load_model(option, path, data, cpu)
-        line_ends = not getattr(loaded.task.args, "omit_eos", False)
-        decoder, symbols = loaded.model.decoder, loaded.dictionary.symbols
-        return ReadingModel(decoder, symbols, loaded.has_labels, line_ends, loaded.device)
-    if data is not None:
-        raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
-    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    model = pretrained.load(path).to(device)
-    return ReadingModel(model, model.symbols, model.labels, not model.config.get("omit_eos"), device)
 
 
 def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:

@@ -17,12 +17,14 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file, check_output_folder, check_own_folder, write_json
 from fb_fairseq.hardware import training_hardware
+from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good, measure
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, CURRICULA, Options, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named
 from fb_fairseq.tensor_files import load_file
+from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 RESULT_FILE = "result.json"
 SPEED, EXPORT = "state-tracking-speed", "state-tracking-export"  # as writers of files
@@ -129,10 +131,7 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
 def export(run: str, folder: str, overwrite: bool) -> list[str]:
     """Write a model as ``python -m fb_fairseq export`` does. Inputs and labels have one dictionary, the group's
     elements; special symbols, such as the ``</s>`` before a text, are read as the neutral one. Returns the files."""
-    from fb_fairseq.commands.export.command import write
-    from fb_fairseq.commands.export.models import card_facts
-    from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForTokenClassification
-    from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer
+    from fb_fairseq.commands.export.models import write_folder
 
     check_own_folder("--to", folder, EXPORT, overwrite)
     path = os.path.join(run, CHECKPOINT_FILE)
@@ -142,20 +141,14 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     trainer = Trainer(options, torch.device("cpu"))
     trainer.resume(path)
     tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
-    config = FeedbackTransformerConfig(
-        vocab_size=len(symbols),
-        labels=True,
-        separate_sequences=True,
-        id2label=dict(enumerate(symbols)),
-        label2id={symbol: index for index, symbol in enumerate(symbols)},
-        **asdict(tagger.body.stack.options),
-    )
-    model = FeedbackTransformerForTokenClassification(config)
-    model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
-    words, output, new = model.decoder.embed_tokens.weight.data, model.decoder.output_projection, len(SPECIAL)
-    words[:new], words[new:] = tagger.embedding.weight.data[0], tagger.embedding.weight.data
-    output.weight.data[:new], output.weight.data[new:] = 0, tagger.classifier.weight.data
-    output.bias.data[:new], output.bias.data[new:] = NEVER, tagger.classifier.bias.data
+    words, output = tagger.embedding.weight, tagger.classifier
+    neutral_ND = words[:1].expand(len(SPECIAL), -1)
+    made = {
+        **{f"{PREFIX}{name}": value for name, value in tagger.body.stack.state_dict().items()},
+        f"{PREFIX}embed_tokens.weight": torch.cat([neutral_ND, words]),
+        f"{PREFIX}output_projection.weight": torch.cat([torch.zeros_like(neutral_ND), output.weight]),
+        f"{PREFIX}output_projection.bias": torch.cat([output.bias.new_full((len(SPECIAL),), NEVER), output.bias]),
+    }
     with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
         result = json.load(file)
     if result["updates"] != trainer.update:
@@ -174,9 +167,15 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     ]
     if "ended" in result:
         notes.append(("ended", result["ended"]))
-    more = dict(updates=trainer.update, labels=True, notes=notes)
-    facts = card_facts(model, name=os.path.basename(os.path.abspath(folder)), reads="words", **more)
-    return write(EXPORT, folder, model, {"": build_tokenizer(symbols)}, facts, overwrite, "bfloat16")
+    trained = TrainedModel(
+        run,
+        {"arch": "feedback_transformer_lm", **asdict(tagger.body.stack.options)},
+        made,
+        task={"labels": True, "separate_sequences": True},
+        symbols=dict.fromkeys(("dict.input.txt", "dict.label.txt"), symbols),
+        facts={"updates": trainer.update, "notes": notes},
+    )
+    return write_folder(EXPORT, folder, trained, overwrite=overwrite, dtype="bfloat16")
 
 
 def speed(args: argparse.Namespace, options: Options, device: torch.device) -> None:
