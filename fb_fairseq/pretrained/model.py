@@ -214,7 +214,7 @@ def build(trained: TrainedModel) -> LanguageModel:
     """A language model in evaluation mode. Its first parameters are random ones, but the process's random numbers stay
     the user's."""
     if trained.architecture not in STACKS:
-        raise trained.error(f"is no language model of this package; give one of {', '.join(STACKS)}")
+        raise trained.error(f"is not a language model of this package; give one of {', '.join(STACKS)}")
     with torch.random.fork_rng(devices=[]):
         model = LanguageModel(trained)
     trained.fill(model, PREFIX)

@@ -22,12 +22,12 @@ from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
     DecoderOutput,
-    Padding,
     check_arguments,
     check_mask,
     check_positions,
     given_cache,
     packed_positions,
+    padded_positions,
     steps,
 )
 from fb_fairseq.transformers.streams import StreamKey
@@ -131,7 +131,6 @@ class Decoder(OutputLayer):
         past_key_values: StreamCache | None = None,
         use_cache: bool | None = None,
         position_ids: Tensor | None = None,
-        cache_position: Tensor | None = None,
         cache: StreamCache | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
@@ -148,22 +147,21 @@ class Decoder(OutputLayer):
 
         Returns:
             ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``."""
-        check_arguments({name: value for name, value in others.items() if name != "return_dict"})
+        check_arguments(others)
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         block = None
         if isinstance(past_key_values, StreamKey):
             block = past_key_values.open(len(vectors_BTD), self.training)
-            past_key_values = StreamCache.of_blocks(block.read(), block.offset)
+            past_key_values = StreamCache(None, block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
         past, may_end = 0 if cache is None else cache.get_seq_length(), cache is None and use_cache is None
-        T, device = vectors_BTD.shape[1], vectors_BTD.device
+        T = vectors_BTD.shape[1]
         check_mask("attention_mask", attention_mask, T, past)
         remembers = self.config.use_cache if use_cache is None else use_cache
         if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
             cache = StreamCache(self.config.memory_storage)
-        check_positions("cache_position", cache_position, steps(past, T, device), past, None)
         if cache is not None:
             cache.note(None if inputs_embeds is not None else input_ids)
         hidden_states: tuple[Tensor, ...] | None = None
@@ -207,18 +205,16 @@ class Decoder(OutputLayer):
             positions_TB = None if age_B is None else age_B[None]
         elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
             kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask is None else mask[:, -T:]
-            padding = Padding(kept_BT, age_B, start > 0)
-            if padding.right and cache is not None and not (self.training and torch.is_grad_enabled()):
+            positions_TB, ended = padded_positions(kept_BT, age_B, start > 0)
+            if ended and cache is not None and not (self.training and torch.is_grad_enabled()):
                 if not may_end:
                     raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
                 cache.ended = True
-            positions_TB = padding.positions_TB()
         elif not start and position_ids is not None:
             positions_TB = packed_positions(position_ids, B, T)
-        expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
-        if cache is not None:
-            expected_BT = cache.text_positions(expected_BT)
-        check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
+        if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
+            expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
+            check_positions(position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
         x_BTD = self.embed(vectors_BTD, start, positions_TB)
         if watch is not None:
             watch.compute(x_BTD, positions_TB)
