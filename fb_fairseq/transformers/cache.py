@@ -210,15 +210,18 @@ class StreamCache(MemoryCache):
         self.texts, self.device = len(x_BTD), x_BTD.device
         one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
         if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
-            return self._run_steps(stack, x_BTD)
-        whole = torch.is_grad_enabled()
-        features, first = [], 0
-        for x_BtD in x_BTD.split(x_BTD.shape[1] if whole else BLOCK_STEPS, 1):
-            age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
-            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
-            features.append(y_TBD)
-            first += x_BtD.shape[1]
-        return torch.cat(features).transpose(0, 1)
+            features_BTD = self._run_steps(stack, x_BTD)
+        else:
+            features, first = [], 0
+            for x_BtD in x_BTD.split(x_BTD.shape[1] if torch.is_grad_enabled() else BLOCK_STEPS, 1):
+                age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
+                y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
+                features.append(y_TBD)
+                first += x_BtD.shape[1]
+            features_BTD = torch.cat(features).transpose(0, 1)
+        self.position += x_BTD.shape[1]
+        self.age_B = None if age_TB is None else age_TB[-1] + 1
+        return features_BTD
 
     def _run_steps(self, stack: Stack, x_BTD: Tensor) -> Tensor:
         if self._ring is None:

@@ -47,8 +47,6 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     @classmethod
     def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
         """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
-        if kwargs.get("gguf_file") is not None:
-            raise UserError("gguf_file: GGUF has no format for these models; load the folder that export writes")
         if os.path.isdir(pretrained_model_name_or_path or ""):
             check_weights(os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)

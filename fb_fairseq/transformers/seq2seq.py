@@ -39,14 +39,8 @@ class Encoder(TransformerEncoder):
 
     main_input_name = "input_ids"
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = None, **others
-    ) -> "EncoderOutput":
-        """Read sources [B, C].
-
-        Args:
-            attention_mask: 0 for padding; None: for pads.
-            return_dict: has no effect: an output is also a tuple. (``generate`` gives it.)"""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **others) -> "EncoderOutput":
+        """Read sources [B, C]. ``attention_mask``: 0 for padding; None: for pads."""
         check_arguments(others)
         kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
         out_CBD = super().forward(input_ids, kept_BC)

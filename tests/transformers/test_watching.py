@@ -67,9 +67,9 @@ def test_attention(kind):
     for whole, part in zip(output.attentions, later):
         assert part.shape == (2, 2, 7, min(5, SPAN) + 7)
         torch.testing.assert_close(part, whole[:, :, 5:, 5 - min(5, SPAN) :], **close)
-    with pytest.raises(UserError, match="output_attentions: not with padding or packed texts"):
+    with pytest.raises(UserError, match="output_attentions: not token by token, nor with padding or packed texts"):
         model(IDS, attention_mask=torch.ones_like(IDS).index_fill(1, torch.tensor([0]), 0), output_attentions=True)
-    with pytest.raises(UserError, match="output_attentions: not token by token; call the model on the whole text"):
+    with pytest.raises(UserError, match="output_attentions: not token by token, nor with padding or packed texts; give whole texts"):
         model.generate(IDS, max_new_tokens=3, output_attentions=True, return_dict_in_generate=True)
 
 
