@@ -184,6 +184,8 @@ def test_a_text_that_begins_like_another(padded):
     whole = torch.cat([one, two], 1)
     whole_mask = torch.cat([mask, torch.ones_like(two)], 1)
     expected = model.generate(whole, attention_mask=whole_mask, **options)[:, one.shape[1] :]
+    masked = dict(attention_mask=whole_mask, past_key_values=copy.deepcopy(cache))  # (a mask of the whole text)
+    assert model.generate(two, **masked, **options).equal(expected)
     copied = copy.deepcopy(cache)
     found = model.generate(two, past_key_values=copied, logits_processor=LogitsProcessorList([processor]), **options)
     assert found.equal(expected) and seen == [70, 71, 72]
