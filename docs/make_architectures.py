@@ -17,7 +17,7 @@ from fairseq.data import Dictionary
 
 import fb_fairseq.models
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
-from fb_fairseq.models.checkpoints import FUSED_COPY
+from fb_fairseq.trained_model import FUSED_COPY
 
 PAGE = pathlib.Path(__file__).with_name("architectures.md")
 HEAD = """# Architectures

@@ -23,6 +23,7 @@ Modules beside them:
     files.py          files that appear whole or not at all
     interruption.py   Ctrl-C and kill in training
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
+    trained_model.py  a trained model, whatever it was read from
     checksums.py      checksums of dictionaries and exported models
     meaning.py        options that decide what a file's numbers mean; words that are padding
     facts.py          how a model was made, as far as its files say

@@ -2,15 +2,15 @@
 (``checksums.py``) or as an entry of a checkpoint, and end where other parameters take their place. A fact that is not
 known is left out."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fb_fairseq.files import WRITER
 
 FACTS = "facts"  # an entry of a checkpoint that a command has written
 TEXTS = ("data", "license", "language")
-# Names and types, as in ``fb_fairseq.transformers.card.CardFacts``, which says what they mean; and ``notes``.
+# Names and types: the texts that ``export`` is given, the number of updates, and of the validation the loss in bits per
+# token, the same per byte, and BLEU. Further lines of the card are in ``notes``, pairs of texts.
 TYPES = {**dict.fromkeys(TEXTS, str), "updates": int, "valid_bits": float, "valid_bpb": float, "valid_bleu": float}
 LIMITS = {int: 10**15, float: 1000}
 
@@ -56,19 +56,3 @@ def facts_of_average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     last = parts[-1]
     texts = {name: last[name] for name in TEXTS if name in last and all(part.get(name) == last[name] for part in parts)}
     return known_facts({**texts, "updates": last.get("updates")})
-
-
-def facts_of_log(lines: Iterable[str], updates: int) -> dict[str, Any]:
-    """Figures of the validation after so many updates, from a log of ``--log-format json``; empty if it has none."""
-    keys = {"valid_loss": "valid_bits", "valid_nll_loss": "valid_bits", "valid_bpb": "valid_bpb"}  # (not smoothed)
-    keys["valid_bleu"] = "valid_bleu"
-    found: dict[str, Any] = {}
-    for line in lines:
-        try:
-            entry = json.loads(line[line.index("{") :])
-            figures = {name: float(entry[key]) for key, name in keys.items() if key in entry}
-            if "valid_bits" in figures and int(entry.get("valid_num_updates", -1)) == updates:
-                found = {**figures, "updates": updates}
-        except ValueError:
-            continue  # another line
-    return found

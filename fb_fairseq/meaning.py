@@ -7,6 +7,7 @@ from typing import Any
 from fb_fairseq.errors import UserError, flag
 
 BOS, PAD, EOS, UNK = range(4)  # fairseq's special symbols, by index
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 # The words with which fairseq-preprocess pads a dictionary (--padding-factor). No text has them.
 PADDING_WORD = re.compile(r"madeupword\d{4,}")
 # Options of earlier versions, with the values at which their models' parameters mean what they do today.

@@ -23,7 +23,7 @@ SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
     "byte_codec checksums command_line drawing errors facts files hardware interruption literals meaning "
-    "tensor_files".split()
+    "tensor_files trained_model".split()
 )
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "meaning": {"errors"},
     "command_line": {"errors", "interruption"},
     "tensor_files": {"errors", "files", "meaning"},
+    "trained_model": {"errors"},
     "ops": set(),
     "modules": {"command_line", "errors", "ops"},
     "streams": BASE | MATHEMATICS,

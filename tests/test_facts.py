@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fb_fairseq.facts import FACTS, facts_of_average, facts_of_checkpoint, facts_of_log, known_facts
+from fb_fairseq.facts import FACTS, facts_of_average, facts_of_checkpoint, known_facts
 from fb_fairseq.files import WRITER
 
 KNOWN = {
@@ -55,23 +55,8 @@ def test_facts_of_an_average():
     assert facts_of_average([KNOWN, {}]) == facts_of_average([{}, {}]) == {}
 
 
-def test_facts_of_a_log():
-    entries = [(100, "3.5", "3.6"), (200, "2.5", "2.6"), (300, "2.75", "2.8")]
-    lines = ["2024-01-01 | INFO | fairseq_cli.train | {not json", 'x | {"loss": "1.0", "num_updates": "5"}', ""]
-    for updates, loss, bpb in entries:
-        entry = {"epoch": 1, "valid_loss": loss, "valid_bpb": bpb, "valid_num_updates": str(updates)}
-        lines.append(f"2024-01-01 12:00:00 | INFO | valid | {json.dumps(entry)}\n")
-    assert facts_of_log(lines, 300) == {"valid_bits": 2.75, "valid_bpb": 2.8, "updates": 300}, "not the best ones"
-    assert facts_of_log(lines, 250) == facts_of_log(lines[:3], 300) == {}
-
-
-def test_facts_of_a_translation_model():
-    """Of a log: the loss without smoothing. Of a checkpoint: what its training looked for."""
-    lines = [
-        "valid | " + json.dumps({"valid_loss": loss, "valid_nll_loss": nll, "valid_bleu": bleu, "valid_num_updates": n})
-        for loss, nll, bleu, n in (("6.0", "4.0", "20.5", "100"), ("5.9", "3.9", "19.0", "200"))
-    ]
-    assert facts_of_log(lines, 100) == {"valid_bits": 4.0, "valid_bleu": 20.5, "updates": 100}
+def test_facts_that_are_no_loss():
+    """BLEU, where it chooses the best checkpoint; a smoothed loss is none."""
     checkpoint = {"extra_state": {"val_loss": 20.5}, "cfg": {"checkpoint": {"best_checkpoint_metric": "bleu"}}}
     assert facts_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
     smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}

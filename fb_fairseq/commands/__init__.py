@@ -9,7 +9,8 @@ that commands which need torch alone also run without fairseq.
     score.py                BLEU and ROUGE of generated text
     average_checkpoints.py  averages the last checkpoints of a run
     export/                 writes models for transformers; import_transformers.py reads them
-    imported.py             models from elsewhere as checkpoints of fairseq; transformers without its progress bars
+    read_model.py           models that commands read, from checkpoints and folders
+    imported.py             writes models as checkpoints of fairseq
     plot/                   figures from logs and checkpoints
     explore/                a page in the browser that shows what a model does with a text
     env.py                  versions, devices, threads, and which step loop runs

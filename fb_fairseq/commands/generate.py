@@ -11,16 +11,11 @@ dictionary, separated by spaces.
 import contextlib
 import logging
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser
+from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError, flag
-
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
-
 
 START = "def main("  # without a text before it, the model of Python code writes rows of quotes
 
@@ -67,24 +62,6 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def load(path: str, data: str | None, cpu: bool, length: int) -> tuple[Callable[[int], "Tensor"], list[str]]:
-    """A function that reads a text token by token (see ``fb_fairseq.pretrained.model.reader``), and the symbols of the
-    model's dictionary.
-
-    Args:
-        path, data, cpu: see ``fb_fairseq.commands.plot.models.load_to_read``.
-        length: number of tokens that are read, about."""
-    from fb_fairseq.commands.plot.models import load_to_read
-    from fb_fairseq.pretrained.model import reader
-
-    model = load_to_read("--path", path, data, cpu)
-    if model.has_labels:
-        raise UserError(f"--path {path}: gives labels, and cannot generate text; use explore, or evaluate-labels")
-    if model.symbols is None:
-        raise UserError(f"--path {path}: reads pieces of words; give its checkpoint, or use transformers")
-    return reader(model.decoder, length), model.symbols
-
-
 def check(args) -> None:
     """Check the numbers."""
     for name, lowest in (("length", 1), ("sampling_topk", 0), ("temperature", 0)):
@@ -110,9 +87,14 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors(), no_log():
         check(args)
-        from fb_fairseq.pretrained.model import decoder, encode, sample
+        from fb_fairseq.pretrained.model import decoder, encode, reader, sample
 
-        read, symbols = load(args.path, args.data, args.cpu, args.length)
+        model = read_language_model(args.path, args.data, args.cpu)
+        if model.labels:
+            raise UserError(
+                f"--path {args.path}: gives labels, and cannot generate text; use explore, or evaluate-labels"
+            )
+        read, symbols = reader(model, args.length), model.symbols
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
         prompt, text = encode(args.prompt, symbols), decoder(symbols)

@@ -7,7 +7,7 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
     feedback_decoder.py           the translation models; feedback_decoder_config.py: its options
     layers.py                     input and output layers, fairseq's layers in a stack, options of configurations
     initialisation.py             --init-from-transformer
-    checkpoints.py                the file that it names; --encoder-layers-to-keep, --decoder-layers-to-keep
+    checkpoints.py                reads checkpoints of fairseq; pruning.py: --encoder-layers-to-keep and the decoder's
 """
 
 from fb_fairseq import patches  # noqa: F401  before anything of fairseq is used

@@ -19,7 +19,6 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.checkpoints import SIDES, kept_layers, prune
 from fb_fairseq.models.feedback_decoder_config import (
     UNSUPPORTED,
     FeedbackDecoderConfig,
@@ -28,6 +27,7 @@ from fb_fairseq.models.feedback_decoder_config import (
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.layers import DecodesLogProbs, FairseqLayer, check_dictionary
+from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.ops.feedback.decoding import DecoderState

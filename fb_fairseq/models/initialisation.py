@@ -22,19 +22,14 @@ from torch import Tensor
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.checkpoints import (
-    NO_PARAMETERS,
-    OPTION,
-    VanillaCheckpoint,
-    count_layers,
-    parse_layers,
-    read_checkpoint,
-    update_names,
-)
+from fb_fairseq.models.checkpoints import read_checkpoint, update_names
+from fb_fairseq.models.pruning import count_layers, parse_layers
 from fb_fairseq.tensor_files import using
+from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel
 
 logger = logging.getLogger(__name__)
 
+OPTION = flag("init_from_transformer")
 RULES = ("mean", "first", "last")
 EMBEDDINGS = "decoder.embed_tokens.weight"
 MAY_BE_NEW = re.compile(
@@ -94,6 +89,8 @@ def initialise_if_asked(model, cfg) -> None:
             initialise(model, path, layers, rule)
     except UserError as error:
         model.initialisation_problem = str(error)
+    except OSError as error:
+        model.initialisation_problem = f"{OPTION} {path}: {error.strerror}; give a vanilla Transformer's checkpoint"
 
 
 def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
@@ -104,10 +101,11 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
         rule: which of these layers the shared projections are derived from: one of ``RULES``."""
     source = read_checkpoint(path)
+    source.path = f"{OPTION} {path}"
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
     sides = {"source": getattr(model, "encoder", model.decoder), "target": model.decoder}
     own_dictionaries = dictionary_checksums({name: part.dictionary for name, part in sides.items()})
-    check_dictionaries(f"{OPTION} {path}", source.dictionaries, own_dictionaries)
+    check_dictionaries(source.path, source.dictionaries, own_dictionaries)
     check_kind(source, model)
     check_options(source, model)
     update_names(source.parameters)
@@ -125,7 +123,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
 # Checks before parameters are compared.
 
 
-def check_kind(source: VanillaCheckpoint, model) -> None:
+def check_kind(source: TrainedModel, model) -> None:
     """Check that both models are of the same kind."""
     if not any(name.startswith("decoder.layers.") for name in source.parameters):
         raise source.error("does not hold a Transformer (it has no decoder.layers); give a checkpoint of one")
@@ -136,7 +134,7 @@ def check_kind(source: VanillaCheckpoint, model) -> None:
         raise source.error(f"holds {theirs}, but the new model is {own}; give a checkpoint of the same kind")
 
 
-def check_options(source: VanillaCheckpoint, model) -> None:
+def check_options(source: TrainedModel, model) -> None:
     """Check the options that change what a model computes, but not the names and shapes of its parameters."""
     options = model.decoder.options
     own = {
@@ -149,15 +147,15 @@ def check_options(source: VanillaCheckpoint, model) -> None:
         own["encoder_attention_heads"] = cfg.encoder.attention_heads
         own["encoder_normalize_before"] = cfg.encoder.normalize_before
         own["no_token_positional_embeddings"] = cfg.no_token_positional_embeddings
-    if options.adaptive_span and source.option("adaptive_span"):  # spans are fractions of it
+    if options.adaptive_span and source.options.get("adaptive_span"):  # spans are fractions of it
         own.update(adaptive_span_ramp=options.adaptive_span_ramp, attention_span=options.attention_span)
     for name, value in own.items():
-        theirs = source.option(name)
+        theirs = source.options.get(name)
         if theirs is not None and theirs != value:
             raise source.error(f"was trained with {flag(name)} {theirs}, not {value}; give the same")
 
 
-def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> list[int]:
+def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
     """The numbers of the file's decoder layers to take. ``text``: the value of ``--init-layers``; empty: all.
     ``wanted``: number of decoder layers of the new model."""
     available = count_layers(source.parameters)
@@ -171,14 +169,14 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> list[int
         return list(range(available))
     taken = parse_layers(flag("init_layers"), text)
     if len(taken) != wanted or min(taken) < 0 or max(taken) >= available:
-        raise UserError(f"{flag('init_layers')} {text}: give {wanted} of layers 0 to {available - 1} of {source.path}")
+        raise UserError(f"{flag('init_layers')} {text}: give {wanted} of layers 0 to {available - 1}")
     return taken
 
 
 # Where the parameters come from.
 
 
-def make_plan(source: VanillaCheckpoint, model, own: dict[str, Tensor], taken: list[int], rule: str) -> Plan:
+def make_plan(source: TrainedModel, model, own: dict[str, Tensor], taken: list[int], rule: str) -> Plan:
     """Decide where each of the model's parameters ``own`` comes from; see the top of this module."""
     source_names = {name: name_in_file(name, taken) for name in own}
     found = {name: source.parameters[theirs] for name, theirs in source_names.items() if theirs in source.parameters}
@@ -252,7 +250,7 @@ def projection(parameters: dict[str, Tensor], l: int, kind: str, normalised: boo
     return weight * scale, bias + weight @ shift
 
 
-def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], model) -> dict[str, Tensor]:
+def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -> dict[str, Tensor]:
     """The embeddings, if only one of the two models multiplies them by sqrt(D): the factor moves into them.
 
     fairseq's models multiply them unless trained with ``--no-scale-embedding``; the language models here only tied and
@@ -261,10 +259,10 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], mod
     Returns:
         The embeddings by their name; empty if both models multiply them, or neither."""
     decoder = model.decoder
-    if source.option("relative_positions") is None:  # one of fairseq's own models
-        scaled = not source.option("no_scale_embedding")
+    if source.options.get("relative_positions") is None:  # one of fairseq's own models
+        scaled = not source.options.get("no_scale_embedding")
     else:
-        scaled = bool(source.option("share_decoder_input_output_embed") or source.option("adaptive_input"))
+        scaled = bool(source.options.get("share_decoder_input_output_embed") or source.options.get("adaptive_input"))
     if scaled == (decoder.embed_scale != 1):
         return {}
     plain = EMBEDDINGS in found  # adaptive ones have other names
@@ -283,7 +281,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], mod
 # Checks before parameters are copied.
 
 
-def check_fit(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:
+def check_fit(source: TrainedModel, own: dict[str, Tensor], plan: Plan) -> None:
     """Check that the file has all parameters, in the right shapes."""
     values = plan.values
     missing = [name for name in own if name not in values and name not in plan.new]
@@ -302,7 +300,7 @@ def check_fit(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> 
         raise source.error(f"{'; and '.join(problems)}; give a checkpoint of the same sizes and options")
 
 
-def check_ties(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:
+def check_ties(source: TrainedModel, own: dict[str, Tensor], plan: Plan) -> None:
     """Check that parameters which the model shares are equal."""
     first_names: dict[int, str] = {}
     values = plan.values
@@ -315,7 +313,7 @@ def check_ties(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) ->
             )
 
 
-def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: list[int]) -> None:
+def check_unused(source: TrainedModel, model, plan: Plan, taken: list[int]) -> None:
     """Check that no parameter of the file is lost."""
     relative = model.decoder.options.relative_positions != "none"
 

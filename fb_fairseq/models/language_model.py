@@ -18,7 +18,6 @@ from torch import Tensor
 import fb_fairseq
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.checkpoints import kept_layers, prune
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
 from fb_fairseq.models.layers import (
     DecodesLogProbs,
@@ -28,6 +27,7 @@ from fb_fairseq.models.layers import (
     with_options,
     word_layers,
 )
+from fb_fairseq.models.pruning import kept_layers, prune
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import adaptive_spans, sinusoidal_positions

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 
 from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.trained_model import FUSED_COPY
 
 CHANGED = "fairseq-fixed has changed: {}; install fairseq-fixed==0.12.3.1"
-FUSED_COPY = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
 
 
 def patch_last_batch() -> None:

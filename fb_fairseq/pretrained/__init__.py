@@ -8,7 +8,7 @@
     a5/       keeps track of a product of elements of the group A5: gives each element a label, the product so far
 
 Each folder is as ``python -m fb_fairseq export`` writes it; README.md in it says how the model was trained, and what it
-can do. model.py has the model, and what makes texts of its tokens.
+can do. folders.py reads it; model.py has the model, and what makes texts of its tokens.
 """
 
 import os
@@ -39,7 +39,8 @@ def load(name: str) -> "LanguageModel":
     """A language model in evaluation mode, its parameters in single precision.
 
     ``name``: one of ``NAMES``, or a folder that ``python -m fb_fairseq export`` has written."""
-    from fb_fairseq.pretrained.model import load_folder
+    from fb_fairseq.pretrained.folders import read_folder
+    from fb_fairseq.pretrained.model import build
 
     path = find(os.fspath(name))
-    return load_folder(path if os.path.isdir(path) else folder(name))
+    return build(read_folder(path if os.path.isdir(path) else folder(name)))

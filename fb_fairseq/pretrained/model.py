@@ -1,31 +1,26 @@
 """A language model in plain PyTorch: its parameters, its symbols, and generation token by token."""
 
 import codecs
-import json
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from fb_fairseq import byte_codec
-from fb_fairseq.checksums import WEIGHTS, check_weights
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import EOS, PAD, UNK, check_former, never_drawn
+from fb_fairseq.meaning import EOS, PAD, SPECIAL, UNK, never_drawn
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
+from fb_fairseq.trained_model import PREFIX, TrainedModel
 
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
 LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
 MANY = 1000  # steps for which it is worth while to compile a step loop
 STACKS = {
@@ -34,8 +29,6 @@ STACKS = {
     "all_attention_lm": (AllAttention, TransformerOptions),
     "streaming_lstm_lm": (LSTM, LSTMOptions),
 }
-PREFIX = "decoder."  # of the parameters' names in files
-COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
 
 
 def of_bytes(symbols: Sequence[str]) -> bool:
@@ -126,26 +119,29 @@ class LanguageModel(StackHolder):
     """Embedding, a stack of layers, and the output layer, with the parameters' names in fairseq.
 
     Attributes:
-        config: the content of config.json.
-        symbols: the symbols of its dictionary, in the order of the tokens; None: pieces of words, which take the
-            tokenizer of transformers.
-        labels: whether it predicts a label of each token, which has the token's name, instead of the next token."""
+        symbols: the symbols of its dictionary, in the order of the tokens.
+        splits_words: whether these are pieces of words, for which texts take the tokenizer of transformers.
+        labels: whether it predicts a label of each token, which has the token's name, instead of the next token.
+        line_ends: whether it was trained with ``</s>`` at line ends."""
 
-    def __init__(self, config: dict[str, Any], symbols: list[str] | None = None):
+    def __init__(self, trained: TrainedModel):
         super().__init__()
-        self.config, self.symbols, self.labels = config, symbols, bool(config.get("labels"))
-        self.memory_storage = config.get("memory_storage", "keys-values")
-        stack, options = STACKS[config["model_type"]]
-        self.hold(stack(_options(options, config)))
-        width = self.stack.options.decoder_embed_dim
-        words = build_word_layers(_options(WordOptions, config), width, config["vocab_size"], PAD)
+        dictionaries = list(trained.symbols.values())
+        self.symbols, self.splits_words = dictionaries[0], trained.splits_words
+        self.labels, self.line_ends = bool(trained.task.get("labels")), not trained.task.get("omit_eos")
+        self.memory_storage = trained.options.get("memory_storage", "keys-values")
+        self.absolute_positions = trained.options.get("relative_positions") == "none"
+        stack, options = STACKS[trained.architecture]
+        self.hold(stack(trained.options_of(options)))
+        width, sizes = self.stack.options.decoder_embed_dim, [len(symbols) for symbols in dictionaries]
+        words = build_word_layers(trained.options_of(WordOptions), width, sizes[0], PAD, sizes[-1])
         self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
         """Embeddings [B, T, D] of tokens [B, T], of which the first is at position ``start``."""
         x_BTD = self.embed_tokens(tokens) * self.embed_scale
-        if self.config.get("relative_positions") == "none":
+        if self.absolute_positions:
             x_BTD = x_BTD + sinusoidal_positions(start, tokens.shape[1], x_BTD[0, 0])
         return x_BTD
 
@@ -185,26 +181,6 @@ class LanguageModel(StackHolder):
         return self.decode([*tokens, *new])
 
 
-def read_weights(path: str) -> dict[str, Tensor]:
-    """The parameters in a folder, in single precision: of ``model.safetensors`` or, if there is none, of the files of
-    its index. So does transformers."""
-    names, index = [WEIGHTS], f"{WEIGHTS}.index.json"
-    if not os.path.isfile(os.path.join(path, WEIGHTS)) and os.path.isfile(os.path.join(path, index)):
-        with reading(os.path.join(path, index)):
-            names = sorted(set(read_json(path, index)["weight_map"].values()))
-            outside = [name for name in names if os.path.basename(name) != name]
-        if outside:
-            raise UserError(
-                f"{os.path.join(path, index)}: names {outside[0]}, which is no file beside it; give an intact copy"
-            )
-    missing = [name for name in names if not os.path.isfile(os.path.join(path, name))]
-    if missing:
-        raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")
-    check_weights(path)
-    with reading(path):
-        return {name: x.float() for file in names for name, x in load_file(os.path.join(path, file)).items()}
-
-
 def log_probs(decoder: Any, features: Tensor) -> Tensor:
     """Log-probabilities [B, T, V] of the next token. ``decoder``: a ``LanguageModel``, or fairseq's side of one."""
     if decoder.adaptive_softmax is not None:
@@ -234,63 +210,12 @@ def reader(decoder: Any, steps: int) -> Callable[[int], Tensor]:
     return read
 
 
-def _options(kind: type, config: dict[str, Any]) -> Any:
-    return kind(**{field.name: config[field.name] for field in fields(kind) if field.name in config})
-
-
-def read_json(path: str, name: str) -> dict[str, Any]:
-    """A JSON file in the folder of a model."""
-    file = os.path.join(path, name)
-    if not os.path.isfile(file):
-        raise UserError(f"{path}: has no {name}; give {COMPLETE}")
-    with reading(file), open(file, encoding="utf-8") as opened:
-        return json.load(opened)
-
-
-@contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Context of reading a file of a model: whatever it raises becomes one line about this file."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except Exception as error:  # of json, tokenizers, safetensors, huggingface_hub, …
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
-
-
-def _symbols(tokenizer: dict[str, Any]) -> list[str] | None:
-    """The symbols of a tokenizer that an export has written; None: those of subword-nmt."""
-    model = tokenizer["model"]
-    if model["type"] == "BPE" and not model["merges"]:
-        return [*SPECIAL, *byte_codec.SYMBOLS]
-    return sorted(model["vocab"], key=model["vocab"].get) if model["type"] == "WordLevel" else None
-
-
-def load_folder(path: str) -> LanguageModel:
-    """See ``fb_fairseq.pretrained.load``."""
-    config = read_json(path, "config.json")
-    kind = config.get("model_type")
-    if kind not in STACKS:
-        is_other = kind != "feedback_decoder"
-        what = f"config.json: {kind} is not a model of this package" if is_other else "is a translation model"
-        raise UserError(f"{path}: {what}; give a language model")
-    check_former(os.path.join(path, "config.json"), config)
-    found = {name.removeprefix(PREFIX): x for name, x in read_weights(path).items()}
-    # Its first parameters are random ones, but the process's random numbers are the user's.
-    with reading(path), torch.random.fork_rng(devices=[]):
-        model = LanguageModel(config, _symbols(read_json(path, "tokenizer.json")))
-    if model.symbols is not None and len(model.symbols) != config["vocab_size"]:
-        raise UserError(
-            f"{path}: its tokenizer has {len(model.symbols)} symbols, its model {config['vocab_size']}; give the "
-            "tokenizer that belongs to the model"
-        )
-    expected = dict(model.named_parameters())
-    misfits = {name for name, p in expected.items() if name not in found or found[name].shape != p.shape}
-    misfits |= found.keys() - model.state_dict().keys()
-    if misfits:
-        names = ", ".join(sorted(misfits)[:3])
-        raise UserError(f"{path}: {names}: the weights are not those of config.json; give {COMPLETE}")
-    for name, parameter in expected.items():
-        parameter.data = found[name]
+def build(trained: TrainedModel) -> LanguageModel:
+    """A language model in evaluation mode. Its first parameters are random ones, but the process's random numbers stay
+    the user's."""
+    if trained.architecture not in STACKS:
+        raise trained.error(f"is not a language model of this package; give one of {', '.join(STACKS)}")
+    with torch.random.fork_rng(devices=[]):
+        model = LanguageModel(trained)
+    trained.fill(model, PREFIX)
     return model.eval()

@@ -1,5 +1,7 @@
 """The models' memories as transformers' ``Cache``."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import Cache
@@ -33,28 +35,6 @@ class MemoryCache(Cache):
         """Number of tokens read."""
         return self.position
 
-    def get_max_length(self, layer_idx: int | None = None) -> int:
-        """There is none: -1."""
-        return -1
-
-    @property
-    def batch_size(self) -> int:
-        """Number of texts."""
-        return self.texts
-
-    @property
-    def is_initialized(self) -> bool:
-        """Whether anything has been read."""
-        return self.position > 0
-
-    def has_previous_state(self, *_) -> bool:
-        """Whether anything has been read."""
-        return self.position > 0
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        """Length and offset of a mask. Masks do not describe the past here; the memory does."""
-        return self.get_seq_length() + query_length, 0
-
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Take the texts in another order (beam search)."""
         raise NotImplementedError
@@ -79,19 +59,21 @@ class MemoryCache(Cache):
         return 1
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(position={self.position}, nbytes={self.nbytes()})"
+        return f"{type(self).__name__}(position={self.get_seq_length()}, nbytes={self.nbytes()})"
 
 
 class TextHash:
     """A hash of the tokens that were read, of each of B texts. Its size is constant, and adding tokens takes no time on
-    a GPU until it is asked for."""
+    a GPU until it is asked for.
+
+    Attributes:
+        known: whether all tokens are known."""
 
     PENDING = 256  # pieces of text that are added up together
 
-    def __init__(self) -> None:
-        self.known = True  # whether all tokens are known
-        self._sum_B: Tensor | None = None
-        self._tokens = 0
+    def __init__(self, known: bool = True) -> None:
+        self.known, self._tokens = known, 0
+        self._sum_B: Tensor | int = 0
         self._pending: list[Tensor] = []
 
     @staticmethod
@@ -104,26 +86,29 @@ class TextHash:
 
     def add(self, tokens_BT: Tensor | None) -> None:
         """Add the tokens that are read next; None: they are not known."""
-        if tokens_BT is None:
-            self.known = False
+        self.known = self.known and tokens_BT is not None
         if self.known:
             self._pending.append(tokens_BT)
             if len(self._pending) == self.PENDING:
                 self.value()
 
-    def value(self) -> Tensor | None:
-        """The hash [B] of all tokens; None before the first one."""
+    def value(self) -> Tensor | int:
+        """The hash [B] of all tokens; 0 before the first one."""
         if self._pending:
-            tokens_BT, self._pending = torch.cat(self._pending, 1), []
-            new_B = self.of(tokens_BT, self._tokens)
-            self._sum_B = new_B if self._sum_B is None else self._sum_B + new_B
+            tokens_BT = torch.cat(self._pending, 1)
+            self._pending = []
+            self._sum_B = self._sum_B + self.of(tokens_BT, self._tokens)
             self._tokens += tokens_BT.shape[1]
         return self._sum_B
 
     def reorder(self, order: Tensor) -> None:
         """Take the texts in another order."""
-        if self.value() is not None:
-            self._sum_B = self._sum_B[order.to(self._sum_B.device)]
+        self._sum_B = in_order(self.value(), order)
+
+
+def in_order(values_B: Any, order: Tensor) -> Any:
+    """The values of B texts in another order; a value that is no tensor is the same for all texts."""
+    return values_B[order.to(values_B.device)] if isinstance(values_B, Tensor) else values_B
 
 
 class StreamCache(MemoryCache):
@@ -131,38 +116,39 @@ class StreamCache(MemoryCache):
     constant, however long the text is.
 
     ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
-    long text, of which each is given the new tokens. ``generate`` is given the whole text, as in transformers, or goes
-    on from the memory alone: see ``forget_text``.
+    long text, of which each is given the new tokens. To ``generate`` give the whole text, as in transformers; or the
+    tokens after those that were read, and they are the text from then on.
 
     Args:
         storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``. None: there is no
             ring, because the text is read in blocks, however short.
+        state, position: continue where streams have stopped, all at the same position.
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
         ended: whether texts were padded at the end, and so cannot go on."""
 
-    def __init__(self, storage: str | None = "keys-values"):
+    def __init__(
+        self, storage: str | None = "keys-values", state: StreamState | None = None, position: int = 0
+    ) -> None:
         super().__init__()
-        self.storage = storage
-        self.reset()
+        self.storage, self._state, self.position = storage, state, position
+        if state is not None:
+            self.texts, self.device = state.memory_KCBD.shape[2], state.memory_KCBD.device
+        self.age_B: Tensor | None = None
+        self.ended = False
+        self._read = TextHash(known=position == 0)
+        # Where the text begins that ``generate`` was given last, and the hash of what is before.
+        self.start, self._hash_before_B = 0, 0
+        self._ring: StepMemory | None = None
 
     def reset(self) -> None:
         """Forget everything: the next block begins a new text."""
-        self.position = self.texts = 0
-        self.age_B: Tensor | None = None
-        self.ended = False
-        self._read = TextHash()
-        self._start, self._start_hash_B, self._start_age_B = 0, None, None  # of the text; see ``forget_text``
-        self._state: StreamState | None = None
-        self._ring: StepMemory | None = None
+        self.__init__(self.storage)
 
-    @staticmethod
-    def of_blocks(state: StreamState | None, position: int) -> "StreamCache":
-        """The memory of a text that is read in blocks, at a position."""
-        cache = StreamCache(storage=None)
-        cache.load_state(state, position)
-        return cache
+    def load_state(self, state: StreamState | None, position: int) -> None:
+        """Continue where streams have stopped, all at the same position."""
+        self.__init__(self.storage, state, position)
 
     @property
     def decoding(self) -> bool:
@@ -181,56 +167,35 @@ class StreamCache(MemoryCache):
         self._read.add(tokens_BT)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Number of tokens read of the text: all, but for ``forget_text``."""
-        return self.position - self._start
-
-    def text_positions(self, positions_BT: Tensor) -> Tensor:
-        """Positions in the text of positions after the memory's beginning [B, T] or [1, T]."""
-        return positions_BT - (self._start if self._start_age_B is None else self._start_age_B[:, None])
-
-    def forget_text(self) -> None:
-        """Keep the memory, but not which text it is of: what ``generate`` is given next are the tokens after it, and so
-        is its result. Positions, lengths, and what processors and streamers see, are then those of this text alone.
-
-        ``generate`` does this by itself if its input does not begin with the text that was read."""
-        self._start, self._start_hash_B = self.position, self._read.value()
-        self._start_age_B = None if self.age_B is None else self.age_B.clone()
+        """Number of tokens read of the text that ``generate`` was given last."""
+        return self.position - self.start
 
     def begin_generation(self, tokens_BT: Tensor) -> None:
-        """Compare the input of ``generate`` with what was read, and forget the text unless the input begins with it."""
+        """Compare the input of ``generate`` with what was read: it begins with all of it, or with all since it was last
+        given new tokens, or is new tokens again."""
         if len(tokens_BT) != self.texts:
             raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
-        if self.get_seq_length() == 0:
-            return
-        for start, before_B in ((self._start, self._start_hash_B), (0, None)):
-            read, length = self._read.value(), self.position - start
-            if not self._read.known or read is None or length > tokens_BT.shape[1]:
+        read_B = self._read.value()
+        for start, before_B in ((self.start, self._hash_before_B), (0, 0)):
+            length = self.position - start
+            if not self._read.known or not 0 < length <= tokens_BT.shape[1]:
                 continue
-            begins_B = TextHash.of(tokens_BT[:, :length].to(read.device), start) == (
-                read if before_B is None else read - before_B
-            )
-            if bool(begins_B.all()):
-                if length == tokens_BT.shape[1]:
-                    raise UserError(
-                        "past_key_values: has read this text already; give the tokens that follow it, too, or call"
-                        " forget_text() on it before to read it once more"
-                    )
-                self._start, self._start_hash_B = start, before_B
-                self._start_age_B = self._start_age_B if start else None
-                return
-            if bool(begins_B.any()):
+            begins_B = TextHash.of(tokens_BT[:, :length].to(read_B.device), start) == read_B - before_B
+            if not bool(begins_B.any()):
+                continue
+            if not bool(begins_B.all()):
                 raise UserError(
-                    "input_ids: some rows begin with the text that past_key_values has read, and others do not; give"
-                    " whole texts, or call forget_text() on it and give the tokens after them"
+                    "input_ids: some rows begin with the text that past_key_values has read, and others do not; give "
+                    "whole texts"
                 )
-        self.forget_text()
-
-    def load_state(self, state: StreamState | None, position: int) -> None:
-        """Continue where other streams have stopped, all at the same position."""
-        self.reset()
-        self._state, self.position, self._read.known = state, position, position == 0
-        if state is not None:
-            self.texts, self.device = state.memory_KCBD.shape[2], state.memory_KCBD.device
+            if length == tokens_BT.shape[1]:
+                raise UserError(
+                    "past_key_values: has read this text already; give the tokens that follow it, too, or a copy that "
+                    "has not"
+                )
+            self.start, self._hash_before_B = start, before_B
+            return
+        self.start, self._hash_before_B = self.position, read_B
 
     # Running a stack.
 
@@ -245,15 +210,18 @@ class StreamCache(MemoryCache):
         self.texts, self.device = len(x_BTD), x_BTD.device
         one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
         if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
-            return self._run_steps(stack, x_BTD)
-        whole = torch.is_grad_enabled()
-        features, first = [], 0
-        for x_BtD in x_BTD.split(x_BTD.shape[1] if whole else BLOCK_STEPS, 1):
-            age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
-            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
-            features.append(y_TBD)
-            first += x_BtD.shape[1]
-        return torch.cat(features).transpose(0, 1)
+            features_BTD = self._run_steps(stack, x_BTD)
+        else:
+            features, first = [], 0
+            for x_BtD in x_BTD.split(x_BTD.shape[1] if torch.is_grad_enabled() else BLOCK_STEPS, 1):
+                age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
+                y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
+                features.append(y_TBD)
+                first += x_BtD.shape[1]
+            features_BTD = torch.cat(features).transpose(0, 1)
+        self.position += x_BTD.shape[1]
+        self.age_B = None if age_TB is None else age_TB[-1] + 1
+        return features_BTD
 
     def _run_steps(self, stack: Stack, x_BTD: Tensor) -> Tensor:
         if self._ring is None:
@@ -270,10 +238,8 @@ class StreamCache(MemoryCache):
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self.texts = len(beam_idx)
         self._read.reorder(beam_idx)
-        for name in ("age_B", "_start_age_B", "_start_hash_B"):
-            value_B = getattr(self, name)
-            if value_B is not None:
-                setattr(self, name, value_B[beam_idx.to(value_B.device)])
+        self.age_B = in_order(self.age_B, beam_idx)
+        self._hash_before_B = in_order(self._hash_before_B, beam_idx)
         if self._ring is not None:
             self._ring.reorder(beam_idx)
         elif self._state is not None:
@@ -294,24 +260,15 @@ class DecoderCache(MemoryCache):
     def __init__(self, state: DecoderState):
         super().__init__()
         self.state = state
+        keys_CBHE = state.encoder[0].keys_CBHE
+        self.texts, self.device = keys_CBHE.shape[1], keys_CBHE.device
 
-    @property
-    def position(self) -> int:
-        """Number of tokens read."""
+    def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.state.ring.position
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.texts = len(beam_idx)
         self.state.reorder(beam_idx)
-
-    @property
-    def texts(self) -> int:
-        """Number of texts."""
-        return self.state.encoder[0].keys_CBHE.shape[1] * self.state.hypotheses
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the memory."""
-        return self.state.encoder[0].keys_CBHE.device
 
     def nbytes(self) -> int:
         """Bytes of the memory, without keys and values of the encoder's output."""

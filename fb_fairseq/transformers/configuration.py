@@ -88,8 +88,6 @@ class OptionsConfig(DataclassConfig):
         for name in options:
             check_spelling(name, self)
         super().__post_init__(**options)
-        if not isinstance(self.vocab_size, int):
-            raise UserError(f"vocab_size {self.vocab_size!r}: not a number")
         if self.memory_storage not in STORAGES:
             raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
         self.check_options()
@@ -112,12 +110,6 @@ class OptionsConfig(DataclassConfig):
     def options_of(self, kind: type[Options], **others) -> Options:
         """The options of a class, as far as they are arguments. ``others``: the other ones."""
         names = self.option_defaults()
-        for name, default in names.items():
-            value = getattr(self, name)
-            if isinstance(default, (int, float)) and not isinstance(value, (int, float)):
-                raise UserError(f"{name} {value!r}: not a number")
-            if not isinstance(default, (int, float)) and not isinstance(value, (str, type(None))):
-                raise UserError(f"{name} {value!r}: not a text, such as '20000,40000'")
         return kind(
             **{field.name: getattr(self, field.name) for field in fields(kind) if field.name in names}, **others
         )

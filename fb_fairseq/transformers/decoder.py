@@ -22,12 +22,12 @@ from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
     DecoderOutput,
-    Padding,
     check_arguments,
     check_mask,
     check_positions,
     given_cache,
     packed_positions,
+    padded_positions,
     steps,
 )
 from fb_fairseq.transformers.streams import StreamKey
@@ -75,26 +75,21 @@ class OutputLayer(StackHolder):
         return total / (counted_BT.sum().clamp(min=1) if number is None else number)
 
 
-class AttentionOutput:
-    """The attention of one call; see ``LanguageModel.forward``."""
-
-    def __init__(self, stack: Stack, cache: StreamCache | None):
-        if not hasattr(stack, "memory_attention"):
-            raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
-        if cache is not None and cache.decoding:
-            raise UserError("output_attentions: not token by token; call the model on the whole text")
-        self._stack = stack
-        self._state = None if cache is None else cache.state
-        self.found: tuple[Tensor, ...] = ()  # each layer's weights [B, H, T, C + T]
-
-    def compute(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
-        """Compute the attention of a block of embeddings."""
-        if positions_TB is not None:
-            raise UserError("output_attentions: not with padding or packed texts; give texts of one length")
-        weights_LBHTS, _ = self._stack.memory_attention(x_BTD.transpose(0, 1), self._state)
-        carried = 0 if self._state is None else self._state.memory_KCBD.shape[1]
-        slots = carried + x_BTD.shape[1] - 1  # none attends to the last token
-        self.found = tuple(F.pad(by_slot(x_BHTS.flip(-1), slots), (0, 1)) for x_BHTS in weights_LBHTS)
+def attention(
+    stack: Stack, cache: StreamCache | None, x_BTD: Tensor, positions_TB: Tensor | None
+) -> tuple[Tensor, ...]:
+    """The attention of a block of embeddings: each layer's weights [B, H, T, C + T]; see ``LanguageModel.forward``."""
+    if not hasattr(stack, "memory_attention"):
+        raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
+    if positions_TB is not None or cache is not None and cache.decoding:
+        raise UserError(
+            "output_attentions: not token by token, nor with padding or packed texts; give whole texts of one length"
+        )
+    state = None if cache is None else cache.state
+    weights_LBHTS, _ = stack.memory_attention(x_BTD.transpose(0, 1), state)
+    carried = 0 if state is None else state.memory_KCBD.shape[1]
+    slots = carried + x_BTD.shape[1] - 1  # none attends to the last token
+    return tuple(F.pad(by_slot(x_BHTS.flip(-1), slots), (0, 1)) for x_BHTS in weights_LBHTS)
 
 
 class Decoder(OutputLayer):
@@ -131,7 +126,6 @@ class Decoder(OutputLayer):
         past_key_values: StreamCache | None = None,
         use_cache: bool | None = None,
         position_ids: Tensor | None = None,
-        cache_position: Tensor | None = None,
         cache: StreamCache | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
@@ -148,22 +142,21 @@ class Decoder(OutputLayer):
 
         Returns:
             ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``."""
-        check_arguments({name: value for name, value in others.items() if name != "return_dict"})
+        check_arguments(others)
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         block = None
         if isinstance(past_key_values, StreamKey):
             block = past_key_values.open(len(vectors_BTD), self.training)
-            past_key_values = StreamCache.of_blocks(block.read(), block.offset)
+            past_key_values = StreamCache(None, block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
         past, may_end = 0 if cache is None else cache.get_seq_length(), cache is None and use_cache is None
-        T, device = vectors_BTD.shape[1], vectors_BTD.device
+        T = vectors_BTD.shape[1]
         check_mask("attention_mask", attention_mask, T, past)
         remembers = self.config.use_cache if use_cache is None else use_cache
         if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
             cache = StreamCache(self.config.memory_storage)
-        check_positions("cache_position", cache_position, steps(past, T, device), past, None)
         if cache is not None:
             cache.note(None if inputs_embeds is not None else input_ids)
         hidden_states: tuple[Tensor, ...] | None = None
@@ -171,9 +164,14 @@ class Decoder(OutputLayer):
             output_hidden_states = getattr(self.config, "output_hidden_states", False)
         if output_attentions is None:
             output_attentions = getattr(self.config, "output_attentions", False)
-        attend = AttentionOutput(self.stack, cache) if output_attentions else None
+        x_BTD, positions_TB = self._embed(vectors_BTD, attention_mask, position_ids, cache, may_end)
+        attentions = attention(self.stack, cache, x_BTD, positions_TB) if output_attentions else None
         with self.stack.watching() if output_hidden_states else nullcontext() as watched:
-            features_BTD = self._features(vectors_BTD, attention_mask, position_ids, cache, may_end, attend)
+            if cache is None:
+                y_TBD, _ = self.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
+                features_BTD = y_TBD.transpose(0, 1)
+            else:
+                features_BTD = cache.run(self.stack, x_BTD, positions_TB)
         if block is not None:
             block.write(cache.state, T)
         if watched:
@@ -183,51 +181,42 @@ class Decoder(OutputLayer):
         return DecoderOutput(
             last_hidden_state=features_BTD,
             hidden_states=hidden_states,
-            attentions=None if attend is None else attend.found,
+            attentions=attentions,
             **{CACHE_FIELD: cache},
         )
 
-    def _features(
+    def _embed(
         self,
         vectors_BTD: Tensor,
         mask: Tensor | None,
         position_ids: Tensor | None,
         cache: StreamCache | None,
         may_end: bool,
-        watch: AttentionOutput | None,
-    ) -> Tensor:
-        """Features [B, T, D] of the new tokens; the cache is updated. ``may_end``: whether padding at the end is
-        allowed, after which the cache cannot be used. ``watch``: gets the embeddings, to compute attention."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Embeddings [B, T, D] of the new tokens; and, where they differ between texts, their positions [T, B], and so
+        how many steps back each token may look.
+
+        ``may_end``: whether padding at the end is allowed, after which the cache cannot be used."""
         B, T = vectors_BTD.shape[:2]
         if cache is not None and cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
-        positions_TB = None  # and so how many steps back each token may look
+        positions_TB = None
         if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
             positions_TB = None if age_B is None else age_B[None]
         elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
             kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask is None else mask[:, -T:]
-            padding = Padding(kept_BT, age_B, start > 0)
-            if padding.right and cache is not None and not (self.training and torch.is_grad_enabled()):
+            positions_TB, ended = padded_positions(kept_BT, age_B, start > 0)
+            if ended and cache is not None and not (self.training and torch.is_grad_enabled()):
                 if not may_end:
                     raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
                 cache.ended = True
-            positions_TB = padding.positions_TB()
         elif not start and position_ids is not None:
             positions_TB = packed_positions(position_ids, B, T)
-        expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
-        if cache is not None:
-            expected_BT = cache.text_positions(expected_BT)
-        check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
-        x_BTD = self.embed(vectors_BTD, start, positions_TB)
-        if watch is not None:
-            watch.compute(x_BTD, positions_TB)
-        if cache is None:
-            y_TBD, _ = self.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
-            return y_TBD.transpose(0, 1)
-        features_BTD = cache.run(self.stack, x_BTD, positions_TB)
-        cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
-        return features_BTD
+        if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
+            expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
+            check_positions(position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
+        return self.embed(vectors_BTD, start, positions_TB), positions_TB
 
 
 def check_loaded(part: nn.Module) -> None:

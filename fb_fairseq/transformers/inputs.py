@@ -20,6 +20,9 @@ from fb_fairseq.transformers.cache import MemoryCache
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.
 CACHE_FIELD = "cache" if "cache" in [f.name for f in fields(CausalLMOutputWithPast)] else "past_key_values"
 
+# Positions of the new tokens in releases before 5.2, which are those that follow the memory.
+REDUNDANT = ("cache_position", "return_dict")
+
 CacheType = TypeVar("CacheType", bound=MemoryCache)
 IGNORED = -100  # label of a token that does not count, as everywhere in transformers
 
@@ -70,7 +73,7 @@ def given_cache(kind: type, past_key_values: CacheType | None, cache: CacheType 
 def check_arguments(others: dict[str, Any]) -> None:
     """Check that no argument is ignored. ``others``: the arguments of a call that the model does not know."""
     for name, value in others.items():
-        if value is not None and value is not False:
+        if value is not None and value is not False and name not in REDUNDANT:
             raise UserError(
                 f"{name}: not an argument of this model; leave it out (if transformers passes it by itself, its release"
                 f" {transformers.__version__} is not supported: install one that the setup.py of fb_fairseq allows)"
@@ -103,27 +106,23 @@ def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> Non
         )
 
 
-def check_positions(
-    name: str, position_ids: Tensor | None, expected_BT: Tensor, past: int, kept_BT: Tensor | None
-) -> None:
+def check_positions(position_ids: Tensor, expected_BT: Tensor, past: int, kept_BT: Tensor | None) -> None:
     """Check the positions of the new tokens.
 
     Args:
-        name: the argument.
         position_ids: what the call says, [B, T], [1, T] or [T].
         expected_BT: what continues the memory, [B, T] or [1, T].
         past: number of tokens in the memory.
         kept_BT: 0 where a token is padding, whose position does not matter."""
-    if position_ids is None:
-        return
     same = position_ids.shape[-1] == expected_BT.shape[1] and position_ids.dim() <= 2
     if same:
         differs_BT = position_ids.to(expected_BT.device) != expected_BT
         same = not bool((differs_BT if kept_BT is None else differs_BT & kept_BT.bool()).any())
     if not same:
         raise UserError(
-            f"{name}: not those of tokens that follow the {past} in past_key_values; give the memory that the model"
-            " returned for the tokens before, and only the tokens after them (one text in each row, from position 0)"
+            f"position_ids: not those of tokens that follow the {past} in past_key_values; give the memory that the"
+            " model returned for the tokens before, and only the tokens after them (one text in each row, from"
+            " position 0)"
         )
 
 
@@ -132,28 +131,25 @@ def steps(start: int, number: int, device: torch.device) -> Tensor:
     return torch.arange(start, start + number, device=device)[None]
 
 
-class Padding:
-    """The padding of a batch.
+def padded_positions(mask_BT: Tensor, age_B: Tensor | None, begun: bool) -> tuple[Tensor, bool]:
+    """The position [T, B] of each token in its text, from 0 (that of padding is 0), and whether any text is padded at
+    the end.
 
-    ``mask_BT``: 0 where the T new tokens are padding. ``age_B``: see ``StreamCache``; None: the streams begin here."""
-
-    def __init__(self, mask_BT: Tensor, age_B: Tensor | None, begun: bool):
-        kept_BT = mask_BT.bool()
-        tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
-        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)  # number of padding tokens at the beginning
-        steps_T = torch.arange(T, device=mask_BT.device)
-        between = (steps_T >= self.left_B[:, None]) & (steps_T < (self.left_B + tokens_B)[:, None])
-        if not kept_BT.equal(between):
-            raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
-        if begun and bool((self.left_B > 0).any()):
-            raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
-        self.right = bool((self.left_B + tokens_B < T).any())  # whether there is padding at an end
-        self.steps_T, self._age_B = steps_T, age_B
-
-    def positions_TB(self) -> Tensor:
-        """The position of each token in its text, from 0; that of padding is 0."""
-        before_B = 0 if self._age_B is None else self._age_B
-        return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
+    Args:
+        mask_BT: 0 where the T new tokens are padding.
+        age_B: see ``StreamCache``.
+        begun: whether the memory holds the beginning of these texts."""
+    kept_BT = mask_BT.bool()
+    tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
+    left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)  # number of padding tokens at the beginning
+    steps_T = torch.arange(T, device=mask_BT.device)
+    between_BT = (steps_T >= left_B[:, None]) & (steps_T < (left_B + tokens_B)[:, None])
+    if not kept_BT.equal(between_BT):
+        raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
+    if begun and bool((left_B > 0).any()):
+        raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
+    positions_TB = (steps_T[:, None] - left_B).clamp(min=0) + (0 if age_B is None else age_B)
+    return positions_TB, bool((left_B + tokens_B < T).any())
 
 
 def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | None:

@@ -47,8 +47,6 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     @classmethod
     def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
         """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
-        if kwargs.get("gguf_file") is not None:
-            raise UserError("gguf_file: GGUF has no format for these models; load the folder that export writes")
         if os.path.isdir(pretrained_model_name_or_path or ""):
             check_weights(os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
@@ -143,7 +141,7 @@ class LanguageModel(MemoryModel):
         """See ``GenerationMixin.generate``.
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
-        after those that the memory holds (see ``StreamCache.forget_text``); then so is the result."""
+        after those that the memory holds; then so is the result."""
         if self.gives_labels:
             raise UserError("generate: the model predicts labels of tokens, not the next token; call the model")
         cache = options.get("past_key_values", options.get("cache"))
@@ -171,7 +169,6 @@ class LanguageModel(MemoryModel):
         num_items_in_batch: int | Tensor | None = None,
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
-        cache_position: Tensor | None = None,
         cache: StreamCache | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
@@ -195,7 +192,6 @@ class LanguageModel(MemoryModel):
             position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Needed where
                 several texts are packed into a row: each begins at position 0, and sees nothing of the others.
                 Elsewhere ``past_key_values`` knows it: given by ``generate``, and compared.
-            cache_position: [T], padding counted; as above. (Releases before 5.2.)
             cache: the new name of ``past_key_values`` (from 5.24).
             output_hidden_states: return ``hidden_states``: L + 1 times [B, T, D], the embeddings, each layer's output,
                 and in the place of the last one the features behind the final norm. The reference loop computes them.
@@ -216,7 +212,7 @@ class LanguageModel(MemoryModel):
         shift_labels, smoothing = others.pop("shift_labels", None), others.pop("label_smoothing", 0.0)
         check_arguments(others)
         check_loaded(self.decoder)
-        given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache_position, cache
+        given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache
         counts = labels is not None or shift_labels is not None
         seen = self.decoder(*given, output_hidden_states, output_attentions, inputs_embeds, penalty_counts=counts)
         features_BTD = seen.last_hidden_state

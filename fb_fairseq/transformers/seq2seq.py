@@ -27,9 +27,7 @@ from fb_fairseq.transformers.inputs import (
     TranslationOutput,
     check_arguments,
     check_mask,
-    check_positions,
     given_cache,
-    steps,
 )
 from fb_fairseq.transformers.modeling import MemoryModel, tied_names
 
@@ -41,14 +39,8 @@ class Encoder(TransformerEncoder):
 
     main_input_name = "input_ids"
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = None, **others
-    ) -> "EncoderOutput":
-        """Read sources [B, C].
-
-        Args:
-            attention_mask: 0 for padding; None: for pads.
-            return_dict: has no effect: an output is also a tuple. (``generate`` gives it.)"""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **others) -> "EncoderOutput":
+        """Read sources [B, C]. ``attention_mask``: 0 for padding; None: for pads."""
         check_arguments(others)
         kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
         out_CBD = super().forward(input_ids, kept_BC)
@@ -116,7 +108,7 @@ class TranslationDecoder(Embedder, OutputLayer):
     def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
         """Features [B, T, D] of the next tokens, which are remembered."""
         state, options = cache.state, self.stack.loop_options(self.stack.options.attention_span)
-        x_TBD = self._embed(tokens_BT, cache.position)
+        x_TBD = self._embed(tokens_BT, cache.get_seq_length())
         steps = [self.stack.decode_step(x_BD, state.ring, options, state.encoder).out_BD for x_BD in x_TBD]
         return self.stack.finish(torch.stack(steps, 1))
 
@@ -174,7 +166,6 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         use_cache: bool | None = None,
         num_items_in_batch: int | Tensor | None = None,
         return_dict: bool | None = None,
-        cache_position: Tensor | None = None,
         cache: DecoderCache | None = None,
         **others,
     ) -> TranslationOutput | tuple:
@@ -191,7 +182,6 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             labels: targets with ``</s>`` at their ends [B, T]; ``-100`` for what does not count.
             use_cache: return a memory that continues these targets; by default without labels and gradients.
             num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
-            cache_position: positions of the new tokens [T], which are compared with the memory. (Releases before 5.2.)
             cache: the new name of ``past_key_values`` (from 5.24).
 
         Returns:
@@ -216,7 +206,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
                 raise UserError("decoder_input_ids: missing; give them, or labels, or call generate")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         decoder_input_ids = decoder_input_ids.to(device)
-        check_targets(decoder_input_ids, decoder_attention_mask, cache_position, 0 if cache is None else cache.position)
+        check_targets(decoder_input_ids, decoder_attention_mask, 0 if cache is None else cache.get_seq_length())
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
         if cache is None and use_cache and not torch.is_grad_enabled():
@@ -238,16 +228,14 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         return output if return_dict in (None, True) else output.to_tuple()
 
 
-def check_targets(tokens_BT: Tensor, mask: Tensor | None, cache_position: Tensor | None, past: int) -> None:
+def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
     """Check that targets are padded at the end, if at all, and that they follow what is in the memory.
 
     Args:
         mask: of the new tokens, or of all.
-        cache_position: positions of the new tokens [T].
         past: number of tokens in the memory."""
     T = tokens_BT.shape[1]
     check_mask("decoder_attention_mask", mask, T, past)
-    check_positions("cache_position", cache_position, steps(past, T, tokens_BT.device), past, None)
     if past:
         # Only whole targets have </s> at the beginning. (A single token may be the end of one.)
         if T > 1 and bool((tokens_BT[:, 0] == EOS).all()):

@@ -20,6 +20,7 @@ reads the batch. A block that does not follow the one before it is an error."""
 
 import itertools
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,86 +36,81 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.streams.state import StateHandle, StateStore
-from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import EOS
 
 MEMORY_FILE = "stream_memory.safetensors"
 
-_owners = itertools.count()
-_memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
+_memories: "WeakValueDictionary[str, StreamMemory]" = WeakValueDictionary()
 _texts = itertools.count()  # numbers of the texts
 
 
 class StreamMemory:
-    """The memory of texts that are read in blocks, in training and in evaluation. Copies are the same object."""
+    """The memory of texts that are read in blocks, in training and in evaluation. Copies are the same object, also
+    those that come back from another process.
 
-    def __init__(self):
-        self.key = os.getpid(), next(_owners)  # process and number
-        self.store = StateStore()  # its cohorts: the text, and whether the model is training
-        self._saved: tuple[StreamState, int] | None = None
-        self._trained: tuple[int, bool] | None = None  # the text that was trained on last
-        _memories[self.key] = self
+    Attributes:
+        store: the states; its cohorts are a text's number, and whether the model is training.
+        trained: the text that was trained on last, as a cohort; None before the first block.
+        resumed: a state to begin training with, and its position in the text; None: there is none."""
+
+    def __init__(self, name: str | None = None):
+        self.name, self.store = name or uuid.uuid4().hex, StateStore()
+        self.trained: tuple[int, bool] | None = None
+        self.resumed: tuple[StreamState, int] | None = None
+        _memories[self.name] = self
 
     def __reduce__(self):
-        return find_memory, (self.key,)
-
-    def resume(self, state: StreamState, position: int) -> None:
-        """Begin training with this memory, at a position of the text."""
-        self._saved = state, position
-
-    @property
-    def training(self) -> StreamCache | None:
-        """The memory of the text that was trained on last; None before the first block."""
-        position = self.store.latest(self._trained)
-        return None if position is None else StreamCache.of_blocks(self.store.read(self._trained, position), position)
+        return memory_of, (self.name,)
 
     def open(self, text: int, start: int, training: bool) -> StateHandle:
         """The handle of the memory before a block. At the beginning of a text it is empty."""
         key = text, training
-        if training and self._saved is not None and self._saved[1] == start:
-            self.store.write(key, start, self._saved[0])
+        if training and self.resumed is not None and self.resumed[1] == start:
+            self.store.write(key, start, self.resumed[0])
         if start and self.store.read(key, start) is None:
             last = self.store.latest(key)
             found = "there is no memory" if last is None else f"the memory is that after {last}"
             raise UserError(
-                f"streams: a block begins after {start} tokens, but {found}; read the blocks in order, and resume with"
-                " StreamMemoryCallback"
+                f"streams: a block begins after {start} tokens, but {found}; read the blocks in order, resume with"
+                " StreamMemoryCallback, and keep the StreamCollator"
             )
         if training:
-            self._saved, self._trained = None, key
+            self.resumed, self.trained = None, key
         self.store.drop_before((key,), start or float("inf"))  # at the beginning: all that an earlier epoch has left
         return StateHandle(self.store, (key,), start)
 
 
+def memory_of(name: str) -> StreamMemory:
+    """The memory of this name. In a process that only makes batches, one that stays empty."""
+    return _memories.get(name) or StreamMemory(name)
+
+
 @dataclass(frozen=True)
 class StreamKey:
-    """Names the memory of a block."""
+    """Names the memory of a block, which the model opens when it reads the block.
 
-    memory: tuple[int, int]  # key of the ``StreamMemory``
-    text: int  # number of the text
-    start: int  # tokens of each stream before the block
-    streams: int  # number of streams
-    targets: float | None = None  # number of targets of a block of the text, on average; None: not known
+    Attributes:
+        memory: that of the collator.
+        text: number of the text.
+        start: tokens of each stream before the block.
+        streams: number of streams.
+        targets: number of targets of a block of the text, on average."""
+
+    memory: StreamMemory
+    text: int
+    start: int
+    streams: int
+    targets: float
 
     def open(self, rows: int, training: bool) -> StateHandle:
-        """The memory before the block."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            if torch.distributed.get_world_size() > 1:
-                raise UserError("streams: Trainer trains them in one process; for several, use fairseq's streaming_lm")
-        if rows != self.streams:
+        """The memory before the block. ``rows``: number of streams that the model was given."""
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if rows != self.streams or distributed and torch.distributed.get_world_size() > 1:
             raise UserError(
-                f"streams: {rows} of {self.streams} streams of a block, which several GPUs share; set"
+                f"streams: {rows} of {self.streams} streams of a block, in one of several processes or GPUs; set"
                 " CUDA_VISIBLE_DEVICES to one GPU, or use fairseq's streaming_lm"
             )
-        return find_memory(self.memory).open(self.text, self.start, training)
-
-
-def find_memory(key: tuple[int, int]) -> StreamMemory:
-    """The memory of a key."""
-    memory = _memories.get(key)
-    if memory is None or key[0] != os.getpid():
-        raise UserError("streams: their memory is in another process, or gone; keep the StreamCollator that made it")
-    return memory
+        return self.memory.open(self.text, self.start, training)
 
 
 class StreamBlocks(IterableDataset):
@@ -156,16 +152,7 @@ class StreamCollator:
     """Makes a batch of each block, and owns the streams' memory. It may be used for training and evaluation."""
 
     def __init__(self):
-        # the memory, in the process that has made the collator; None in others, where only batches are made
-        self.memory: StreamMemory | None = StreamMemory()
-        self.key = self.memory.key
-
-    def __getstate__(self):
-        return {"key": self.key}
-
-    def __setstate__(self, state):
-        self.key = state["key"]
-        self.memory = find_memory(self.key) if self.key[0] == os.getpid() else None
+        self.memory = StreamMemory()
 
     def __call__(self, blocks: list[dict]) -> dict:
         """The batch of one block."""
@@ -183,30 +170,31 @@ class StreamCollator:
             "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory
             "labels": block["input_ids"],  # (metrics shift them)
             "shift_labels": block["labels"],
-            "past_key_values": StreamKey(self.key, block.get("text", 0), start, streams, block.get("targets")),
+            "past_key_values": StreamKey(self.memory, block["text"], start, streams, block["targets"]),
         }
 
 
 class StreamMemoryCallback(TrainerCallback):
     """Saves the memory with each checkpoint, and restores it when training resumes. ``collator``: that of the
-    ``Trainer``. ``resume_from``: folder of the checkpoint from which training resumes; None: ``resume_from_checkpoint``
-    of the training arguments, or the checkpoint in the output folder."""
+    ``Trainer``. ``resume_from``: folder of the checkpoint from which training resumes; None: that in the output
+    folder."""
 
     def __init__(self, collator: StreamCollator, resume_from: str | None = None):
         self.collator, self.resume_from = collator, resume_from
 
     def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Save the memory in the checkpoint's folder."""
-        cache = self.collator.memory.training
-        if cache is None or cache.state is None:
+        memory = self.collator.memory
+        position = memory.store.latest(memory.trained)
+        if position is None:
             return
         folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
         if not os.path.isdir(folder):
             raise UserError(f"{folder}: no such checkpoint; streams cannot be trained in a hyperparameter search")
         save_file(
             {
-                "memory": cache.state.memory_KCBD.contiguous(),
-                "position": torch.tensor(cache.position),
+                "memory": memory.store.read(memory.trained, position).memory_KCBD.contiguous(),
+                "position": torch.tensor(position),
                 "model": fingerprint(model),
             },
             os.path.join(folder, MEMORY_FILE),
@@ -216,21 +204,15 @@ class StreamMemoryCallback(TrainerCallback):
         """Restore the memory, if training resumes."""
         if not state.global_step or args.ignore_data_skip:  # (then the text begins anew)
             return
-        given = [self.resume_from, args.resume_from_checkpoint]
-        folders = [folder for folder in given if isinstance(folder, str)]
-        folders.append(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
-        for folder in folders:
-            path = os.path.join(folder, MEMORY_FILE)
-            if os.path.exists(path):
-                saved = load_file(path)
-                if saved["model"].equal(fingerprint(model)):
-                    state = StreamState(saved["memory"].to(args.device))
-                    self.collator.memory.resume(state, int(saved["position"]))
-                    return
-        raise UserError(
-            f"{' and '.join(folders)}: no {MEMORY_FILE} of this model at step {state.global_step}; give"
-            " StreamMemoryCallback(collator, resume_from=the folder of the checkpoint)"
-        )
+        folder = self.resume_from or os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+        path = os.path.join(folder, MEMORY_FILE)
+        saved = load_file(path) if os.path.exists(path) else {"model": torch.zeros(0)}
+        if not saved["model"].equal(fingerprint(model)):
+            raise UserError(
+                f"{folder}: no {MEMORY_FILE} of this model at step {state.global_step}; give"
+                " StreamMemoryCallback(collator, resume_from=the folder of the checkpoint)"
+            )
+        self.collator.memory.resumed = StreamState(saved["memory"].to(args.device)), int(saved["position"])
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ those of subwords are white space."""
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -19,17 +18,15 @@ from transformers import PreTrainedTokenizerFast
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
+from fb_fairseq.meaning import SPECIAL
 
 END_OF_WORD = "</w>"  # at the end of a piece that ends a word
 Merge = tuple[str, str]
 VERSION = "#version:"
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
 BOS, PAD, EOS, UNK = SPECIAL
 SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a word
 # White space of Python, and so of fairseq. Rust, and so WhitespaceSplit, has fewer characters.
 WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
-# Parts of tokenizer.json that a user of the tokenizer may have set, and where </s> stands.
-SETTINGS = ("padding", "truncation", "post_processor")
 
 
 def read_merges(path: str) -> list[Merge]:
@@ -126,35 +123,6 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
         json.dump(configuration, file, indent=2)
 
 
-def dictionary_symbols(tokenizer: Any) -> list[str]:
-    """fairseq's dictionary, in the order of the indices, of a tokenizer that ``build_tokenizer`` has made.
-    ``tokenizer``: of transformers, also one that was saved and loaded."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    symbols, rebuilt = _rebuild(backend) if isinstance(backend, Tokenizer) else ([], None)
-    if rebuilt is None or _contents(rebuilt) != _contents(backend):
-        raise UserError(
-            "the tokenizer was not made from a fairseq dictionary, or has been changed since; give the one that was "
-            "exported with the model"
-        )
-    return symbols
-
-
-def _rebuild(backend: Tokenizer) -> tuple[list[str], Tokenizer | None]:
-    """The dictionary of a tokenizer, and what ``build_tokenizer`` makes of it; None if it is no tokenizer of ours."""
-    names = [backend.id_to_token(index) for index in range(backend.get_vocab_size())]
-    model = _contents(backend)["model"]
-    if names[: len(SPECIAL)] != SPECIAL or None in names:
-        return [], None
-    if model["type"] == "WordLevel":
-        return names, _words(names, backend.normalizer is not None)
-    if model["type"] != "BPE":
-        return [], None
-    if model["end_of_word_suffix"] != END_OF_WORD:
-        return [*SPECIAL, *byte_codec.SYMBOLS], _bytes()
-    symbols = [_symbol(name) for name in names]
-    return symbols, _subwords(symbols, [tuple(merge) for merge in model["merges"]], "tokenizer.json")
-
-
 def _check(symbols: list[str]) -> None:
     if symbols[: len(SPECIAL)] != SPECIAL:
         raise UserError(f"dict.txt: must begin with the symbols {' '.join(SPECIAL)}, but begins with {symbols[:4]}")
@@ -163,13 +131,6 @@ def _check(symbols: list[str]) -> None:
         if symbol in seen:
             raise UserError(f"dict.txt: {symbol!r} occurs twice, which a tokenizer cannot express; remove one of them")
         seen.add(symbol)
-
-
-def _contents(backend: Tokenizer) -> dict:
-    """The content of tokenizer.json without its user's settings; earlier files had ``<unk>`` as a special token."""
-    found = {key: value for key, value in json.loads(backend.to_str()).items() if key not in SETTINGS}
-    found["added_tokens"] = [token for token in found["added_tokens"] if token["content"] != UNK]
-    return found
 
 
 def _finish(backend: Tokenizer) -> Tokenizer:
@@ -223,13 +184,6 @@ def _name(symbol: str) -> str:
     return symbol + END_OF_WORD
 
 
-def _symbol(name: str) -> str:
-    """The inverse of ``_name``."""
-    if name in SPECIAL:
-        return name
-    return name[: -len(END_OF_WORD)] if name.endswith(END_OF_WORD) else name + SEPARATOR
-
-
 def _subwords(symbols: list[str], merges: list[Merge], path: str) -> Tokenizer:
     """Pieces of words. Those that end a word have ``</w>`` at the end of their names."""
     vocabulary: dict[str, int] = {}
@@ -241,7 +195,7 @@ def _subwords(symbols: list[str], merges: list[Merge], path: str) -> Tokenizer:
     missing = sorted(pieces - vocabulary.keys())
     if missing:
         raise UserError(
-            f"{path}: {len(missing)} of its {len(pieces)} pieces, such as {_symbol(missing[0])!r}, are missing from "
+            f"{path}: {len(missing)} of its {len(pieces)} pieces, such as {missing[0]!r}, are missing from "
             "dict.txt or are special symbols there, and a tokenizer cannot read them as <unk>; export without the "
             "codes, and split texts with subword-nmt apply-bpe"
         )

@@ -72,7 +72,7 @@ def test_refused_models(capsys, language_models, byte_data, translation_models, 
     assert f"{tmp_path / 'text.pt'}: " in refused(tmp_path / "text.pt")
     pytest.importorskip("transformers")
     export([str(translation), "--to", str(tmp_path / "translator")])
-    assert "translator: is a translation model; give a language model" in refused(tmp_path / "translator")
+    assert "translator: is not a language model of this package" in refused(tmp_path / "translator")
 
 
 STEP = "return Number(document.querySelector('.ex-selected').dataset.step)"

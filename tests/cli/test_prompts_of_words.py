@@ -12,10 +12,10 @@ import fb_fairseq.transformers  # noqa: E402, F401  before anything of transform
 # isort: split
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from fb_fairseq.commands import generate as own_generate  # noqa: E402
 from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
 from fb_fairseq.commands.explore.reading import load as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
+from fb_fairseq.commands.read_model import read_language_model  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.pretrained.model import choices, encode, reader, sample  # noqa: E402
 from tests.cli.checkpoints import hub, interactive, load  # noqa: E402
@@ -68,8 +68,8 @@ def test_line_ends_and_padding_in_prompts(word_data, adaptive, tmp_path, prompt)
         with pytest.raises(UserError, match=message):
             interface.score(prompt)
         return
-    read, symbols = own_generate.load(str(adaptive), str(word_data), True, 5)
-    assert len(list(sample(read, encode(prompt, symbols), 5, 0, 0, symbols))) == 5
+    model = read_language_model(str(adaptive), str(word_data), True)
+    assert len(list(sample(reader(model, 5), encode(prompt, model.symbols), 5, 0, 0, model.symbols))) == 5
 
 
 def test_sampling_at_low_temperatures(word_data, adaptive, tmp_path):

@@ -1,28 +1,21 @@
 """Dictionaries of imported models."""
 
 import pytest
-from fairseq.data import Dictionary
 
-from fb_fairseq.commands.imported import write_dictionary
+from fb_fairseq.commands.imported import as_dictionary, check_dictionary_file
 from fb_fairseq.errors import UserError
-
-
-def test_a_dictionary_file_has_all_symbols(tmp_path):
-    """Also those that are special elsewhere, but not to fairseq."""
-    dictionary = Dictionary()
-    for symbol in ("a", "<eos>", "<0x0A>"):
-        dictionary.add_symbol(symbol, n=2)
-    for _ in range(2):  # the second time, it is there already
-        write_dictionary(dictionary, str(tmp_path / "dict.txt"))
-    read = Dictionary.load(str(tmp_path / "dict.txt"))
-    assert read.symbols == dictionary.symbols and read.count[read.nspecial :] == [2, 2, 2]
+from fb_fairseq.meaning import SPECIAL
 
 
 @pytest.mark.parametrize("symbol", ["a\nb", "a\r", "\n"])
 def test_symbols_that_a_dictionary_file_cannot_hold(tmp_path, symbol):
-    """As a tokenizer of transformers may have them."""
-    dictionary = Dictionary()
-    dictionary.add_symbol(symbol)
+    """As a tokenizer of transformers may have them. Those that are special elsewhere are ordinary ones."""
+    for symbols in (["a", "<eos>", "<0x0A>"], ["b"]):
+        path = tmp_path / f"{symbols[0]}.txt"
+        dictionary = as_dictionary([*SPECIAL, *symbols])
+        dictionary.save(str(path))
+        check_dictionary_file(dictionary, str(path))
+    with pytest.raises(UserError, match="b.txt: is the dictionary of another model"):
+        check_dictionary_file(as_dictionary([*SPECIAL, "c"]), str(path))
     with pytest.raises(UserError, match="dict.txt: cannot hold the symbol"):
-        write_dictionary(dictionary, str(tmp_path / "dict.txt"))
-    assert not list(tmp_path.iterdir())
+        check_dictionary_file(as_dictionary([*SPECIAL, symbol]), str(tmp_path / "dict.txt"))

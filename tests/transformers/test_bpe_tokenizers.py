@@ -18,8 +18,9 @@ from subword_nmt.apply_bpe import BPE  # noqa: E402
 from subword_nmt.learn_bpe import learn_bpe  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
+from fb_fairseq.pretrained.folders import read_symbols, symbol_of_piece  # noqa: E402
 from fb_fairseq.transformers import tokenizers  # noqa: E402
-from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer, dictionary_symbols  # noqa: E402
+from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer  # noqa: E402
 
 EOS, UNK = SPECIAL.index("</s>"), SPECIAL.index("<unk>")
 VERSION = "#version: 0.2\n"
@@ -39,7 +40,7 @@ def learned(text, merges, folder):
     counts = collections.Counter(BPE(io.StringIO(codes.getvalue())).process_line(text).split())
     symbols = [symbol for symbol, _ in counts.most_common()]
     for left, right in tokenizers.read_merges(str(path)):
-        symbols += [tokenizers._symbol(piece) for piece in (left, right, left + right)]
+        symbols += [symbol_of_piece(piece) for piece in (left, right, left + right)]
     return str(path), [*SPECIAL, *dict.fromkeys(symbols), "madeupword0000"]
 
 
@@ -69,7 +70,7 @@ def test_real_text(merges, tmp_path):
             assert each.decode(expected) == pieces.replace("@@ ", "").rstrip(), "as fairseq joins them"
         if UNK not in expected:
             assert tokenizer.decode([EOS] + expected, skip_special_tokens=True) == text
-    assert dictionary_symbols(loaded) == dictionary_symbols(tokenizer) == symbols
+    assert read_symbols(str(tmp_path)) == (symbols, True)
 
 
 def test_few_letters(tmp_path):
@@ -102,7 +103,7 @@ def test_random_codes(tmp_path):
         path = tmp_path / "codes"
         path.write_text(VERSION + "\n".join(lines) + "\n")
         every = {piece for line in lines for piece in (*line.split(), line.replace(" ", ""))} | set("ab") | {"a</w>"}
-        symbols = [*SPECIAL, *sorted(map(tokenizers._symbol, every))]
+        symbols = [*SPECIAL, *sorted(map(symbol_of_piece, every))]
         try:
             tokenizer = build_tokenizer(symbols, str(path))
         except UserError as error:
@@ -140,9 +141,9 @@ LETTERS = ["a", "a@@", "b", "b@@", "ab@@", "ab", "aba"]
         (VERSION + "a </w>\n", LETTERS, r":2: </w> may stand only at the end"),
         (VERSION + "a</w> b\n", LETTERS, r":2: </w> may stand only at the end"),
         (VERSION + "ab a</w>\na b\n", LETTERS, r"'a b' makes 'ab' after a merge that uses it"),
-        (VERSION + "a b\n", ["a@@", "b@@"], r"1 of its 3 pieces, such as 'ab@@', are missing from dict.txt"),
-        (VERSION + "a b\n", ["a@@", "b", "ab@@"], r"1 of its 3 pieces, such as 'b@@', are missing"),
-        (VERSION + "a @\na@ @</w>", ["a@@", "@@@", "a@@@", "@"], r"1 of its 5 pieces, such as 'a@@', are missing"),
+        (VERSION + "a b\n", ["a@@", "b@@"], r"1 of its 3 pieces, such as 'ab', are missing from dict.txt"),
+        (VERSION + "a b\n", ["a@@", "b", "ab@@"], r"1 of its 3 pieces, such as 'b', are missing"),
+        (VERSION + "a @\na@ @</w>", ["a@@", "@@@", "a@@@", "@"], r"1 of its 5 pieces, such as 'a@@</w>', are missing"),
         (VERSION, ["<s>@@"], r"'<s>@@' and '<s>' are the same piece"),
         (VERSION, ["a", "a</w>@@"], r"'a</w>@@' and 'a' are the same piece"),
     ],

@@ -75,9 +75,7 @@ def test_translation_that_reads_tokens_twice():
             model(IDS, decoder_input_ids=longer, past_key_values=cache)
         with pytest.raises(UserError, match="decoder_attention_mask: of shape 2x5 for 1 new tokens after 2"):
             model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, decoder_attention_mask=torch.ones(2, 5))
-        with pytest.raises(UserError, match="cache_position: not those of tokens that follow the 2"):
-            model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, cache_position=torch.tensor([3]))
-        found = model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, cache_position=torch.tensor([2]))
+        found = model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache)
         expected = model(IDS, decoder_input_ids=longer).logits[:, -1:]
         torch.testing.assert_close(found.logits, expected, atol=1e-5, rtol=1e-5)
 
@@ -91,7 +89,6 @@ def test_positions_and_masks():
         for right in (
             {"position_ids": torch.tensor([[4, 5]])},
             {"position_ids": torch.tensor([4, 5])},
-            {"cache_position": torch.tensor([4, 5])},
             {"attention_mask": torch.ones(2, 6)},
             {"attention_mask": torch.ones(2, 2)},
         ):
@@ -101,7 +98,6 @@ def test_positions_and_masks():
             {"position_ids": torch.tensor([[0, 1]])},
             {"position_ids": torch.tensor([[4, 5], [5, 6]])},
             {"position_ids": torch.arange(6)[None]},
-            {"cache_position": torch.tensor([0, 1])},
             {"attention_mask": torch.ones(2, 5)},
             {"attention_mask": torch.ones(2, 1, 2, 6)},
         ):

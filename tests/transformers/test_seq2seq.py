@@ -214,7 +214,5 @@ def test_bad_input(sources, labels):
         ft.FeedbackDecoderConfig(**{**SHAPE, "encoder_attention_heads": 3})
     with pytest.raises(UserError, match="max_target_positions 0: must be 1 or more"):
         ft.FeedbackDecoderConfig(**{**SHAPE, "max_target_positions": 0})
-    with pytest.raises(UserError, match=r"adaptive_softmax_cutoff \[8, 16\]: not a text"):
-        ft.FeedbackDecoderConfig(**SHAPE, adaptive_softmax_cutoff=[8, 16])
     with pytest.raises(UserError, match="--memory-composition sum: unknown"):
         ft.FeedbackDecoderConfig(**SHAPE, memory_composition="sum")

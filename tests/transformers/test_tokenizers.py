@@ -14,8 +14,9 @@ pytest.importorskip("transformers")
 
 from transformers import AutoTokenizer  # noqa: E402
 
+from fb_fairseq.pretrained.folders import read_symbols  # noqa: E402
 from fb_fairseq.transformers import tokenizers  # noqa: E402
-from fb_fairseq.transformers.tokenizers import SPECIAL, WHITE_SPACE, build_tokenizer, dictionary_symbols  # noqa: E402
+from fb_fairseq.transformers.tokenizers import SPECIAL, WHITE_SPACE, build_tokenizer  # noqa: E402
 
 EOS = SPECIAL.index("</s>")
 PAD = SPECIAL.index("<pad>")
@@ -73,7 +74,6 @@ def test_bytes(storage):
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected[1:]
         assert tokenizer.decode(expected, skip_special_tokens=True) == text
         assert tokenizer.decode(expected) == "</s>" + text
-    assert dictionary_symbols(tokenizer) == BYTES
 
 
 def test_every_character_and_long_texts_as_bytes():
@@ -116,7 +116,6 @@ def test_words(storage):
         expected = split_words(text)
         assert tokenizer(text)["input_ids"] == [EOS] + expected
         assert tokenizer.decode(expected) == " ".join(WORDS[index] for index in expected)
-    assert dictionary_symbols(tokenizer) == WORDS
 
 
 def test_words_are_those_of_fairseq(tmp_path):
@@ -134,7 +133,6 @@ def test_words_are_those_of_fairseq(tmp_path):
         expected = dictionary.encode_line(line, add_if_not_exist=False, append_eos=False).tolist()
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected
         assert tokenizer.decode(expected, skip_special_tokens=False).split() == [dictionary[i] for i in expected]
-    assert dictionary_symbols(saved_and_loaded(tokenizer, tmp_path)) == dictionary.symbols
 
 
 def test_large_dictionary(tmp_path):
@@ -142,7 +140,6 @@ def test_large_dictionary(tmp_path):
     symbols = [*SPECIAL, *(f"word{index}" for index in range(110_000))]
     tokenizer = saved_and_loaded(build_tokenizer(symbols), tmp_path)
     assert tokenizer("word109999 word word0")["input_ids"] == [EOS, 110_003, 3, 4]
-    assert dictionary_symbols(tokenizer) == symbols
 
 
 def test_batches_are_padded_on_the_left(storage):
@@ -153,7 +150,6 @@ def test_batches_are_padded_on_the_left(storage):
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 1]]
     assert set(batch) == {"input_ids", "attention_mask"}, "a model's generate takes no others"
     assert tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True) == ["abc", "", "a"]
-    assert dictionary_symbols(tokenizer) == BYTES, "padding is a setting of the user"
 
 
 def test_special_tokens(storage):
@@ -174,18 +170,21 @@ def test_lines_of_words():
     assert build_tokenizer(WORDS, after_text=True)("a\nthe")["input_ids"] == [4, 5, EOS]
 
 
-def test_earlier_exports(tmp_path):
-    """Their <unk> is a special token; the dictionary is found all the same."""
-    tokenizer = build_tokenizer(WORDS)
+@pytest.mark.parametrize("symbols", [BYTES, WORDS])
+def test_dictionaries_of_folders(tmp_path, symbols):
+    """Also where a user has added tokens or changed settings, and of earlier exports, whose <unk> was special."""
+    tokenizer = build_tokenizer(symbols)
     tokenizer.backend_tokenizer.add_special_tokens(["<unk>"])
-    assert dictionary_symbols(tokenizer) == WORDS
+    tokenizer.add_tokens(["new"])
+    tokenizer(["a", "the a"], padding=True, truncation=True, max_length=2)
+    tokenizer.save_pretrained(tmp_path)
+    assert read_symbols(str(tmp_path)) == (symbols, False)
 
 
 def test_both_versions_of_transformers_know_the_class(tmp_path):
     again = saved_and_loaded(build_tokenizer(WORDS), tmp_path)
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == "PreTrainedTokenizerFast"
     again.save_pretrained(tmp_path)  # as its user may
-    assert dictionary_symbols(AutoTokenizer.from_pretrained(tmp_path)) == WORDS
 
 
 PROGRAM = """
@@ -219,25 +218,11 @@ def test_bad_dictionaries_are_refused(symbols, message):
     assert "\n" not in str(raised.value)
 
 
-def other_tokenizers():
-    from tokenizers import Tokenizer, models, normalizers
-    from transformers import PreTrainedTokenizerFast
+@pytest.mark.parametrize("symbols", [[*SPECIAL, "a"], ["a", "<unk>"]])
+def test_other_tokenizers_are_refused(tmp_path, symbols):
+    from tokenizers import Tokenizer, models
 
-    added = build_tokenizer(WORDS)
-    added.add_tokens(["new"])
-    yield added
-    lowered = build_tokenizer(BYTES)
-    lowered.backend_tokenizer.normalizer = normalizers.Lowercase()
-    yield lowered
-    for symbols in ([*SPECIAL, "a"], ["a", "<unk>"]):
-        vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
-        for model in (models.WordLevel(vocabulary, unk_token="<unk>"), models.BPE(vocabulary, [], unk_token="<unk>")):
-            yield PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
-    yield PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram([(symbol, 0.0) for symbol in SPECIAL], 3)))
-    yield "a string"
-
-
-def test_other_tokenizers_are_refused():
-    for tokenizer in other_tokenizers():
-        with pytest.raises(UserError, match="not made from a fairseq dictionary"):
-            dictionary_symbols(tokenizer)
+    vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
+    Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match="tokenizer.json: was not made from a fairseq dictionary"):
+        read_symbols(str(tmp_path))

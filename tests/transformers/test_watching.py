@@ -74,9 +74,9 @@ def test_attention(kind):
     for whole, part in zip(output.attentions, later):
         assert part.shape == (2, 2, 7, min(5, SPAN) + 7)
         torch.testing.assert_close(part, whole[:, :, 5:, 5 - min(5, SPAN) :], **close)
-    with pytest.raises(UserError, match="output_attentions: not with padding or packed texts"):
+    with pytest.raises(UserError, match="output_attentions: not token by token, nor with padding or packed texts"):
         model(IDS, attention_mask=torch.ones_like(IDS).index_fill(1, torch.tensor([0]), 0), output_attentions=True)
-    with pytest.raises(UserError, match="output_attentions: not token by token; call the model on the whole text"):
+    with pytest.raises(UserError, match="not token by token, nor with .*; give whole texts"):
         model.generate(IDS, max_new_tokens=3, output_attentions=True, return_dict_in_generate=True)
 
 
@@ -130,11 +130,8 @@ def test_generation_that_goes_on(kind, beams):
         kept = lambda first=first: model(IDS[:, :first], use_cache=True).past_key_values
         new = IDS[:, first:]
         if first == 1:  # one row begins with the token that was read, the other one does not
-            cache = kept()
-            with pytest.raises(UserError, match="^input_ids: some rows begin with the text .* call forget_text"):
-                model.generate(new, past_key_values=cache, **options)
-            cache.forget_text()
-            assert model.generate(new, past_key_values=cache, **options).equal(expected[:, first:])
+            with pytest.raises(UserError, match="^input_ids: some rows begin with the text .* give whole texts"):
+                model.generate(new, past_key_values=kept(), **options)
             continue
         for mask in (None, torch.ones_like(new), torch.ones_like(IDS)):
             found = model.generate(new, attention_mask=mask, past_key_values=kept(), **options)
@@ -147,7 +144,7 @@ def test_generation_that_goes_on(kind, beams):
     assert made.shape == (2, new.shape[1] + 2)
     with pytest.raises(UserError, match="past_key_values: holds 2 texts, not 1; give as many"):
         model.generate(new[:1], past_key_values=kept(), **options)
-    with pytest.raises(UserError, match="past_key_values: has read this text already; .* forget_text"):
+    with pytest.raises(UserError, match="past_key_values: has read this text already"):
         model.generate(IDS[:, :first], past_key_values=kept(), **options)
 
 
@@ -176,6 +173,8 @@ def test_a_text_that_begins_like_another(padded):
     whole = torch.cat([one, two], 1)
     whole_mask = torch.cat([mask, torch.ones_like(two)], 1)
     expected = model.generate(whole, attention_mask=whole_mask, **options)[:, one.shape[1] :]
+    masked = dict(attention_mask=whole_mask, past_key_values=copy.deepcopy(cache))  # (a mask of the whole text)
+    assert model.generate(two, **masked, **options).equal(expected)
     copied = copy.deepcopy(cache)
     found = model.generate(two, past_key_values=copied, logits_processor=LogitsProcessorList([processor]), **options)
     assert found.equal(expected) and seen == [70, 71, 72]

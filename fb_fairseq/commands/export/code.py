@@ -14,14 +14,6 @@ from fb_fairseq.errors import UserError
 
 PACKAGE = fb_fairseq.__name__
 OPTIONAL = ("triton",)  # packages without which a model runs: transformers asks for those that are not in a try
-# transformers 5.2 and later warn of code of others that takes this argument, which they do not pass on by themselves.
-WITHOUT_CACHE_POSITION = """
-import inspect
-
-_signature = inspect.signature({model}.forward)
-_others = [parameter for name, parameter in _signature.parameters.items() if name != "cache_position"]
-{model}.forward.__signature__ = _signature.replace(parameters=_others)
-"""
 HEADER = f"# Copied from {PACKAGE} {fb_fairseq.__version__} (MIT licence) by python -m {PACKAGE} export --with-code.\n"
 
 
@@ -90,7 +82,5 @@ def add_code(model, folder: str) -> None:
     classes: dict[str, type] = {"AutoConfig": type(model.config), auto: type(model)}
     model.config.auto_map = {name: f"{flat(kind.__module__)}.{kind.__name__}" for name, kind in classes.items()}
     for name, text in files(*(kind.__module__ for kind in classes.values())):
-        if name == f"{flat(type(model).__module__)}.py":
-            text += WITHOUT_CACHE_POSITION.format(model=type(model).__name__)
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)

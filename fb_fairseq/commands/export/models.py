@@ -1,220 +1,131 @@
-"""Models for transformers, made of a checkpoint of fairseq, its options and its dictionaries."""
+"""Write a model as a folder for transformers: the model, its tokenizers, and its card."""
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
-from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, trained_dictionaries
+import torch
+from safetensors.torch import load_file, save_file
+
+from fb_fairseq.byte_codec import SYMBOLS
+from fb_fairseq.checksums import add_to_weights, weights_in
+from fb_fairseq.commands.export.code import add_code
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import PAD, never_drawn, padding_words
-from fb_fairseq.tensor_files import load_checkpoint, model_options
+from fb_fairseq.facts import known_facts
+from fb_fairseq.files import own_folder
+from fb_fairseq.meaning import PAD, SPECIAL, never_drawn, padding_words
+from fb_fairseq.pretrained.folders import FURTHER_OPTIONS, TARGET_FOLDER, TASK_OPTIONS
+from fb_fairseq.tensor_files import using
+from fb_fairseq.trained_model import TrainedModel
 
-Languages = tuple[str | None, str | None]  # source and target
 BEAMS, LONGEST = 5, 200  # fairseq-generate's --beam and --max-len-b
-LONGEST_TARGET = 1024  # fairseq's --max-target-positions
 
 
-class Checkpoint(NamedTuple):
-    """A checkpoint, and what the command's options say of it."""
+def write_folder(
+    command: str,
+    folder: str,
+    trained: TrainedModel,
+    codes: str | None = None,
+    with_code: bool = False,
+    overwrite: bool = False,
+    dtype: str | None = None,
+) -> list[str]:
+    """Write a model, with what is known of it in its card and in the header of its weights.
 
-    path: str  # the file
-    saved: dict[str, Any]  # its content
-    options: dict[str, Any]  # those of its model, flat
-    task: dict[str, Any]  # those of its task
-    architecture: str  # the model's name, without that of its sizes: ``feedback_transformer_lm``
-    dictionaries: str | None  # value of ``--dict``
-    codes: str | None  # value of ``--bpe-codes``
-    languages: Languages  # values of ``--source-lang`` and ``--target-lang``
+    Args:
+        command: the one that writes it.
+        codes: file of subword-nmt's codes, by which its words are split.
+        with_code: add the code that the model needs.
+        overwrite: see ``fb_fairseq.files.own_folder``.
+        dtype: type of the numbers in the file of weights, as torch names it; None: single precision.
 
-    @property
-    def data(self) -> str:
-        """The first folder of the training data; empty if the checkpoint does not say."""
-        return str(self.task.get("data") or "").split(":")[0]
+    Returns:
+        The names of its files, without those of the code."""
+    from fb_fairseq.transformers.card import model_card
+    from fb_fairseq.transformers.tokenizers import build_tokenizer, save_tokenizer
 
-    def values(self, defaults: dict[str, Any]) -> dict[str, Any]:
-        """The checkpoint's options among those that a configuration has, as plain values. ``defaults``: the
-        configuration's."""
-        found = {name: self.options[name] for name in defaults if self.options.get(name) is not None}
-        return {name: as_json(value) for name, value in found.items()}
-
-    def dictionary(self, name: str, side: str):
-        """A dictionary of the training data: that of ``--dict`` (the file itself, or its folder), of the data folder,
-        or the one beside the checkpoint. ``name``: of the file, ``dict.txt``. ``side``: ``encoder`` or ``decoder``."""
-        from fairseq.data import Dictionary
-
-        from fb_fairseq.models.layers import vocabulary_size
-
-        folders = [folder for folder in (self.data, os.path.dirname(os.path.abspath(self.path))) if folder]
-        if self.dictionaries:
-            folders = [self.dictionaries]
-        candidates = [os.path.join(folder, name) for folder in folders]
-        if self.dictionaries and (name == "dict.txt" and not os.path.isdir(self.dictionaries)):
-            candidates = [self.dictionaries]
-        for candidate in candidates:
-            if os.path.isfile(candidate):
-                found, symbols = (
-                    Dictionary.load(candidate),
-                    vocabulary_size(self.saved["model"], f"{side}.embed_tokens."),
-                )
-                if symbols and len(found) != symbols:
-                    raise UserError(f"{candidate}: has {len(found)} symbols, the model {symbols}; give its own --dict")
-                own = dictionary_checksums({"source" if side == "encoder" else "target": found})
-                check_dictionaries(f"--dict {candidate}: {self.path}", trained_dictionaries(self.saved), own)
-                return found
-        what = f"the {name}" if name == "dict.txt" else f"the folder with {name}"
-        raise UserError(f"--dict {candidates[0]}: no such file; give {what} of the data that the model was trained on")
-
-
-def as_json(value: Any) -> Any:
-    """An option's value as JSON has it; lists as on the command line."""
-    if isinstance(value, (bool, int, float)):
-        return value
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    stale = os.path.join(folder, TARGET_FOLDER)
+    dictionaries, task = list(trained.symbols.values()), trained.task
+    folders = ["", TARGET_FOLDER] if trained.translates and dictionaries[0] != dictionaries[1] else [""]
+    if len(folders) == 1 and os.path.isdir(stale):  # which would be read
+        raise UserError(f"--to {stale}: this model has no second tokenizer; remove it, or give another folder")
+    with using(trained.path):
+        model = transformers_model(trained)
+    facts, parameters = dict(trained.facts), list(model.parameters())
+    if dtype is not None and not all(p.equal(p.to(getattr(torch, dtype)).to(p.dtype)) for p in parameters):
+        rounded = "numbers", f"rounded to {dtype} after the figures above were measured"
+        facts["notes"] = [*facts.get("notes", ()), rounded]
+    reads = "subwords" if codes else "bytes" if dictionaries[0][len(SPECIAL) :] == SYMBOLS else "words"
+    with own_folder("--to", folder, command, overwrite) as temporary:
+        if with_code:
+            add_code(model, temporary)
+        save_model(model, temporary, facts, dtype)
+        for subfolder, symbols in zip(folders, dictionaries):
+            line_ends = not task.get("omit_eos")
+            tokenizer = build_tokenizer(symbols, codes, after_text=trained.translates, line_ends=line_ends)
+            save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
+        with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
+            size = sum(p.numel() for p in parameters)
+            name = os.path.basename(os.path.abspath(folder))
+            file.write(model_card(name, model.config, size, reads, facts, len(folders) > 1))
+        return sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
 
 
-def read(path: str, dictionaries: str | None, codes: str | None, languages: Languages) -> Checkpoint:
-    """Read a checkpoint."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    import fb_fairseq.models  # noqa: F401  registers the architectures
-
-    saved = load_checkpoint(path)
-    if saved.get("cfg") is None:
-        raise UserError(f"{path}: has no options (cfg); give a checkpoint of fairseq-train")
-    task = model_options(saved, "task")
-    if task.get("labels"):
-        raise UserError(f"{path}: predicts labels, not the next symbol; give a checkpoint trained without --labels")
-    options = model_options(saved)
-    name = str(options.get("_name") or options.get("arch"))
-    architecture = ARCH_MODEL_NAME_REGISTRY.get(name, name)
-    return Checkpoint(path, saved, options, task, architecture, dictionaries, codes, languages)
-
-
-def load_parameters(checkpoint: Checkpoint, model) -> None:
-    """Give a model the checkpoint's parameters."""
-    from fb_fairseq.models.checkpoints import NO_PARAMETERS
-
-    expected, found = (
-        {name: x for name, x in state.items() if not NO_PARAMETERS.match(name)}
-        for state in (model.state_dict(), checkpoint.saved["model"])
+def transformers_model(trained: TrainedModel):
+    """The model of transformers, in evaluation mode."""
+    from fb_fairseq.transformers import (
+        CONFIGS,
+        FeedbackDecoderConfig,
+        FeedbackDecoderForConditionalGeneration,
+        FeedbackTransformerForTokenClassification,
     )
-    misfits = [name for name in expected if name not in found or found[name].shape != expected[name].shape]
-    misfits += [name for name in found if name not in expected]
-    if misfits:
-        raise UserError(
-            f"{checkpoint.path}: {', '.join(misfits[:3])}: not as its own options say; give a complete checkpoint of a "
-            "model that was trained with this package"
-        )
-    model.load_state_dict(found, strict=False)
-    model.eval()
-
-
-def build_language_model(checkpoint: Checkpoint, card: dict[str, Any]):
-    """A language model, its tokenizer, and what its card says. ``card``: what is known of the model already, as
-    arguments of ``CardFacts``."""
-    from fb_fairseq.byte_codec import is_byte_dictionary
-    from fb_fairseq.transformers import CONFIGS
     from fb_fairseq.transformers.modeling import MODELS
-    from fb_fairseq.transformers.tokenizers import build_tokenizer
 
-    options, dictionary = checkpoint.options, checkpoint.dictionary("dict.txt", "decoder")
-    if options.get("relative_positions") == "none" and options.get("decoder_learned_pos"):
-        raise UserError(f"{checkpoint.path}: its learned positions end; give a model for texts of any length")
-    kind, line_ends = CONFIGS[checkpoint.architecture], not checkpoint.task.get("omit_eos")
-    config = kind(
-        vocab_size=len(dictionary),
-        omit_eos=not line_ends,
-        memory_storage=str(options.get("memory_storage", "keys-values")),
-        **checkpoint.values(kind.option_defaults()),
-    )
-    model = MODELS[config.model_type](config)
-    load_parameters(checkpoint, model)
-    model.generation_config.suppress_tokens = never_drawn(dictionary.symbols)
-    reads = "bytes" if is_byte_dictionary(dictionary) else "subwords" if checkpoint.codes else "words"
-    tokenizer = build_tokenizer(dictionary.symbols, checkpoint.codes, line_ends=line_ends)
-    return model, {"": tokenizer}, card_facts(model, reads=reads, **card)
-
-
-def check(checkpoint: Checkpoint) -> None:
-    """Check that the model has a counterpart in transformers."""
-    options = checkpoint.options
-    width = options.get("decoder_output_dim")
-    if options.get("no_cross_attention"):
-        raise UserError(f"{checkpoint.path}: trained with --no-cross-attention, which cannot be exported")
-    if width not in (None, options.get("decoder_embed_dim")):
-        raise UserError(f"{checkpoint.path}: trained with --decoder-output-dim {width}, which cannot be exported")
-
-
-def read_languages(checkpoint: Checkpoint) -> tuple[str, str]:
-    """Checkpoint and target language: as given, as fairseq-train was told, or as it found them in the data folder."""
-    from fairseq.data.data_utils import infer_language_pair
-
-    saved = checkpoint.task.get("source_lang"), checkpoint.task.get("target_lang")
-    languages = [given or trained for given, trained in zip(checkpoint.languages, saved)]
-    if None in languages and os.path.isdir(checkpoint.data):
-        languages = [known or found for known, found in zip(languages, infer_language_pair(checkpoint.data))]
-    if None in languages:
-        raise UserError(
-            f"{checkpoint.path}: does not say its languages, nor does its data folder {checkpoint.data}; give "
-            "--source-lang and --target-lang"
-        )
-    return languages[0], languages[1]
-
-
-def build_translation(checkpoint: Checkpoint, card: dict[str, Any]):
-    """A translation model, its tokenizers, and what its card says. ``card``: what is known of the model already, as
-    arguments of ``CardFacts``."""
-    from fb_fairseq.transformers.card import TARGET_FOLDER
-    from fb_fairseq.transformers.configuration import FeedbackDecoderConfig
-    from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
-    from fb_fairseq.transformers.tokenizers import build_tokenizer
-
-    check(checkpoint)
-    options = checkpoint.options
-    languages = read_languages(checkpoint)
-    sides = zip(languages, ("encoder", "decoder"))
-    dictionaries = [checkpoint.dictionary(f"dict.{language}.txt", side) for language, side in sides]
-    values = checkpoint.values(FeedbackDecoderConfig.option_defaults())
-    if values.get("adaptive_softmax_cutoff"):
-        values["share_decoder_input_output_embed"] = False  # fairseq ignores it then
-    values["activation_dropout"] = options.get("activation_dropout") or options.get("relu_dropout") or 0.0
-    config = FeedbackDecoderConfig(
-        source_vocab_size=len(dictionaries[0]),
-        vocab_size=len(dictionaries[1]),
-        share_all_embeddings=bool(options.get("share_all_embeddings")),
-        decoder_learned_pos=bool(options.get("decoder_learned_pos")),
-        max_target_positions=int(options.get("max_target_positions") or LONGEST_TARGET),
-        source_lang=languages[0],
-        target_lang=languages[1],
-        memory_storage=str(options.get("memory_storage", "keys-values")),
-        **values,
-    )
-    model = FeedbackDecoderForConditionalGeneration(config)
-    load_parameters(checkpoint, model)
-    longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
-    never = [PAD, *padding_words(dictionaries[1].symbols)]
-    model.generation_config.update(num_beams=BEAMS, early_stopping=True, min_new_tokens=1, max_length=longest)
-    model.generation_config.update(suppress_tokens=never)
-    tokenizers = {"": build_tokenizer(dictionaries[0].symbols, checkpoint.codes, after_text=True)}
-    if dictionaries[0] != dictionaries[1]:
-        tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, checkpoint.codes, after_text=True)
-    reads = "subwords" if checkpoint.codes else "words"
-    more = dict(languages=" → ".join(languages), separate_tokenizers=len(tokenizers) > 1, **card)
-    return model, tokenizers, card_facts(model, reads=reads, **more)
-
-
-def card_facts(model, **card):
-    """The facts of a model's card: those that its configuration says, and others."""
-    from fb_fairseq.transformers.card import CardFacts
-
-    config = model.config
-    names = dict(layers="decoder_layers", width="decoder_embed_dim", heads="decoder_attention_heads")
-    if config.is_encoder_decoder:
-        names.update(encoder_layers="encoder_layers")
+    config_class = {**CONFIGS, FeedbackDecoderConfig.model_type: FeedbackDecoderConfig}.get(trained.architecture)
+    if config_class is None:
+        raise trained.error(f"{trained.architecture} cannot be exported; give one of {', '.join(CONFIGS)}")
+    known = {**trained.options, **trained.task}
+    if trained.translates:
+        known["activation_dropout"] = known.get("activation_dropout") or known.get("relu_dropout")
+        if known.get("adaptive_softmax_cutoff"):
+            known["share_decoder_input_output_embed"] = False  # fairseq ignores it then
+    inputs, outputs = [list(trained.symbols.values())[place] for place in (0, -1)]
+    known["source_vocab_size"] = len(inputs)
+    names = [*config_class.option_defaults()]
+    names += [name for name in (*FURTHER_OPTIONS, *TASK_OPTIONS, "source_vocab_size") if hasattr(config_class, name)]
+    values = {name: known[name] for name in names if known.get(name) is not None}
+    config = config_class(vocab_size=len(outputs), **values)
+    if trained.translates:
+        model = FeedbackDecoderForConditionalGeneration(config)
+        longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
+        model.generation_config.update(num_beams=BEAMS, early_stopping=True, min_new_tokens=1, max_length=longest)
+        model.generation_config.update(suppress_tokens=[PAD, *padding_words(outputs)])
+    elif config.labels:
+        if inputs != outputs or config_class is not FeedbackTransformerForTokenClassification.config_class:
+            raise trained.error(
+                "predicts labels; of such models, feedback_transformer_lm with one dictionary is exported"
+            )
+        config.id2label = dict(enumerate(outputs))
+        config.label2id = {symbol: index for index, symbol in enumerate(outputs)}
+        model = FeedbackTransformerForTokenClassification(config)
     else:
-        names.update(span="attention_span", persistent_vectors="persistent_memory_size")
-    if not config.model_type.startswith("all_att"):
-        names.update(feed_forward="decoder_ffn_embed_dim")
-    known = {fact: getattr(config, name, None) or None for fact, name in names.items()}
-    parameters = sum(p.numel() for p in model.parameters())
-    known.update(architecture=config.model_type, parameters=parameters, vocabulary=config.vocab_size)
-    return CardFacts(**known, adaptive_span=getattr(config, "adaptive_span", False), **card)
+        model = MODELS[config.model_type](config)
+        model.generation_config.suppress_tokens = never_drawn(outputs)
+    trained.fill(model)
+    return model.eval()
+
+
+def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = None) -> None:
+    """Save configuration and weights, with their facts and checksum; others may read them as any new file. Numbers that
+    are kept in another type become those of ``model`` again when they are loaded."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model.save_pretrained(folder)
+    for path in weights_in(folder):
+        if dtype is not None:
+            tensors = {name: x.to(getattr(torch, dtype)) for name, x in load_file(path).items()}
+            save_file(tensors, path, {"format": "pt"})
+        add_to_weights(path, known_facts(facts))
+    readable = os.stat(os.path.join(folder, "config.json")).st_mode
+    for name in os.listdir(folder):
+        os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only

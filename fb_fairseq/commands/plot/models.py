@@ -28,8 +28,8 @@ class LoadedModel:
         path: the checkpoint, or the folder of an export.
         model: fairseq's model, or of an export a ``pretrained.LanguageModel``.
         decoder: the part of it that has the ``stack``, ``embed`` and the output layer.
-        symbols: of its inputs; None of an export that reads pieces of words, which take the tokenizer of transformers.
-        options: of its training, as attributes; of an export, those that config.json has.
+        symbols: of its inputs; of an export they may be pieces of words, for which texts take transformers' tokenizer.
+        options: of its training, as attributes; of an export, ``labels`` and ``omit_eos``.
         device: where it runs.
         task: fairseq's; None of an export, which needs no fairseq.
         option: the command's option that names it, for messages; empty if none does.
@@ -38,7 +38,7 @@ class LoadedModel:
     path: str
     model: Any
     decoder: Any
-    symbols: Sequence[str] | None
+    symbols: Sequence[str]
     options: Any
     device: Any
     task: Any = None
@@ -67,26 +67,26 @@ class LoadedModel:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The symbols of its inputs."""
-        tokenizer, symbols = None, self.symbols
-        if symbols is None:
+        tokenizer = None
+        if getattr(self.decoder, "splits_words", False):
             import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
-            from fb_fairseq.commands.import_transformers import read_tokenizer
 
-            tokenizer, symbols = read_tokenizer(self.path, self.options.vocab_size)
-        return Vocabulary(symbols, tokenizer, line_ends=not getattr(self.options, "omit_eos", False))
+            # isort: split
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(self.path)
+        return Vocabulary(self.symbols, tokenizer, line_ends=not getattr(self.options, "omit_eos", False))
 
 
 def load_to_read(option: str, path: str, data: str | None, cpu: bool = False) -> LoadedModel:
     """Load a language model; see ``load_model``. ``path`` may be a folder that was exported: fairseq is not needed."""
-    import torch
-
     if not os.path.isdir(pretrained.find(path)):
         return load_model(option, path, data, cpu)
-    if data is not None:
-        raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
-    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    model = pretrained.load(path).to(device)
-    return LoadedModel(path, model, model, model.symbols, Namespace(**model.config), device, None, option)
+    from fb_fairseq.commands.read_model import read_language_model
+
+    model = read_language_model(path, data, cpu)
+    options = Namespace(labels=model.labels, omit_eos=not model.line_ends)
+    return LoadedModel(path, model, model, model.symbols, options, next(model.parameters()).device, None, option)
 
 
 def load_model(option: str, path: str, data: str | None, cpu: bool = False, **overrides: Any) -> LoadedModel:

@@ -140,6 +140,7 @@ def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    gc.collect()  # what is left of the calls before does not go meanwhile
     before = Buffers.in_use
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = function()  # kept alive until all is counted, so that no address is used twice

@@ -11,7 +11,7 @@ and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fa
 import os
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.imported import build_checkpoint, write_checkpoint
+from fb_fairseq.commands.imported import write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_layers
@@ -45,13 +45,14 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, ove
     check_output_file("--out", out, NAME, overwrite)
     source = read(path)
     with using(path, builds_model=True):
-        imported = import_layers(source, ramp)
-        dictionary, indices = match_dictionary(vocabulary, sum(map(len, embedding_tables(source))), as_bytes)
-        imported.update(import_embeddings(source, indices, len(dictionary)))
+        trained = import_layers(source, ramp)
+        symbols, indices = match_dictionary(vocabulary, sum(map(len, embedding_tables(source))), as_bytes)
+        trained.symbols["dict.txt"] = symbols
+        import_embeddings(source, indices, len(symbols), trained)
         source.check_all_taken()
-        checkpoint = build_checkpoint(path, imported, dictionary, remedy=f"a complete checkpoint of {PROGRAMS}")
-    print(*write_checkpoint(NAME, out, checkpoint, imported, {"dict.txt": dictionary}), sep="\n")
-    if imported.options["adaptive_span"]:
+        lines = write_checkpoint(NAME, out, trained)
+    print(*lines, sep="\n")
+    if trained.options["adaptive_span"]:
         print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is assumed (--span-ramp).")
 
 

@@ -26,18 +26,17 @@ from collections import Counter
 from itertools import accumulate
 
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 
 from fb_fairseq import byte_codec
-from fb_fairseq.commands.imported import Imported
-from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
+from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.papers.import_original.layers import Source
+from fb_fairseq.trained_model import TrainedModel
 
 # fairseq's special symbols, by their name in a vocabulary
-SPECIAL = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pad>": "<pad>"}
+NAMES = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pad>": "<pad>"}
 # Bias of symbols that are never to be predicted: exp() of it is zero, and fp16 can represent it.
 NEVER = -1e4
 # The factor by which widths of clusters shrink, where there is only one cluster: fairseq's default, without effect.
@@ -61,30 +60,30 @@ def read_symbols(path: str) -> list[str]:
     return symbols
 
 
-def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[Dictionary, list[int]]:
-    """The fairseq dictionary for a vocabulary, and the index in it of each of the checkpoint's symbols.
+def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[list[str], list[int]]:
+    """The symbols of the fairseq dictionary for a vocabulary, and the index in it of each of the checkpoint's symbols.
 
     - With ``as_bytes``, symbols are bytes (see ``byte_of``), and the dictionary is that of ``preprocess-bytes``.
     - A file with four symbols fewer than the checkpoint, and without special ones, is fairseq's own ``dict.txt``: the
       model was trained with fairseq's indices, and keeps them.
     - Otherwise the symbols are added to a new dictionary; ``<eos>`` becomes fairseq's ``</s>``.
     """
-    symbols, dictionary = read_symbols(path), Dictionary()
-    has_special = not set(symbols).isdisjoint(SPECIAL)
-    if not as_bytes and not has_special and len(symbols) + dictionary.nspecial == vocabulary_size:
-        for symbol in symbols:
-            dictionary.add_symbol(symbol)
-        return dictionary, list(range(vocabulary_size))
+    symbols = read_symbols(path)
+    if not as_bytes and NAMES.keys().isdisjoint(symbols) and len(SPECIAL) + len(symbols) == vocabulary_size:
+        return [*SPECIAL, *symbols], list(range(vocabulary_size))
     if len(symbols) != vocabulary_size:
         raise UserError(
             f"--dict {path}: has {len(symbols)} symbols, the checkpoint {vocabulary_size}; give the vocabulary of its "
             "training, in the same order"
         )
-    if not as_bytes:
-        return dictionary, [dictionary.add_symbol(SPECIAL.get(symbol, symbol)) for symbol in symbols]
-    dictionary = byte_dictionary()
-    numbers = all(symbol.isdigit() for symbol in symbols if symbol not in SPECIAL)
-    return dictionary, [dictionary.index(byte_of(path, symbol, numbers)) for symbol in symbols]
+    if as_bytes:
+        numbers = all(symbol.isdigit() for symbol in symbols if symbol not in NAMES)
+        own, known = [byte_of(path, symbol, numbers) for symbol in symbols], [*SPECIAL, *byte_codec.SYMBOLS]
+    else:
+        own = [NAMES.get(symbol, symbol) for symbol in symbols]
+        known = list(dict.fromkeys([*SPECIAL, *own]))
+    indices = {symbol: index for index, symbol in enumerate(known)}
+    return known, [indices[symbol] for symbol in own]
 
 
 def byte_of(path: str, symbol: str, numbers: bool) -> str:
@@ -105,11 +104,12 @@ def embedding_tables(source: Source) -> list[Tensor]:
     return [source.take(f"in_emb.emb_layers.{i}.weight") for i in range(clusters)] or [source.take("in_emb.weight")]
 
 
-def import_embeddings(source: Source, indices: list[int], dictionary_size: int) -> Imported:
+def import_embeddings(source: Source, indices: list[int], dictionary_size: int, trained: TrainedModel) -> None:
     """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
     symbols have these indices. Symbols that the original does not know are never predicted."""
     if "in_emb.emb_layers.0.weight" in source:
-        return import_adaptive(source, indices, dictionary_size)
+        import_adaptive(source, indices, dictionary_size, trained)
+        return
     output = "out.out_emb" if "out.out_emb.weight" in source else "out_emb"
     bias = source.take(f"{output}.bias")
     parameters = {
@@ -117,7 +117,7 @@ def import_embeddings(source: Source, indices: list[int], dictionary_size: int) 
         "decoder.output_projection.weight": scatter_rows(source.take(f"{output}.weight"), indices, dictionary_size),
         "decoder.output_projection.bias": scatter_rows(bias, indices, dictionary_size, fill=NEVER),
     }
-    return Imported({}, parameters)
+    trained.parameters.update(parameters)
 
 
 def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.0) -> Tensor:
@@ -127,7 +127,7 @@ def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.
     return result
 
 
-def import_adaptive(source: Source, indices: list[int], dictionary_size: int) -> Imported:
+def import_adaptive(source: Source, indices: list[int], dictionary_size: int, trained: TrainedModel) -> None:
     """Import adaptive embeddings and an adaptive softmax, with biases if it has any. Embeddings and softmax become
     untied: adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied
     into the weights of the head. Special symbols that the original does not know join the shortlist, and are never
@@ -167,15 +167,15 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int) ->
     width = source.take("in_emb.emb_projs.0").shape[0]
     factor = width / tables[1].shape[1] if len(tables) > 1 else DEFAULT_FACTOR
     cutoff = ",".join(map(str, cutoffs[:-1]))
-    options = {
-        "adaptive_input": True,
-        "adaptive_input_cutoff": cutoff,
-        "adaptive_softmax_cutoff": cutoff,
-        "adaptive_softmax_bias": biased,
-        "adaptive_input_factor": factor,
-        "adaptive_softmax_factor": factor,
-    }
-    return Imported(options, parameters)
+    trained.parameters.update(parameters)
+    trained.options.update(
+        adaptive_input=True,
+        adaptive_input_cutoff=cutoff,
+        adaptive_softmax_cutoff=cutoff,
+        adaptive_softmax_bias=biased,
+        adaptive_input_factor=factor,
+        adaptive_softmax_factor=factor,
+    )
 
 
 def check_clusters(source: Source, indices: list[int], cutoffs: list[int], biased: bool) -> None:

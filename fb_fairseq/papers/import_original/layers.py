@@ -32,8 +32,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from fb_fairseq.commands.imported import Imported
 from fb_fairseq.errors import UserError
+from fb_fairseq.trained_model import TrainedModel
 
 PROGRAMS = "adaptive-span or transformer-sequential"
 # Not imported: constants, buffers, and the adaptive spans' second entry, under the persistent memory.
@@ -113,7 +113,7 @@ def span_name(layer: int, sequential: bool) -> str:
     return f"layers.{layer}.attn.attn.{name}"
 
 
-def import_layers(source: Source, ramp: int) -> Imported:
+def import_layers(source: Source, ramp: int) -> TrainedModel:
     """Import everything but embeddings and output layer. The checkpoint does not contain the ramp of adaptive spans."""
     kind = Kind.of(source)
     key_pe = source.take(SEQUENTIAL_POSITIONS.format(0) if kind.sequential else "key_pe")
@@ -130,7 +130,7 @@ def import_layers(source: Source, ramp: int) -> Imported:
     if kind.feedback:
         parameters["decoder.memory.layer_weights"] = source.take("single_memory_attn_params")[0]
         options["memory_projections"] = "shared" if share_projections(parameters, kind) else "per-layer"
-    return Imported(options, parameters)
+    return TrainedModel(source.path, options, parameters)
 
 
 def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> dict[str, object]:

@@ -6,16 +6,15 @@ from dataclasses import asdict, fields
 
 import torch
 
-from fb_fairseq.commands.export.command import write
-from fb_fairseq.commands.export.models import card_facts
+from fb_fairseq.commands.export.models import write_folder
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_own_folder
+from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import named
 from fb_fairseq.tensor_files import load_file
-from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForTokenClassification
-from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer
+from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 NAME = "state-tracking-export"  # as the writer of files
 NEVER = -1e4  # logit of a label that is none
@@ -48,29 +47,23 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
             "the same training again, until it ends"
         )
     tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
-    config = FeedbackTransformerConfig(
-        vocab_size=len(symbols),
-        labels=True,
-        separate_sequences=True,
-        id2label=dict(enumerate(symbols)),
-        label2id={symbol: index for index, symbol in enumerate(symbols)},
-        **asdict(tagger.body.stack.options),
+    words, output = tagger.embedding.weight, tagger.classifier
+    neutral_ND = words[:1].expand(len(SPECIAL), -1)
+    parameters = {
+        **{f"{PREFIX}{name}": value for name, value in tagger.body.stack.state_dict().items()},
+        f"{PREFIX}embed_tokens.weight": torch.cat([neutral_ND, words]),
+        f"{PREFIX}output_projection.weight": torch.cat([torch.zeros_like(neutral_ND), output.weight]),
+        f"{PREFIX}output_projection.bias": torch.cat([output.bias.new_full((len(SPECIAL),), NEVER), output.bias]),
+    }
+    trained = TrainedModel(
+        run,
+        {"arch": "feedback_transformer_lm", **asdict(tagger.body.stack.options)},
+        parameters,
+        task={"labels": True, "separate_sequences": True},
+        symbols=dict.fromkeys(("dict.input.txt", "dict.label.txt"), symbols),
+        facts={"updates": trainer.update, "notes": notes(options, result)},
     )
-    model = FeedbackTransformerForTokenClassification(config)
-    model.decoder.stack.load_state_dict(tagger.body.stack.state_dict())
-    words, output, new = model.decoder.embed_tokens.weight.data, model.decoder.output_projection, len(SPECIAL)
-    words[:new], words[new:] = tagger.embedding.weight.data[0], tagger.embedding.weight.data
-    output.weight.data[:new], output.weight.data[new:] = 0, tagger.classifier.weight.data
-    output.bias.data[:new], output.bias.data[new:] = NEVER, tagger.classifier.bias.data
-    facts = card_facts(
-        model,
-        name=os.path.basename(os.path.abspath(folder)),
-        reads="words",
-        updates=trainer.update,
-        labels=True,
-        notes=notes(options, result),
-    )
-    return write(NAME, folder, model, {"": build_tokenizer(symbols)}, facts, overwrite, "bfloat16")
+    return write_folder(NAME, folder, trained, overwrite=overwrite, dtype="bfloat16")
 
 
 def notes(options: Options, result: dict) -> list[tuple[str, str]]:

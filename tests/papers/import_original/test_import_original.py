@@ -217,7 +217,7 @@ def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
     path = convert(tmp_path, made_up(), WORDS)
     assert torch.load(path, weights_only=True)["cfg"]["model"]["adaptive_span_ramp"] == 4
     said = capsys.readouterr().out
-    for part in ("--arch all_attention_lm", "--persistent-memory-size 4", "ramp of adaptive spans; 4 is assumed"):
+    for part in ("parameters, all_attention_lm", "ramp of adaptive spans; 4 is assumed"):
         assert part in said
 
 
