@@ -5,10 +5,10 @@ Where it does not say otherwise (``Affects``, ``Remove when``), both versions ne
 only the latter, and it can be removed when a supported version does without; none does yet. The modules import fairseq
 inside their functions, so that the warning filters are in place before fairseq's own modules are imported.
 
-    command_line.py    options: values that would make training go wrong unnoticed, files; --help; mistakes in one line
-    data_files.py      damaged data, and data that do not fit the dictionary
+    command_line.py    options, files and folders; --help; mistakes in one line
+    data_files.py      binarised data that are cut off
     models.py          models in training and evaluation: hooks, criterions, dictionaries and options that fit
-    checkpoints.py     checkpoints written completely or not at all, with the memory of streams; damaged ones
+    checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
     generation.py      --no-repeat-ngram-size, --replace-unk, padding words; words that fairseq-eval-lm counts
     stopping.py        Ctrl-C, and a finished run that is started again
@@ -29,22 +29,14 @@ from fb_fairseq.patches import (
     stopping,
 )
 
-# A right command runs without these, too: they find mistakes sooner and report them in one line, hide warnings, save
-# time, or keep the updates that Ctrl-C would lose.
+# A right command runs without these, too.
 COMFORT = (
     runtime.patch_warning_filters,  # first: before fairseq's modules are imported
     fairseq_fixed.patch_root_logger,  # imports them
     command_line.patch_error_lines,
-    command_line.patch_empty_splits,
     command_line.patch_best_metric,
     runtime.patch_config_copies,  # before fairseq's models are imported, which copy most
-    command_line.patch_hydra_values,
-    data_files.patch_indexed_data,
-    data_files.patch_dictionary_errors,
-    generation.patch_search_values,
-    models.patch_model_loading,
-    checkpoints.patch_load_errors,
-    checkpoints.patch_checkpoint_writing,
+    data_files.patch_cut_data,
     command_line.patch_restore_file,
     command_line.patch_save_dir_lock,
     stopping.patch_interruption,

@@ -7,22 +7,18 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-import torch
 from omegaconf import OmegaConf
 
 from fb_fairseq.checksums import trained_dictionaries
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
 from fb_fairseq.tensor_files import (
     DAMAGED,
-    check_complete,
-    check_optimizer,
     is_intact,
     load_checkpoint,
     model_options,
-    save_file,
     using,
 )
 
@@ -70,23 +66,6 @@ def _copy_atomically(original, src_path, dst_path, overwrite=False):
     return True
 
 
-def patch_checkpoint_writing() -> None:
-    """Remove the temporary file if a checkpoint cannot be written, and say why in one line.
-
-    fairseq leaves it on the full disk, and reports an error of torch's (``unexpected pos``)."""
-    from fairseq import checkpoint_utils
-
-    wrap_once(checkpoint_utils, "torch_persistent_save", "checkpoint_writing", _save_or_remove)
-
-
-def _save_or_remove(original, obj, filename, async_write=False):
-    from fairseq.file_io import PathManager
-
-    if async_write or not isinstance(filename, str) or not PathManager.supports_rename(filename):
-        return original(obj, filename, async_write=async_write)
-    save_file(obj, filename)
-
-
 def patch_stream_memory_saving() -> None:
     """Save the streams' memory beside each checkpoint. fairseq has no hook that every process runs at a checkpoint."""
     from fairseq import checkpoint_utils
@@ -120,7 +99,6 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
         if DAMAGED not in str(error):
             raise
         raise UserError(_damaged_checkpoint_message(path)) from None
-    check_complete(path, content)
     _note(path, content)
     del content
     with using(path):
@@ -175,66 +153,6 @@ def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
     restored = original(self, filename, *args, **kwargs)
     after_load(self, filename, restored)
     return restored
-
-
-def patch_load_errors() -> None:
-    """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
-
-    fairseq only says "please ensure that the architectures match", whatever goes wrong."""
-    from fairseq.trainer import Trainer
-
-    wrap_once(Trainer, "load_checkpoint", "load_errors", _load_with_clear_errors)
-
-
-def _load_with_clear_errors(original, self, filename, *args, **kwargs):
-    with using(filename):
-        try:
-            restored = original(self, filename, *args, **kwargs)
-        except UserError:
-            raise
-        except Exception as error:
-            cause = error.__context__
-            if isinstance(cause, UserError):
-                raise cause from None
-            if "Cannot load model parameters" in str(error):
-                raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
-            if (
-                isinstance(error, KeyError) and error.args == ("model",) and self.cfg.ema.store_ema
-            ):  # which it has deleted
-                raise UserError(f"--store-ema: {filename} has no average of its parameters; leave it out") from None
-            if "doesn't match the size of optimizer's group" in str(error):  # torch's; of a model that is pruned, say
-                raise UserError(f"{filename}: its optimizer had other parameters; give --reset-optimizer") from None
-            raise
-        optimizer = getattr(self.optimizer, "optimizer", None) if restored is not None else None
-        if isinstance(optimizer, torch.optim.Optimizer):
-            check_optimizer(filename, optimizer)
-        return restored
-
-
-def _describe_mismatch(filename: str, requested_cfg) -> str:
-    """Describe how a checkpoint's model differs from the requested one, and the remedy."""
-    from fairseq import checkpoint_utils
-
-    saved = as_dict(checkpoint_utils.load_checkpoint_to_cpu(filename)["cfg"]["model"])
-    requested = as_dict(requested_cfg)
-    saved_arch, requested_arch = (cfg.get("arch") or cfg["_name"] for cfg in (saved, requested))
-    if saved_arch != requested_arch:
-        message = f"holds a {saved_arch}, not a {requested_arch}; give --arch {saved_arch} or another --save-dir"
-        if "transformer" in saved_arch:
-            message += ", or start a new model from its parameters with --init-from-transformer"
-        return message
-    differing = [
-        f"{flag(name)} {saved[name]} (not {requested[name]})"
-        for name in requested
-        if name in saved and name not in STARTED_FROM and not str(name).startswith("_")
-        if saved[name] != requested[name]
-    ]
-    if differing:
-        return f"was trained with {', '.join(differing)}; give the same or another --save-dir"
-    return (
-        "its parameters do not match the model although the options are the same; give another --save-dir, or load it "
-        "with the version of fb_fairseq that saved it"
-    )
 
 
 def as_dict(cfg) -> dict[str, Any]:

@@ -53,23 +53,6 @@ def _replace_unk(original, hypo_str, src_str, alignment, align_dict, unk):
     return original(hypo_str, src_str, sources, align_dict, unk)
 
 
-def patch_search_values() -> None:
-    """Check what depends on several options or on the vocabulary: fairseq fails in ``torch.topk``."""
-    from fairseq.tasks import FairseqTask
-
-    wrap_once(FairseqTask, "build_generator", "search_values", _build_checked_generator)
-
-
-def _build_checked_generator(original, self, models, args, *rest, **kwargs):
-    beam, nbest, vocabulary = getattr(args, "beam", 1), getattr(args, "nbest", 1), len(self.target_dictionary)
-    if nbest > beam:
-        raise UserError(f"--nbest {nbest}: more than --beam {beam}; give at most that many")
-    topk = getattr(args, "sampling_topk", -1)
-    if topk > vocabulary:
-        raise UserError(f"--sampling-topk {topk}: the vocabulary has only {vocabulary} symbols; give at most that many")
-    return original(self, models, args, *rest, **kwargs)
-
-
 def patch_padding_words() -> None:
     """Never generate the words with which fairseq-preprocess pads a dictionary (facebookresearch/fairseq#180)."""
     from fairseq.tasks import FairseqTask

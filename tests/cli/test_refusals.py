@@ -33,6 +33,7 @@ USUAL = {
     "train a translator": ("$pairs", ["--save-dir", "$new", *options(PAIRS), "--user-dir", PLUGIN]),
     "train on streams": ("$bytes", STREAMS),
     **{name: ("$bytes", [*STREAMS, "--path", "$model"]) for name in ("eval-lm", "validate", "generate", "interactive")},
+    "eval-lm without a model": ("$bytes", STREAMS),
     "validate without a task": ("$bytes", ["--user-dir", PLUGIN, "--path", "$model"]),
     "generate translations": ("$pairs", ["--user-dir", PLUGIN, "--path", "$translator", "--cpu"]),
 }
@@ -61,12 +62,9 @@ FAIRSEQ = [
     ("train", "--update-freq ''", "--update-freq: is empty; give a number"),
     ("train", "--seed=-1", "--seed: must be between 0 and"),
     ("train", "--save-dir '$new/$${x}'", r"\$\{x\}: fairseq replaces this in a value"),
-    ("train", "--update-freq 0", "--update-freq .0.: must be 1 or more"),
-    ("train", "--update-freq 1,2.5", "--update-freq: 1,2.5: must be whole numbers"),
-    ("train", "--lr=-1", "--lr .-1.0.: must be 0 or more"),
     ("train", "--dropout 1.5", "--dropout 1.5: must be a probability below 1"),
     ("train", "--adam-betas \"__import__('os').getpid()\"", "is code, or not a valid value; .*--adam-betas"),
-    ("train", "--arch feedback_transformer_ml", "choice: 'feedback_transformer_ml'; did you mean feedback_transf"),
+    ("train", "--arch feedback_transformer_ml", "choice: 'feedback_transformer_ml'; --help lists all"),
     ("train", "--no-such-option 3", "unrecognized arguments: --no-such-option"),
     ("train", "--attention-span ten", "--attention-span.*'ten'"),
     ("train", "--batch-size-valid 7", "--batch-size-valid 7, --valid-streams 3: both"),
@@ -80,7 +78,6 @@ FAIRSEQ = [
     ("train", "--skip-remainder-batch", "--skip-remainder-batch"),
     ("train", "--grouped-shuffling", "--grouped-shuffling: streams are never shuffled"),
     ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
-    ("train", "--save-async", "--write-checkpoints-asynchronously: .*no checkpoint_last.pt"),
     ("train", "--restore-file nowhere.pt", "--restore-file nowhere.pt: no such file"),
     ("train", "--restore-file $folder", "--restore-file .*: no such file"),
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
@@ -101,15 +98,10 @@ FAIRSEQ = [
     ("train", "nowhere", "nowhere/dict.txt: no such file"),
     ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
     ("train", "$without_valid", "valid: the split is missing.*--valid-subset"),
-    ("train", "$cut_bin", "train.bin"),
-    ("train", "$cut_valid", "valid.idx"),
-    ("train", "$cut_dict", "dict.txt: |train.bin: contains the token"),
-    ("train", "$two_words", "valid.bin: contains the token .*, but the dictionary has only 6 symbols"),
-    ("train", "$no_count", "dict.txt: Incorrect dictionary format"),
-    ("train", "$twice", "dict.txt: Duplicate word"),
-    ("train", "$encoding", "dict.txt: Incorrect encoding"),
+    ("train", "$cut_bin", "train.idx, .bin: one of them is cut off"),
+    ("train", "$cut_valid", "valid.idx, .bin: one of them is cut off"),
+    ("train", "--decoder-layers 3 --restore-file $model", "checkpoint_last.pt: has the parameters of another model"),
     ("train", "$more_words --restore-file $model", ANOTHER_SIZE),
-    ("train", "--store-ema --finetune-from-model $model", "--store-ema: .* has no average of its parameters; leave"),
     ("train", f"{SPANS} --criterion cross_entropy", "--criterion cross_entropy ignores --adaptive-span-loss.*lm_loss"),
     ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
     ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
@@ -123,12 +115,10 @@ FAIRSEQ = [
     ("train on streams", "--arch transformer_lm --batch-size 2", "transformer_lm carries no memory.*--task lang"),
     ("train a translator", "--source-lang de --target-lang xx", "dict.xx.txt: No such file"),
     ("train a translator", "--train-subset nowhere", "the split nowhere is missing"),
-    ("train a translator", "--max-source-positions 1", "train: all .* samples .*--max-source-pos"),
     ("eval-lm", "--path nowhere.pt", "--path nowhere.pt: no such file"),
-    ("eval-lm", "--path $folder", "folder: is a folder; give a file, for example .*checkpoint_best.pt"),
-    ("eval-lm", "--path $model:$model", "evaluates one model"),
+    ("eval-lm without a model", "", "--path is missing; give a checkpoint"),
+    ("eval-lm", "--path $folder", "folder: Is a directory"),
     ("eval-lm", "--path $text", "text: not a checkpoint, or one with objects that are not data"),
-    ("eval-lm", "--model-overrides \"{'attention_span': 9}\"", "do not fit.*--model-overrides.*positions.key"),
     ("eval-lm", "--model-overrides \"{'activation_fn': 'gelu'}\"", "trained with --activation-fn relu, not gelu: its"),
     ("eval-lm", "--model-overrides \"{'attention_span'\"", "is code, or not a valid value.*--model-overrides"),
     *((name, OVERRIDES, "--model-overrides: .*'atention_span'; did you mean attention_span") for name in EVALUATIONS),
@@ -148,22 +138,18 @@ FAIRSEQ = [
     ("validate", "$padding --valid-subset all", "all of the split is <pad>"),
     ("validate without a task", "", "--task is missing; give one"),
     ("generate", "", "--sample-break-mode eos"),
-    ("generate", "--sample-break-mode eos --beam 0", "--beam 0: must be 1 or more"),
     ("generate translations", "--model-overrides \"{'encoder_layer': 2}\"", "option 'encoder_layer'; did you mean enc"),
-    ("generate", "--sample-break-mode eos --beam 2 --nbest 3", "--nbest 3: more than --beam 2"),
     ("generate translations", "--gen-subset nowhere", "the split nowhere is missing; .*--gen-subset"),
     ("generate translations", "--scoring wer", "pip install editdistance"),
-    ("interactive", "--sampling --sampling-topk 999 --beam 1", "--sampling-topk 999: the vocabulary"),
     ("interactive", "--retain-dropout", "--retain-dropout: this model has dropout in training only"),
     ("interactive", "--replace-unk", "--replace-unk: a language model has no source"),
     ("interactive", "--constraints", "--constraints: fairseq constrains translation only"),
     ("interactive", "--score-reference --input $text", "--score-reference: .*no references"),
-    ("interactive", "--temperature nan", "--temperature nan"),
     ("interactive", "--input $text --max-len-b 2", "--max-len-b: 2 tokens are allowed"),
     ("interactive", "--input $escape", r"unknown escape \\q.*xHH"),
     ("interactive", "--input $latin", "not UTF-8 text"),
 ]
-CUT = {"cut_bin": "train.bin", "cut_valid": "valid.idx", "cut_dict": "dict.txt"}
+CUT = {"cut_bin": "train.bin", "cut_valid": "valid.idx"}
 INSTALLED = {"lamb": "apex", "cpu_adam": "deepspeed", "--zero-sharding": "fairscale", "wer": "editdistance"}
 OWN = [
     ("preprocess-bytes --text nowhere --destdir $new", "--text nowhere: No such file"),
@@ -229,7 +215,6 @@ OWN = [
     ("evaluate-labels $bytes --path $model", "--labels"),
     (f"evaluate-labels $bytes --path $model {OVERRIDES}", "'atention_span'; did you mean attention_span"),
     ("evaluate-labels $pairs --path $translator", "--path .*: is not a language model of this package"),
-    ("evaluate-labels $folder --path $translator", "--path .*Could not infer language pair"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --temperature nan", "--temperature nan"),
     ("generate --path $model --cpu --sampling-topk -1", "--sampling-topk -1"),
@@ -292,14 +277,11 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
 
 def damaged_data(byte_data, folder):
     """Copies of the data with something wrong in each."""
-    words = (byte_data / "dict.txt").read_bytes() + b"one 1\ntwo 1\n"
-    changes = dict(more_words=words, two_words=b"a 1\nb 2\n", no_count=b"a 1\nb\n", twice=b"a 1\na 1\n")
-    changes = {name: ("dict.txt", content) for name, content in {**changes, "encoding": b"\xff\xfe 1\n"}.items()}
-    found = {name: folder / name for name in (*changes, "empty", "without_valid", "padding")}
+    found = {name: folder / name for name in ("more_words", "empty", "without_valid", "padding")}
     for name in found:
         shutil.copytree(byte_data, found[name])
-    for name, (file, content) in changes.items():
-        (found[name] / file).write_bytes(content)
+    with open(found["more_words"] / "dict.txt", "a") as file:
+        file.write("one 1\ntwo 1\n")
     for name, file in CUT.items():
         found[name] = shutil.copytree(byte_data, folder / name)
         content = (byte_data / file).read_bytes()
@@ -410,7 +392,6 @@ WRITERS = [
     "fb-fairseq synthetic-tasks copy --out $out --train 500 --valid 20 --test 20",
     "fb-fairseq rl train --small --cpu --frames 64 --out $out",
     "fb-fairseq export $model --to $out",
-    f"fairseq-train $bytes --disable-validation {shlex.join(map(str, LANGUAGE_MODEL)).replace('$new', '$out')}",
 ]
 
 
@@ -418,14 +399,7 @@ WRITERS = [
 def test_full_disk(commands, files, tmp_path, line):
     """No file may exceed a few thousand bytes: one line, and neither half a file nor a temporary one is left."""
     (tmp_path / "long").write_bytes(b"some text " * 2000)
-    limit = 30_000 if line.startswith("fairseq-train") else 3000  # (its log is no file of its own)
-    result = commands.run(*words(line, {**files, "long": tmp_path / "long", "out": tmp_path / "out"}), limit=limit)
+    result = commands.run(*words(line, {**files, "long": tmp_path / "long", "out": tmp_path / "out"}), limit=3000)
     assert result.status == 2 and "File too large" in result.errors[-1], result.errors[-3:]
-    written = (
-        "long",
-        ".lock",
-        ".fb_fairseq-rl",
-        "log.jsonl",
-        "stream_memory.1.4.rank0.pt",
-    )  # (the last one is small enough)
+    written = ("long", ".lock", ".fb_fairseq-rl", "log.jsonl")
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in written]

@@ -102,10 +102,6 @@ def test_streams_may_be_divided_differently(byte_data, tmp_path):
         (dict(batch_size=5), r"--batch-size x processes x --update-freq is 5 streams.*4.*--reset-dataloader"),
         (dict(tokens_per_sample=9), r"--tokens-per-sample 9 .*no block starts.*step 140"),
         (dict(train_subset="valid"), r"valid split \(550 tokens\).*3001 tokens.*--reset-dataloader"),
-        (dict(attention_span=9), r"--attention-span 10 \(not 9\)"),
-        (dict(arch="relative_transformer_lm"), r"holds a feedback_transformer_lm.*--arch feedback_transformer_lm"),
-        (dict(decoder_layers=3), r"--decoder-layers 2 \(not 3\)"),
-        (dict(memory_projections="per-layer"), r"--memory-projections shared \(not per-layer\)"),
     ],
 )
 def test_what_cannot_be_continued_is_refused(byte_data, tmp_path_factory, changes, message):
