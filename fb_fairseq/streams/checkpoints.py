@@ -22,7 +22,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamPosition
-from fb_fairseq.tensor_files import fault_of_tensor, load_file, save_file
+from fb_fairseq.tensor_files import load_file, save_file
 
 logger = logging.getLogger(__name__)
 
@@ -217,8 +217,7 @@ def _read(path: str) -> dict[str, Any]:
         if not isinstance(content.get("run"), (str, type(None))):
             raise UserError("not the memory of streams")
         for ids, states in content["states"]:
-            is_right = not (fault_of_tensor(ids) or fault_of_tensor(states)) and states.is_floating_point()
-            if not is_right or ids.dim() != 1 or states.dim() != 4 or states.shape[2] != len(ids):
+            if ids.dim() != 1 or states.dim() != 4 or states.shape[2] != len(ids):
                 raise UserError("not the memory of streams")
         return content
     except (OSError, UserError, KeyError, TypeError, ValueError, AttributeError) as error:

@@ -76,7 +76,7 @@ def export(
     if checkpoint.architecture not in builders:
         raise UserError(f"{path}: {checkpoint.architecture} cannot be exported; give one of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))
-    with using(path, builds_model=True):
+    with using(path):
         facts = facts_of_checkpoint(checkpoint.saved)
         if log:
             facts.update(read_log(log, path, checkpoint.saved))

@@ -23,7 +23,7 @@ WHITE = 255
 def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]:
     """Load the agent of a checkpoint, and the options it was trained with."""
     state = load_checkpoint(path)
-    with using(path, builds_model=True):
+    with using(path):
         agent = Agent.from_settings(state["settings"]).to(device)
         agent.load_state_dict(state["agent"])
         return agent.eval(), TrainingOptions(**state["options"])
