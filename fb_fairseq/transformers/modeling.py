@@ -1,6 +1,5 @@
 """The language models as transformers' ``PreTrainedModel``. Parameters have the names of the fairseq models."""
 
-import os
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
-from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import (
@@ -46,11 +44,9 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
-        """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
+        """As in transformers, which would fail without a reason for a GGUF file."""
         if kwargs.get("gguf_file") is not None:
             raise UserError("gguf_file: GGUF has no format for these models; load the folder that export writes")
-        if os.path.isdir(pretrained_model_name_or_path or ""):
-            check_weights(os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def _init_weights(self, module: nn.Module) -> None:

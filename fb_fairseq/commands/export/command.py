@@ -125,7 +125,7 @@ def is_rounded(model, dtype: torch.dtype) -> bool:
 
 
 def save_model(model, folder: str, facts, dtype: str | None = None) -> None:
-    """Save configuration and weights, with their facts and checksum; others may read them as any new file. Numbers that
+    """Save configuration and weights, with their facts; others may read them as any new file. Numbers that
     are kept in another type become those of ``model`` again when they are loaded."""
     with quiet_transformers():
         model.save_pretrained(folder)
