@@ -7,10 +7,10 @@ inside their functions, so that the warning filters are in place before fairseq'
 
     command_line.py    options, files and folders; --help; mistakes in one line
     data_files.py      binarised data that are cut off
-    models.py          models in training and evaluation: hooks, criterions, dictionaries and options that fit
+    models.py          models in training and evaluation: hooks, dictionaries and options that fit
     checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
-    generation.py      --no-repeat-ngram-size, --replace-unk, padding words; words that fairseq-eval-lm counts
+    generation.py      --no-repeat-ngram-size, padding words; words that fairseq-eval-lm counts
     stopping.py        Ctrl-C, and a finished run that is started again
     runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
@@ -48,7 +48,6 @@ COMFORT = (
 NEEDED = (
     command_line.patch_command_line,
     models.patch_model_overrides,
-    models.patch_criterion_check,
     safe_loading.patch_safe_globals,
     safe_loading.patch_foreign_numpy,
     safe_loading.patch_weights_only,
@@ -57,9 +56,6 @@ NEEDED = (
     models.patch_encoder_fast_path,
     runtime.patch_numpy_long,
     generation.patch_ngram_blocking,
-    generation.patch_align_dict_default,
-    generation.patch_alignment_format,
-    generation.patch_alignment_request,
     generation.patch_padding_words,
     generation.patch_empty_texts,
     generation.patch_line_scores,

@@ -1,4 +1,4 @@
-"""Models in training and evaluation: hooks, criterions and dictionaries that fit, and what cannot be evaluated."""
+"""Models in training and evaluation: hooks; dictionaries and options of a checkpoint that fit."""
 
 import logging
 from argparse import ArgumentParser
@@ -71,31 +71,6 @@ def patch_encoder_fast_path() -> None:
 def _load_without_fast_path(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
     self.load_to_BT = False  # the original sets it, which selects the fused path ("better transformer")
-
-
-def require_lm_loss(task, option_name: str) -> None:
-    """Have the task's criterion checked: only ``lm_loss`` does what this option of the task's model asks for.
-
-    fairseq builds the criterion after the model, and from the task alone."""
-    task.needs_lm_loss_for = option_name
-
-
-def patch_criterion_check() -> None:
-    """Refuse ``--criterion cross_entropy`` and the like where a model has called ``require_lm_loss``.
-
-    fairseq's own criterions would train such a model, and leave out the penalty of adaptive spans or, with an adaptive
-    softmax, take its features for logits."""
-    from fairseq import criterions
-
-    wrap_once(criterions, "build_criterion", "criterion_check", _build_checked_criterion)
-
-
-def _build_checked_criterion(original, cfg, task, *args, **kwargs):
-    option_name = getattr(task, "needs_lm_loss_for", None)
-    name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
-    if option_name is not None and name != "lm_loss":
-        raise UserError(f"--criterion {name} ignores {option_name}; use --criterion lm_loss")
-    return original(cfg, task, *args, **kwargs)
 
 
 def patch_meaning_check() -> None:

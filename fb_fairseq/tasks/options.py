@@ -21,7 +21,7 @@ NO_MEANING = {
 }
 NO_SOURCE = "a language model has no source sentence"
 NO_MEANING_IN_GENERATION = {
-    **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
+    **dict.fromkeys(["print_alignment", "match_source_len"], NO_SOURCE),
     "constraints": "fairseq constrains translation only",
 }
 

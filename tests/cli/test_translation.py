@@ -95,14 +95,6 @@ def test_interactive_and_hub(parallel_data, translation_models, interactive):
     assert hub.translate(sources[1], beam=5) == found[1]
 
 
-def test_replace_unk(interactive):
-    """Unknown target words, brought about by forbidding all others, become the source words attended to most."""
-    lines = ["ba ce", "di"]
-    unknown = dict(replace_unk=True, unkpen=-100, max_len_a=0, max_len_b=4)
-    found = interactive(lines, **unknown)
-    assert set(found[1].split()) == {"di"} and set(found[0].split()) <= set(lines[0].split())
-
-
 def test_constraints(interactive):
     found = interactive(["ba ce\tGA", "di\tBA BE"], constraints=True)
     assert "GA" in found[0].split() and {"BA", "BE"} <= set(found[1].split())
