@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from tempfile import TemporaryDirectory
 from types import MethodType
 
 import torch
@@ -59,7 +58,6 @@ REMEDIES = {
         "no data of a pair of languages in the folder; give that of fairseq-preprocess, or --source-lang and "
         "--target-lang"
     ),
-    r"Model file not found: (.+)": "--path {1}: no such file; give a checkpoint",
     r"Cannot load model parameters from checkpoint (.+); please": (
         "{1}: has the parameters of another model; give the options of its training, or another --save-dir"
     ),
@@ -185,12 +183,7 @@ def patch_save_dir_lock() -> None:
 
 def _check(original, save_dir):
     check_output_folder("--save-dir", save_dir)
-    try:
-        os.makedirs(save_dir, exist_ok=True)
-        with TemporaryDirectory(prefix=".incomplete-", dir=save_dir):
-            pass
-    except OSError as error:
-        raise UserError(f"--save-dir {save_dir}: {error.strerror}; give a folder that can be written to") from None
+    os.makedirs(save_dir, exist_ok=True)
 
 
 def _load_and_lock(original, cfg, trainer, **kwargs):

@@ -132,7 +132,12 @@ def is_ours(model: type | None) -> bool:
 def _load_and_compare(original, filenames, *args, **kwargs):
     from fairseq.tasks import TASK_REGISTRY
 
-    models, cfg, task = original(filenames, *args, **kwargs)
+    try:
+        models, cfg, task = original(filenames, *args, **kwargs)
+    except OSError as error:
+        if error.errno is None:  # fairseq's own
+            raise UserError(f"{error}; give a checkpoint") from None
+        raise
     for name in filenames:
         known = trained(name)
         if known.task.get("_name") == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
