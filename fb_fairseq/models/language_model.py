@@ -37,7 +37,6 @@ from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.optim import clamp_master_copies
-from fb_fairseq.streams.checkpoints import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
 
 
@@ -317,7 +316,7 @@ class AttentionLanguageModel(StreamingLanguageModel):
         return dict(absolute_positions=absolute, learned_positions=learned, memory_storage=str(cfg.memory_storage))
 
 
-class TransformerLanguageModel(AttentionLanguageModel, InitialisedModel):
+class TransformerLanguageModel(AttentionLanguageModel):
     """A language model that can start from a vanilla Transformer's parameters."""
 
     @classmethod

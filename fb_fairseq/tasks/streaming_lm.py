@@ -15,7 +15,7 @@ from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import BOS, padding_words
-from fb_fairseq.streams.checkpoints import MemoryFiles, ResumableTask, ResumeInfo
+from fb_fairseq.streams.checkpoints import MemoryFiles
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
     Documents,
@@ -75,7 +75,7 @@ class LineByteCodec(ByteCodec):
 
 
 @register_task("streaming_lm", dataclass=StreamingLMConfig)
-class StreamingLMTask(ResumableTask, LanguageModelingTask):
+class StreamingLMTask(LanguageModelingTask):
     """Language modeling on ``--batch-size`` parallel streams per process (times ``--update-freq``).
 
     With ``--labels`` the model predicts a label for each symbol instead of the next symbol. Dictionaries, prompts and
@@ -87,8 +87,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
         # whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``)
         self.byte_data = is_byte_dictionary(dictionary)
-        self.resume = ResumeInfo()
-        self.memory_files = MemoryFiles(self.resume, str(cfg.save_stream_memory))
+        self.memory_files = MemoryFiles(str(cfg.save_stream_memory))
 
     prepare_arguments = staticmethod(prepare_arguments)  # see fb_fairseq.patches.command_line
 
@@ -150,7 +149,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
         if not isinstance(dataset, StreamDataset):
-            if self.resume.restored_from is not None:  # in training
+            if self.memory_files.restored_from is not None:  # in training
                 raise UserError("--sample-break-mode eos: is for generation; leave it out")
             return super().get_batch_iterator(dataset, *args, **kwargs)
         if self.args.separate_sequences:
