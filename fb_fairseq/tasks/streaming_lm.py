@@ -149,8 +149,6 @@ class StreamingLMTask(LanguageModelingTask):
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
         if not isinstance(dataset, StreamDataset):
-            if self.memory_files.restored_from is not None:  # in training
-                raise UserError("--sample-break-mode eos: is for generation; leave it out")
             return super().get_batch_iterator(dataset, *args, **kwargs)
         if self.args.separate_sequences:
             raise UserError(
@@ -173,8 +171,6 @@ class StreamingLMTask(LanguageModelingTask):
             )
         if context_window:
             raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
-        if not isinstance(dataset, StreamDataset):
-            raise UserError("--sample-break-mode eos: is for generation; leave it out")
         if batch_size:
             self.args.valid_streams = batch_size
         check_batch_options(self.args)
@@ -289,16 +285,9 @@ class StreamingLMTask(LanguageModelingTask):
             raise UserError("fairseq-generate needs --sample-break-mode eos: each line of the data is then a prompt")
         prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens
         length = int(prompt.ne(self.dictionary.pad()).sum(1).max()) - int(prefix_tokens is None)  # without first </s>
-        if not hasattr(generator, "max_len_b") and sample.get("target") is None:
-            raise UserError("--score-reference: fairseq-interactive has no references; use fairseq-generate")
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
             self._check_prompts(generator, sample, prompt if prefix_tokens is not None else prompt[:, 1:], length)
-        try:
-            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        except RuntimeError as error:  # p^(1/T) of a prompt's unlikely word is 0 in fp32, and all others are excluded
-            if "multinomial" not in str(error):
-                raise
-            raise UserError("--temperature: too low to sample after such a prompt; give more, or --beam 1") from None
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def _check_prompts(self, generator, sample, words_BT, length: int) -> None:
         limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
