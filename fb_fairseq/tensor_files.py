@@ -17,7 +17,6 @@ from fb_fairseq.errors import UserError, debugging, explain, names_an_option
 from fb_fairseq.files import atomic_write, check_regular
 from fb_fairseq.meaning import check_former
 
-DAMAGED = "is truncated or corrupt"
 # The training state (``extra_state``) of a checkpoint that no training has written: a run from it is a new one.
 NEW_TRAINING = {
     "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
@@ -65,7 +64,7 @@ def check_intact(path: str) -> bool:
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive and not is_intact(path):
-        raise UserError(f"{path}: {DAMAGED}; give an intact copy")
+        raise UserError(f"{path}: is truncated or corrupt; give an intact copy, or an earlier checkpoint")
     return is_archive
 
 

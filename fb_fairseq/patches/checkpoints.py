@@ -1,6 +1,5 @@
 """Read and write checkpoints: intact ones only, atomically, with the streams' memory beside them."""
 
-import glob
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,28 +9,31 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from fb_fairseq.checksums import trained_dictionaries
-from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
-from fb_fairseq.tensor_files import (
-    DAMAGED,
-    is_intact,
-    load_checkpoint,
-    model_options,
-    using,
-)
+from fb_fairseq.tensor_files import load_checkpoint, model_options, using
 
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
 # it, none of the files on the machine where it was trained is opened.
-STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
+STARTED_FROM = {
+    "init_from_transformer": "",
+    "init_layers": "",
+    "embed_path": None,
+    "encoder_embed_path": None,
+    "decoder_embed_path": None,
+}
 
 
 class Trained(NamedTuple):
-    """A checkpoint's account of its training."""
+    """A checkpoint's account of its training.
 
-    dictionaries: Any  # see ``fb_fairseq.checksums.trained_dictionaries``
-    # options by name, as they were then: fairseq replaces some when it reads them (--model-overrides)
+    Attributes:
+        dictionaries: see ``fb_fairseq.checksums.trained_dictionaries``.
+        model: its options by name, as they were then: fairseq replaces some when it reads them (--model-overrides).
+        task: the same of the task."""
+
+    dictionaries: Any
     model: dict[str, Any]
     task: dict[str, Any]
 
@@ -79,7 +81,7 @@ def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_l
 
 
 def patch_checkpoint_reading() -> None:
-    """Load checkpoints as data only, and refuse damaged ones in one line that names an earlier, intact one.
+    """Load checkpoints as data only, and refuse damaged ones.
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
     below 2.6 it runs whatever code a checkpoint contains."""
@@ -93,21 +95,13 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
         state = original(path, *args, **kwargs)
         _note(path, state)
         return state
-    try:
-        content = load_checkpoint(path, mapped=True)
-    except UserError as error:
-        if DAMAGED not in str(error):
-            raise
-        raise UserError(_damaged_checkpoint_message(path)) from None
+    content = load_checkpoint(path, mapped=True)
     _note(path, content)
     del content
     with using(path):
         state = original(path, *args, **kwargs)
         _forget_files(state)
     return state
-
-
-STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
 
 
 def _forget_files(state: dict[str, Any]) -> None:
@@ -124,17 +118,6 @@ def _option(options: Any, name: str) -> Any:
     if isinstance(options, Mapping):
         return options[name] if name in options else None  # (get raises in a container that allows no new keys)
     return getattr(options, name, None)
-
-
-def _damaged_checkpoint_message(path: str) -> str:
-    candidates = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
-    candidates = sorted((other for other in candidates if other != path), key=os.path.getmtime, reverse=True)
-    intact = next(filter(is_intact, candidates), None)
-    if intact:
-        remedy = f"use {intact}, the newest intact one (--restore-file in training, --path in evaluation)"
-    else:
-        remedy = "its folder has no intact checkpoint: start again with another --save-dir"
-    return f"{path}: the checkpoint {DAMAGED}; {remedy}"
 
 
 def patch_resume_hooks() -> None:
