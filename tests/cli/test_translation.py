@@ -151,12 +151,6 @@ def test_pruned(parallel_data, translation_models, tmp_path, kept):
     assert "resuming at update 2" in train(parallel_data, tmp_path, **run, max_update=4)
 
 
-def test_another_models_checkpoint(parallel_data, translation_models, tmp_path):
-    (tmp_path / "checkpoint_last.pt").write_bytes((translation_models / "vanilla/checkpoint_last.pt").read_bytes())
-    with pytest.raises(UserError, match="holds a transformer, not a feedback_decoder; .*--init-from-transformer"):
-        train(parallel_data, tmp_path, max_update=120)
-
-
 def test_life_cycle_of_initialisation(parallel_data, translation_models, tmp_path):
     """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is
     saved."""
