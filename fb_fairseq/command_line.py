@@ -13,7 +13,6 @@ from fb_fairseq.errors import STATUS, UserError, debugging, explain, flag, singl
 from fb_fairseq.interruption import Interrupted
 
 INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
-LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
 
 
 def option(
@@ -69,15 +68,12 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**kwargs)
 
     def parse_args(self, args=None, namespace=None):
-        """Parse the options, and refuse numbers that nothing can be done with: NaN, infinity, and whole numbers of more
-        than 64 bits."""
+        """Parse the options, and refuse numbers that nothing can be done with: NaN and infinity."""
         parsed = super().parse_args(args, namespace)
         for name, value in vars(parsed).items():
             for number in value if isinstance(value, list) else [value]:
                 if isinstance(number, float) and not math.isfinite(number):
                     self.error(f"{flag(name)} {number}: must be a finite number")
-                if isinstance(number, int) and abs(number) > LARGEST:
-                    self.error(f"{flag(name)} {number}: is too large; give {LARGEST} or less")
         return parsed
 
     def _print_message(self, message, file=None):

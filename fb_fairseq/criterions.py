@@ -76,7 +76,7 @@ class LanguageModelLoss(FairseqCriterion):
         number of targets, by which fairseq divides the gradients, and the logging output."""
         net_output = model(**sample["net_input"])
         extra = net_output[1]
-        target_BT = model.get_targets(sample, net_output)
+        target_BT = sample["target"]
         counted_BT = target_BT.ne(self.padding_idx)
         losses, correct_BT = self._losses(model, net_output, target_BT, counted_BT)
         loss = losses.sum() if reduce else losses

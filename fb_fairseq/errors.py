@@ -1,7 +1,6 @@
 """Errors that the user can fix, and how any error is told in one line."""
 
 import errno
-import importlib.util
 import os
 import re
 import sys
@@ -23,23 +22,9 @@ EXTRAS = {
 FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 FAIRSEQ_VERSIONS = ((3, 10), (3, 12))
 
-# Packages that pip knows by another name, or not at all.
-HOW_TO_INSTALL = {
-    "yaml": "pip install pyyaml",
-    "sklearn": "pip install scikit-learn",
-    "apex": "see https://github.com/NVIDIA/apex",
-    "torch_xla": "see https://github.com/pytorch/xla",
-}
-
 # PyTorch's messages about tensors that do not fit into the CPU's memory.
-TOO_LARGE = re.compile(
-    r"tried to allocate (\d+) bytes|Storage size calculation overflowed|integer multiplication overflow"
-)
-
-RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # in the messages of safetensors and tokenizers
+TOO_LARGE = re.compile("tried to allocate|can't allocate memory|Storage size calculation overflowed")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors in writing, which come without the file's name
-
-
 NAMES_AN_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
@@ -79,32 +64,10 @@ def without_fairseq() -> str:
 
 
 def missing_package(error: ImportError) -> str | None:
-    """The line for a missing package; None if it is there, so that something else is wrong with it.
-
-    Some of fairseq's errors have no package's name: they say to install it, but not always how."""
-    if error.name is None:
-        text = " ".join(str(error).split())
-        named = re.search(r"install (?:the )?([\w-]+)", text)
-        if not named:
-            return None
-        package = named[1]
-        says_how = re.search("pip install|git submodule", text)
-        return text if says_how else f"{text}: {HOW_TO_INSTALL.get(package, f'pip install {package}')}"
+    """The line for a missing package that an extra installs, or for fairseq; None for others."""
     if error.name in EXTRAS:
         return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
-    if error.name in FAIRSEQ_PACKAGES:
-        return without_fairseq()
-    package = error.name.partition(".")[0]
-    if importlib.util.find_spec(package) is not None:
-        return None
-    return f"{package} is not installed; {HOW_TO_INSTALL.get(package, f'pip install {package}')}"
-
-
-def no_space(error: BaseException) -> int | None:
-    """The operating system's number of an error that a full disk, a quota or a limit has caused; None of others."""
-    from_rust = RUST_ERROR.search(str(error))
-    number = int(from_rust[1]) if from_rust else getattr(error, "errno", None)
-    return number if number in NO_SPACE else None
+    return without_fairseq() if error.name in FAIRSEQ_PACKAGES else None
 
 
 def forget_output() -> None:
@@ -117,21 +80,15 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, UserError):
         return single_line(str(error))
     if isinstance(error, OSError):
-        if isinstance(error, FileExistsError) and error.errno is None:  # fairseq-preprocess's
-            return single_line(f"{error}: exists already; remove it, or choose another folder")
         path = error.filename2 or error.filename
         if isinstance(path, (str, bytes)):
             return single_line(f"{os.fsdecode(path)}: {error.strerror}")
-        return error.strerror if no_space(error) else None
+        return error.strerror if error.errno in NO_SPACE else None
     if isinstance(error, UnicodeDecodeError):
         return f"the input is not UTF-8 text ({error.reason}); convert it"
     if isinstance(error, ImportError):
         return missing_package(error)
-    if isinstance(error, RuntimeError) and TOO_LARGE.search(str(error)):
-        needed = TOO_LARGE.search(str(error))[1]
-        size = f"{int(needed) / 1e9:,.0f} GB" if needed else "more than any machine has"
-        return f"out of memory: a single tensor needs {size}; use smaller sizes"
-    torchs = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a GPU, on a CPU
-    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and torchs:
+    on_gpu, on_cpu = type(error).__name__ == "OutOfMemoryError", TOO_LARGE.search(str(error))
+    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and (on_gpu or on_cpu):
         return "out of memory; use smaller sizes"
     return None

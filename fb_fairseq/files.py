@@ -9,14 +9,13 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
 
-from fb_fairseq.errors import UserError, no_space
+from fb_fairseq.errors import UserError
 
 try:
     import fcntl
@@ -26,21 +25,13 @@ except ImportError:  # Windows
 # Not to follow symbolic links, nor to wait at pipes. Windows has no such flags.
 CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
-# How compressed files begin, and what unpacks them.
-COMPRESSED = {
-    rb"\x1f\x8b\x08": "gunzip",
-    rb"PK\x03\x04": "unzip",
-    rb"BZh[1-9]1AY&SY": "bunzip2",
-    rb"\xfd7zXZ\x00": "unxz",
-    rb"\x28\xb5\x2f\xfd": "unzstd",
-}
-LOCK, LOCK_TEXT = ".lock", "process "  # a lock file's name, and how it begins
+LOCK = ".lock"  # a lock file's name; what it contains does not matter
 MARK = ".fb_fairseq-{}"  # the name of the file by which a command marks a folder
 WRITER = "written_by"  # in a file that a command writes, near its beginning or end, before the command's name
 EDGE = 4096  # bytes of a file's beginning and end in which it may stand
 # After it: what is between two texts in the pickles of ``torch.save``; or in JSON, PNG, GIF, SVG and PDF.
 SIGN = rb"(?s)written_by(?:q.X....|[^a-z]{1,5})"
-_locks: dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
+_locks: dict[str, int] = {}  # descriptors of the locks that this process has, by path
 
 
 def check_regular(path: str, or_pipe: bool = False) -> None:
@@ -54,13 +45,6 @@ def check_regular(path: str, or_pipe: bool = False) -> None:
         raise UserError(f"{path}: is a device or a pipe; give a file")
 
 
-def check_unpacked(path: str, beginning: bytes) -> None:
-    """Check that a text with this beginning is not compressed."""
-    for pattern, program in COMPRESSED.items():
-        if re.match(pattern, beginning):
-            raise UserError(f"{path}: is compressed; unpack it with {program}, and give the text")
-
-
 @contextmanager
 def open_text(path: str) -> Iterator[IO[str]]:
     """Open a UTF-8 text file for reading."""
@@ -69,7 +53,6 @@ def open_text(path: str) -> Iterator[IO[str]]:
         with open(path, encoding="utf-8") as file:
             yield file
     except UnicodeDecodeError as error:
-        check_unpacked(path, error.object)
         raise UserError(f"{path}: is not UTF-8 text ({error.reason}); convert it, or give another file") from None
 
 
@@ -85,18 +68,14 @@ def atomic_write(path: str) -> Iterator[str]:
             file.write(results)"""
     check_regular(path)
     temporary = os.path.join(os.path.dirname(path), f".incomplete-{secrets.token_hex(8)}")
-    is_there = False
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | CAREFULLY, 0o666))
-        is_there = True
         yield temporary
         os.replace(temporary, path)
     except BaseException as error:
-        if is_there and os.path.lexists(temporary):
+        if os.path.lexists(temporary):
             os.remove(temporary)
         if isinstance(error, OSError) and error.filename == temporary:
             error.filename, error.filename2 = path, None  # the name that the user knows
-        _name_full_disk(error, path)
         raise
 
 
@@ -126,67 +105,31 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, ma
         with atomic_write(os.path.join(path, MARK.format(command))) as mark, open(mark, "w", encoding="utf-8") as file:
             lines = [made_from or command, *(f"{name} {_state(os.path.join(path, name))}" for name in sorted(new))]
             file.write("\n".join(lines) + "\n")
-    except Exception as error:
-        _name_full_disk(error, path)
-        raise
     finally:
         shutil.rmtree(temporary)
-
-
-def _name_full_disk(error: BaseException, path: str) -> None:
-    """Raise an error that a full disk has caused with the name that the user knows: most come without any."""
-    number = no_space(error)
-    if number:
-        raise OSError(number, os.strerror(number), path) from None
 
 
 def lock_folder(option: str, path: str) -> None:
     """Lock a folder, created if missing, until this process ends, because two runs would overwrite each other's files.
 
     The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
-    system has no locks, or on Windows, nothing is locked. A file of this name that is no lock is left as it is."""
+    system has no locks, or on Windows, nothing is locked."""
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
     name = os.path.join(os.path.realpath(path), LOCK)
     if fcntl is None or name in _locks:
         return
-    file = _open_lock(option, name)
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | CAREFULLY, 0o666)
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        file.seek(0)
-        owner = file.read().strip()
-        file.close()
+        os.close(descriptor)
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise UserError(
-                f"{option} {path}: another run is writing to this folder ({owner}); wait until it ends, or give "
-                "another folder"
+                f"{option} {path}: another run is writing to this folder; wait until it ends, or give another folder"
             ) from None
         return
-    _locks[name] = file  # closing it would release the lock
-    file.seek(0)
-    file.truncate()
-    file.write(f"{LOCK_TEXT}{os.getpid()} on {socket.gethostname()}\n")
-    file.flush()
-
-
-def _open_lock(option: str, path: str) -> IO[str]:
-    """Open a lock file, created if missing."""
-    other = UserError(f"{option}: {path} is not a lock file; remove it, or give another folder")
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | CAREFULLY, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR):
-            raise other from None
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise other
-    file = open(descriptor, "r+", errors="replace")
-    if file.read(len(LOCK_TEXT)) not in ("", LOCK_TEXT):
-        file.close()
-        raise other
-    return file
+    _locks[name] = descriptor  # closing it would release the lock
 
 
 def start_run(option: str, path: str, command: str, known: bool) -> None:
@@ -266,15 +209,6 @@ def check_own_folder(
             the mark must have the same.
         names: of all files, relative to the folder. Before they are known, only the rest is checked."""
     check_output_folder(option, path)
-    folders = {"", *map(os.path.dirname, names)}
-    for folder in filter(None, folders):
-        inside = os.path.join(path, folder)
-        if os.path.islink(inside) or os.path.lexists(inside) and not os.path.isdir(inside):
-            raise UserError(f"{option} {inside}: is a link or a file, not a folder; give another {option}")
-    for name in names:
-        check_regular(os.path.join(path, name))
-        if os.path.isdir(os.path.join(path, name)):
-            raise UserError(f"{option} {os.path.join(path, name)}: is a folder; give another {option}")
     if overwrite or not _visible(path):
         return
     mark, remedy = os.path.join(path, MARK.format(command)), "give a new or empty folder, or --overwrite"
@@ -283,11 +217,11 @@ def check_own_folder(
         of, *written = file.read().splitlines() or [""]
     if of != (made_from or command):
         raise UserError(f"{option} {path}: has what this command has made from other data or options; {remedy}")
-    for folder in folders:
+    for folder in {"", *map(os.path.dirname, names)}:
         for name in _visible(os.path.join(path, folder)):
             own, file = os.path.join(folder, name), os.path.join(path, folder, name)
             is_foreign = names and own not in names or f"{own} {_state(file)}" not in written
-            if is_foreign and not os.path.isdir(file):
+            if is_foreign and (os.path.islink(file) or not os.path.isdir(file)):
                 raise UserError(f"{option} {file}: this command has not written it, or it was changed since; {remedy}")
 
 

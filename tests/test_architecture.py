@@ -29,7 +29,7 @@ MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "hardware": {"errors"},
+    "hardware": set(),
     "facts": {"files"},
     "checksums": {"errors", "facts", "files"},
     "byte_codec": {"errors"},

@@ -7,6 +7,7 @@ Each file is a document: its bytes, then </s>. With --text, one file is split in
 """
 
 import os
+import re
 import zlib
 from collections.abc import Sequence
 
@@ -17,10 +18,18 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder, check_unpacked, own_folder
+from fb_fairseq.files import check_output_folder, own_folder
 
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
+# How compressed files begin, and what unpacks them.
+COMPRESSED = {
+    rb"\x1f\x8b\x08": "gunzip",
+    rb"PK\x03\x04": "unzip",
+    rb"BZh[1-9]1AY&SY": "bunzip2",
+    rb"\xfd7zXZ\x00": "unxz",
+    rb"\x28\xb5\x2f\xfd": "unzstd",
+}
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
@@ -90,6 +99,13 @@ def fingerprint(splits: dict[str, Sequence[bytes]], append_eos: bool) -> str:
         for document in documents:
             value = zlib.crc32(document, value)
     return f"{sum(map(sum, sizes.values()))} bytes, CRC-32 of the texts and their splits {value:08x}"
+
+
+def check_unpacked(path: str, beginning: bytes) -> None:
+    """Check that a text with this beginning is not compressed."""
+    for pattern, program in COMPRESSED.items():
+        if re.match(pattern, beginning):
+            raise UserError(f"{path}: is compressed; unpack it with {program}, and give the text")
 
 
 def read_files(option: str, paths: list[str]) -> list[bytes]:

@@ -53,5 +53,5 @@ def read_language_model(path: str, dictionaries: str | None = None, cpu: bool = 
     from fb_fairseq.tensor_files import using
 
     trained = read_model(path, dictionaries)
-    with using(path, builds_model=os.path.isfile(path)):
+    with using(path):
         return build(trained).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")

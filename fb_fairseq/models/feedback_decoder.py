@@ -33,7 +33,6 @@ from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
-from fb_fairseq.streams.checkpoints import InitialisedModel
 
 
 class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
@@ -188,7 +187,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
 
 
 @register_model("feedback_decoder")  # without a dataclass, as fairseq's: its command line cannot nest options
-class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
+class FeedbackDecoderModel(TransformerModelBase):
     """Encoder-decoder for translation and summarization, with the options of fairseq's ``transformer``.
 
     ``torch.compile`` compiles what is before and after the step loop. ``torch.jit.script`` cannot compile the model: it

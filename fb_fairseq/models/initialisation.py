@@ -74,7 +74,7 @@ def initialise_if_asked(model, cfg) -> None:
     with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.checkpoints.after_load``
     refuses to train if no checkpoint was loaded.
 
-    ``model``: an ``InitialisedModel``. ``cfg``: the model's configuration, with ``InitialisationOptions``."""
+    ``model``: the model. ``cfg``: the model's configuration, with ``InitialisationOptions``."""
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
         raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")

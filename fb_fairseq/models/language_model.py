@@ -37,8 +37,6 @@ from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.optim import clamp_master_copies
-from fb_fairseq.patches.models import require_lm_loss
-from fb_fairseq.streams.checkpoints import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
 
 
@@ -212,8 +210,6 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     @classmethod
     def check_config(cls, cfg, task) -> None:
         """Check the configuration."""
-        if cfg.adaptive_softmax_cutoff:
-            require_lm_loss(task, "--adaptive-softmax-cutoff")
 
     @classmethod
     def stack_values(cls, cfg) -> dict:
@@ -225,6 +221,15 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     def decoder_arguments(cls, cfg) -> dict:
         """Further arguments of ``LanguageModelDecoder``."""
         return {}
+
+    def get_targets(self, sample, net_output):
+        """The targets, for fairseq's own criterions in training: not those that would leave out what ``lm_loss`` adds
+        for this model."""
+        ignored = "--adaptive-softmax-cutoff" if self.decoder.adaptive_softmax is not None else ""
+        ignored = "--adaptive-span-loss" if "span_penalty" in net_output[1] else ignored
+        if self.training and ignored:
+            raise UserError(f"--criterion: another one than lm_loss ignores {ignored}; use --criterion lm_loss")
+        return super().get_targets(sample, net_output)
 
     # Called by every task, fairseq's own too: see fb_fairseq.patches.models.
 
@@ -294,8 +299,6 @@ class AttentionLanguageModel(StreamingLanguageModel):
                 "--decoder-learned-pos: a learned table ends, a stream does not; leave it out (fixed sinusoids), or "
                 "use --relative-positions key"
             )
-        if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
-            require_lm_loss(task, "--adaptive-span-loss")
 
     @classmethod
     def stack_values(cls, cfg) -> dict:
@@ -316,7 +319,7 @@ class AttentionLanguageModel(StreamingLanguageModel):
         return dict(absolute_positions=absolute, learned_positions=learned, memory_storage=str(cfg.memory_storage))
 
 
-class TransformerLanguageModel(AttentionLanguageModel, InitialisedModel):
+class TransformerLanguageModel(AttentionLanguageModel):
     """A language model that can start from a vanilla Transformer's parameters."""
 
     @classmethod

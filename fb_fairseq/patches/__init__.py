@@ -5,12 +5,12 @@ Where it does not say otherwise (``Affects``, ``Remove when``), both versions ne
 only the latter, and it can be removed when a supported version does without; none does yet. The modules import fairseq
 inside their functions, so that the warning filters are in place before fairseq's own modules are imported.
 
-    command_line.py    options: values that would make training go wrong unnoticed, files; --help; mistakes in one line
-    data_files.py      damaged data, and data that do not fit the dictionary
-    models.py          models in training and evaluation: hooks, criterions, dictionaries and options that fit
-    checkpoints.py     checkpoints written completely or not at all, with the memory of streams; damaged ones
+    command_line.py    options, files and folders; --help; mistakes in one line
+    data_files.py      binarised data that are cut off
+    models.py          models in training and evaluation: hooks, dictionaries and options that fit
+    checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
-    generation.py      --no-repeat-ngram-size, --replace-unk, padding words; words that fairseq-eval-lm counts
+    generation.py      --no-repeat-ngram-size, padding words; words that fairseq-eval-lm counts
     stopping.py        Ctrl-C, and a finished run that is started again
     runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
@@ -29,63 +29,51 @@ from fb_fairseq.patches import (
     stopping,
 )
 
-# A right command runs without these, too: they find mistakes sooner and report them in one line, hide warnings, save
-# time, or keep the updates that Ctrl-C would lose.
+# A right command runs without these, too.
 COMFORT = (
-    runtime.patch_warning_filters,  # first: before fairseq's modules are imported
-    fairseq_fixed.patch_root_logger,  # imports them
-    command_line.patch_error_lines,
-    command_line.patch_empty_splits,
-    command_line.patch_best_metric,
-    runtime.patch_config_copies,  # before fairseq's models are imported, which copy most
-    command_line.patch_hydra_values,
-    data_files.patch_indexed_data,
-    data_files.patch_dictionary_errors,
-    generation.patch_search_values,
-    models.patch_model_loading,
-    checkpoints.patch_load_errors,
-    checkpoints.patch_checkpoint_writing,
-    command_line.patch_restore_file,
-    command_line.patch_save_dir_lock,
-    stopping.patch_interruption,
-    models.patch_train_step,
+    runtime.patch_warning_filters,  # no warnings about fairseq's own calls; first, before it is imported
+    fairseq_fixed.patch_root_logger,  # no DEBUG lines of other libraries; imports fairseq's models
+    command_line.patch_error_lines,  # a user's mistakes in one line
+    command_line.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
+    runtime.patch_config_copies,  # a second less at each start; before the models of this package
+    data_files.patch_cut_data,  # found when they are loaded, not in the middle of an epoch
+    command_line.patch_restore_file,  # a --restore-file that is missing is not training from scratch
+    command_line.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
+    stopping.patch_interruption,  # Ctrl-C and kill cost no updates
+    models.patch_train_step,  # torch's number of threads
 )
 
 # Without one of these, a command that is right fails, computes something else, loses data, or runs code or
 # fetches files that a checkpoint names.
 NEEDED = (
-    command_line.patch_command_line,
-    models.patch_model_overrides,
-    models.patch_criterion_check,
-    safe_loading.patch_safe_globals,
-    safe_loading.patch_foreign_numpy,
-    safe_loading.patch_weights_only,
-    safe_loading.patch_literal_values,
-    models.patch_hub_addresses,
-    models.patch_encoder_fast_path,
-    runtime.patch_numpy_long,
-    generation.patch_ngram_blocking,
-    generation.patch_align_dict_default,
-    generation.patch_alignment_format,
-    generation.patch_alignment_request,
-    generation.patch_padding_words,
-    generation.patch_empty_texts,
-    generation.patch_line_scores,
-    runtime.patch_log_file,
-    runtime.patch_torchrun,
-    runtime.patch_ddp_on_cpu,
-    stopping.patch_finished_run,
-    models.patch_optimizer_step,
-    checkpoints.patch_checkpoint_copy,
-    checkpoints.patch_checkpoint_reading,
-    checkpoints.patch_stream_memory_saving,
-    checkpoints.patch_resume_hooks,
-    models.patch_meaning_check,
-    fairseq_fixed.patch_last_batch,
-    fairseq_fixed.patch_batches_of_a_resumed_run,
-    fairseq_fixed.patch_diverse_beam,
-    fairseq_fixed.patch_source_lengths,
-    fairseq_fixed.patch_fused_copies,
+    command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
+    models.patch_model_overrides,  # options that a checkpoint is older than; misspelt names
+    safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
+    safe_loading.patch_foreign_numpy,  # other programs' files beside them
+    safe_loading.patch_weights_only,  # the same with torch 2.4 and 2.5
+    safe_loading.patch_literal_values,  # no code in options
+    models.patch_hub_addresses,  # no downloads that a checkpoint names
+    models.patch_encoder_fast_path,  # left-padded batches in evaluation
+    runtime.patch_numpy_long,  # numpy 2
+    generation.patch_ngram_blocking,  # --no-repeat-ngram-size
+    generation.patch_padding_words,  # words that pad a dictionary are never generated
+    generation.patch_empty_texts,  # BLEU of a text without words
+    generation.patch_line_scores,  # fairseq-eval-lm counts whole words on streams
+    runtime.patch_log_file,  # each line once
+    runtime.patch_torchrun,  # its processes form one group
+    runtime.patch_ddp_on_cpu,  # several processes on CPUs
+    stopping.patch_finished_run,  # the same command twice trains once
+    models.patch_optimizer_step,  # adaptive spans within their bounds
+    checkpoints.patch_checkpoint_copy,  # a complete checkpoint_last.pt at any moment
+    checkpoints.patch_checkpoint_reading,  # no flipped bits, no files of another machine
+    checkpoints.patch_stream_memory_saving,  # memory beside each checkpoint
+    checkpoints.patch_resume_hooks,  # and back
+    models.patch_meaning_check,  # dictionaries and options of a checkpoint's numbers
+    fairseq_fixed.patch_last_batch,  # every sentence is read
+    fairseq_fixed.patch_batches_of_a_resumed_run,  # once an epoch
+    fairseq_fixed.patch_diverse_beam,  # as in its paper
+    fairseq_fixed.patch_source_lengths,  # --match-source-len
+    fairseq_fixed.patch_fused_copies,  # encoders saved by fairseq 0.12.2
 )
 
 # In the order in which they are applied: of two that wrap the same function, the second is outermost.

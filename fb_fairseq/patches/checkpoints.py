@@ -1,41 +1,39 @@
 """Read and write checkpoints: intact ones only, atomically, with the streams' memory beside them."""
 
-import glob
 import os
 import shutil
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-import torch
 from omegaconf import OmegaConf
 
 from fb_fairseq.checksums import trained_dictionaries
-from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
-from fb_fairseq.tensor_files import (
-    DAMAGED,
-    check_complete,
-    check_optimizer,
-    is_intact,
-    load_checkpoint,
-    model_options,
-    save_file,
-    using,
-)
+from fb_fairseq.tensor_files import load_checkpoint, model_options, using
 
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
 # it, none of the files on the machine where it was trained is opened.
-STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
+STARTED_FROM = {
+    "init_from_transformer": "",
+    "init_layers": "",
+    "embed_path": None,
+    "encoder_embed_path": None,
+    "decoder_embed_path": None,
+}
 
 
 class Trained(NamedTuple):
-    """A checkpoint's account of its training."""
+    """A checkpoint's account of its training.
 
-    dictionaries: Any  # see ``fb_fairseq.checksums.trained_dictionaries``
-    # options by name, as they were then: fairseq replaces some when it reads them (--model-overrides)
+    Attributes:
+        dictionaries: see ``fb_fairseq.checksums.trained_dictionaries``.
+        model: its options by name, as they were then: fairseq replaces some when it reads them (--model-overrides).
+        task: the same of the task."""
+
+    dictionaries: Any
     model: dict[str, Any]
     task: dict[str, Any]
 
@@ -70,23 +68,6 @@ def _copy_atomically(original, src_path, dst_path, overwrite=False):
     return True
 
 
-def patch_checkpoint_writing() -> None:
-    """Remove the temporary file if a checkpoint cannot be written, and say why in one line.
-
-    fairseq leaves it on the full disk, and reports an error of torch's (``unexpected pos``)."""
-    from fairseq import checkpoint_utils
-
-    wrap_once(checkpoint_utils, "torch_persistent_save", "checkpoint_writing", _save_or_remove)
-
-
-def _save_or_remove(original, obj, filename, async_write=False):
-    from fairseq.file_io import PathManager
-
-    if async_write or not isinstance(filename, str) or not PathManager.supports_rename(filename):
-        return original(obj, filename, async_write=async_write)
-    save_file(obj, filename)
-
-
 def patch_stream_memory_saving() -> None:
     """Save the streams' memory beside each checkpoint. fairseq has no hook that every process runs at a checkpoint."""
     from fairseq import checkpoint_utils
@@ -100,7 +81,7 @@ def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_l
 
 
 def patch_checkpoint_reading() -> None:
-    """Load checkpoints as data only, and refuse damaged ones in one line that names an earlier, intact one.
+    """Load checkpoints as data only, and refuse damaged ones.
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
     below 2.6 it runs whatever code a checkpoint contains."""
@@ -114,22 +95,13 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
         state = original(path, *args, **kwargs)
         _note(path, state)
         return state
-    try:
-        content = load_checkpoint(path, mapped=True)
-    except UserError as error:
-        if DAMAGED not in str(error):
-            raise
-        raise UserError(_damaged_checkpoint_message(path)) from None
-    check_complete(path, content)
+    content = load_checkpoint(path, mapped=True)
     _note(path, content)
     del content
     with using(path):
         state = original(path, *args, **kwargs)
         _forget_files(state)
     return state
-
-
-STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
 
 
 def _forget_files(state: dict[str, Any]) -> None:
@@ -148,17 +120,6 @@ def _option(options: Any, name: str) -> Any:
     return getattr(options, name, None)
 
 
-def _damaged_checkpoint_message(path: str) -> str:
-    candidates = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
-    candidates = sorted((other for other in candidates if other != path), key=os.path.getmtime, reverse=True)
-    intact = next(filter(is_intact, candidates), None)
-    if intact:
-        remedy = f"use {intact}, the newest intact one (--restore-file in training, --path in evaluation)"
-    else:
-        remedy = "its folder has no intact checkpoint: start again with another --save-dir"
-    return f"{path}: the checkpoint {DAMAGED}; {remedy}"
-
-
 def patch_resume_hooks() -> None:
     """Call ``fb_fairseq.streams.checkpoints.before_load`` and ``after_load`` around the loading of a checkpoint.
 
@@ -175,66 +136,6 @@ def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
     restored = original(self, filename, *args, **kwargs)
     after_load(self, filename, restored)
     return restored
-
-
-def patch_load_errors() -> None:
-    """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
-
-    fairseq only says "please ensure that the architectures match", whatever goes wrong."""
-    from fairseq.trainer import Trainer
-
-    wrap_once(Trainer, "load_checkpoint", "load_errors", _load_with_clear_errors)
-
-
-def _load_with_clear_errors(original, self, filename, *args, **kwargs):
-    with using(filename):
-        try:
-            restored = original(self, filename, *args, **kwargs)
-        except UserError:
-            raise
-        except Exception as error:
-            cause = error.__context__
-            if isinstance(cause, UserError):
-                raise cause from None
-            if "Cannot load model parameters" in str(error):
-                raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
-            if (
-                isinstance(error, KeyError) and error.args == ("model",) and self.cfg.ema.store_ema
-            ):  # which it has deleted
-                raise UserError(f"--store-ema: {filename} has no average of its parameters; leave it out") from None
-            if "doesn't match the size of optimizer's group" in str(error):  # torch's; of a model that is pruned, say
-                raise UserError(f"{filename}: its optimizer had other parameters; give --reset-optimizer") from None
-            raise
-        optimizer = getattr(self.optimizer, "optimizer", None) if restored is not None else None
-        if isinstance(optimizer, torch.optim.Optimizer):
-            check_optimizer(filename, optimizer)
-        return restored
-
-
-def _describe_mismatch(filename: str, requested_cfg) -> str:
-    """Describe how a checkpoint's model differs from the requested one, and the remedy."""
-    from fairseq import checkpoint_utils
-
-    saved = as_dict(checkpoint_utils.load_checkpoint_to_cpu(filename)["cfg"]["model"])
-    requested = as_dict(requested_cfg)
-    saved_arch, requested_arch = (cfg.get("arch") or cfg["_name"] for cfg in (saved, requested))
-    if saved_arch != requested_arch:
-        message = f"holds a {saved_arch}, not a {requested_arch}; give --arch {saved_arch} or another --save-dir"
-        if "transformer" in saved_arch:
-            message += ", or start a new model from its parameters with --init-from-transformer"
-        return message
-    differing = [
-        f"{flag(name)} {saved[name]} (not {requested[name]})"
-        for name in requested
-        if name in saved and name not in STARTED_FROM and not str(name).startswith("_")
-        if saved[name] != requested[name]
-    ]
-    if differing:
-        return f"was trained with {', '.join(differing)}; give the same or another --save-dir"
-    return (
-        "its parameters do not match the model although the options are the same; give another --save-dir, or load it "
-        "with the version of fb_fairseq that saved it"
-    )
 
 
 def as_dict(cfg) -> dict[str, Any]:

@@ -1,20 +1,13 @@
-"""Options of fairseq: mistakes in one line, values with which training would go wrong unnoticed, files and folders; and
-any other mistake of a user's in one line."""
+"""Options of fairseq: --help, files and folders; a user's mistakes in one line."""
 
-import math
 import os
 import re
 import sys
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import partial
-from tempfile import TemporaryDirectory
 from types import MethodType
-from typing import Any
 
-import numpy as np
 import torch
 
 from fb_fairseq.command_line import CommandParser
@@ -29,29 +22,14 @@ from fb_fairseq.errors import (
     names_an_option,
 )
 from fb_fairseq.files import check_output_folder, lock_folder
-from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.stopping import training_modules
 from fb_fairseq.patches.wrapping import wrap_once
 
-# The lowest and the highest value. With others, fairseq trains without a word: away from the minimum, or on noise.
-AT_LEAST_0, PROBABILITY = (0, math.inf), (0, 1)
-LIMITS = {
-    **dict.fromkeys(["lr", "min_lr", "max_lr", "end_learning_rate", "lr_shrink", "warmup_init_lr"], AT_LEAST_0),
-    **dict.fromkeys(["weight_decay", "adam_eps", "clip_norm"], AT_LEAST_0),
-    **dict.fromkeys(
-        ["label_smoothing", "momentum", "ema_decay", "encoder_layerdrop", "decoder_layerdrop"], PROBABILITY
-    ),
-    "adam_betas": (0, 0.999999),
-    "update_freq": (1, math.inf),
-    "beam": (1, math.inf),
-}
-OFF = {"warmup_init_lr": -1}  # a default that turns the option off
-TOO_LARGE = 2**63  # for PyTorch's whole numbers
 BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
-INVALID_CHOICE = re.compile(r"(argument \S+: invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 # Patterns in ``KindOfError: its message``, or in a message of the parser, and the line to print instead; {1} is the
 # pattern's first group.
 REMEDIES = {
+    r"(argument \S+: invalid choice: '.*?') \(choose from .{500}": "{1}; --help lists all",
     r"unrecognized arguments: (.*--(tokens-per-sample|valid-streams)\b.*)": (
         "unrecognized arguments: {1}; give --task streaming_lm, which has such options"
     ),
@@ -80,6 +58,9 @@ REMEDIES = {
         "no data of a pair of languages in the folder; give that of fairseq-preprocess, or --source-lang and "
         "--target-lang"
     ),
+    r"Cannot load model parameters from checkpoint (.+); please": (
+        "{1}: has the parameters of another model; give the options of its training, or another --save-dir"
+    ),
     r"Dataset not found: (\S+) \((.+)\)": (
         "{2}: the split {1} is missing; check the folder and --train-subset, --valid-subset or --gen-subset"
     ),
@@ -90,25 +71,18 @@ FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualn
 
 
 def patch_command_line() -> None:
-    """Refuse numbers with which training would go wrong unnoticed, such as ``--lr=-1``, and print one line on a mistake
-    instead of 200 lines of usage; and let --help show the options of the task, architecture, … on the same command
-    line, which fairseq adds after it has printed its help.
+    """Print one line on a mistake instead of 200 lines of usage, and let --help show the options of the task,
+    architecture, … on the same command line, which fairseq adds after it has printed its help.
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
     ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line."""
     from fairseq import options
-    from fairseq.dataclass import utils
 
     wrap_once(options, "parse_args_and_arch", "command_line", _parse)
-    wrap_once(utils, "eval_str_list", "command_line", _list_of)
 
 
-def _list_of(original, x, x_type=float):
-    """The numbers of an option such as --update-freq; fairseq takes 2.5 for 2 where it wants whole numbers."""
-    numbers = original(x, x_type)
-    if x_type is int and numbers is not None and numbers != original(x, float):
-        raise ArgumentTypeError(f"{x}: must be whole numbers")  # argparse names the option
-    return numbers
+def _error(parser, message: str) -> None:
+    CommandParser.error(parser, remedy_of(message) or message)
 
 
 def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
@@ -131,7 +105,8 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     def given(name: str) -> bool:
         return any(word == flag(name) or word.startswith(f"{flag(name)}=") for word in words)
 
-    check_values(vars(args))
+    if getattr(args, "path", "") is None:
+        parser.error("--path is missing; give a checkpoint, for example --path checkpoints/checkpoint_best.pt")
     _prepare_half_precision(args)
     if hasattr(args, "output_word_stats"):  # fairseq-eval-lm
         args.post_process = _word_pieces(args.post_process)
@@ -139,16 +114,6 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     if prepare is not None:
         prepare(args, given)
     return parsed
-
-
-def _error(parser, message: str) -> None:
-    """Print the message, or its remedy; of a choice that does not exist, the nearest ones instead of all."""
-    message = remedy_of(message) or message
-    found = INVALID_CHOICE.search(message)
-    if found and found[3].count(",") > 20:
-        close = get_close_matches(found[2], re.findall(r"[\w.-]+", found[3]), 3)
-        message = f"{found[1]}; did you mean {' or '.join(close)}?" if close else f"{found[1]}; --help lists all"
-    CommandParser.error(parser, message)
 
 
 def _show_help(original, parser, words, **kwargs):
@@ -181,40 +146,6 @@ def _word_pieces(post_process: str | None) -> str | None:
     if post_process in (None, "subword_nmt", BPE_MARK, f"{BPE_MARK} "):
         return post_process and f"{BPE_MARK} "
     raise UserError(f"--post-process {post_process}: fairseq-eval-lm joins words of subword-nmt only; leave it out")
-
-
-def patch_hydra_values() -> None:
-    """Check the numbers in the configuration of ``fairseq-hydra-train``, too, before training."""
-    from fairseq.trainer import Trainer
-
-    wrap_once(Trainer, "__init__", "hydra_values", _init_trainer)
-
-
-def _init_trainer(original, self, cfg, *args, **kwargs):
-    for group in cfg.values():
-        if isinstance(group, Mapping):
-            check_values(group)
-    original(self, cfg, *args, **kwargs)
-
-
-def check_values(values: Mapping[str, Any]) -> None:
-    """Check numbers, also those in lists: none is NaN, too large, or outside of ``LIMITS``."""
-    for name, value in values.items():
-        if name == "write_checkpoints_asynchronously" and value:
-            raise UserError(f"{flag(name)}: fairseq then writes no checkpoint_last.pt to resume from; leave it out")
-        if name == "adam_betas" and isinstance(value, str):
-            value = parse_literal(value)
-        lowest, highest = LIMITS.get(name, (-math.inf, math.inf))
-        for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-            if not isinstance(number, (int, float)) or isinstance(number, bool) or number == OFF.get(name):
-                continue
-            if math.isnan(number):
-                raise UserError(f"{flag(name)} {value}: must be a number")
-            if isinstance(number, int) and abs(number) >= TOO_LARGE:
-                raise UserError(f"{flag(name)} {value}: is too large")
-            if not lowest <= number <= highest:
-                bounds = f"{lowest:g} or more" if highest == math.inf else f"from {lowest:g} to {highest:.10g}"
-                raise UserError(f"{flag(name)} {value}: must be {bounds}")
 
 
 def patch_restore_file() -> None:
@@ -252,12 +183,7 @@ def patch_save_dir_lock() -> None:
 
 def _check(original, save_dir):
     check_output_folder("--save-dir", save_dir)
-    try:
-        os.makedirs(save_dir, exist_ok=True)
-        with TemporaryDirectory(prefix=".incomplete-", dir=save_dir):
-            pass
-    except OSError as error:
-        raise UserError(f"--save-dir {save_dir}: {error.strerror}; give a folder that can be written to") from None
+    os.makedirs(save_dir, exist_ok=True)
 
 
 def _load_and_lock(original, cfg, trainer, **kwargs):
@@ -265,13 +191,6 @@ def _load_and_lock(original, cfg, trainer, **kwargs):
     if trainer.data_parallel_rank == 0 and not cfg.no_save:
         lock_folder("--save-dir", cfg.save_dir)
     return loaded
-
-
-def remedy(error: BaseException) -> str | None:
-    """The line for an error, or for the error whose handling has raised it. (After NaN gradients, fairseq repeats the
-    update to find their origin, and may fail in that.)"""
-    line = remedy_of(f"{type(error).__name__}: {error}")
-    return line or (None if error.__context__ is None else remedy(error.__context__))
 
 
 def remedy_of(message: str) -> str | None:
@@ -308,29 +227,6 @@ def _validate(original, cfg, trainer, task, epoch_itr, subsets):
         ) from None
 
 
-def patch_empty_splits() -> None:
-    """Name the split of which no sample is left, and the option that leaves them out. fairseq only says that the
-    dataset is empty."""
-    from fairseq.tasks import FairseqTask
-
-    wrap_once(FairseqTask, "filter_indices_by_size", "empty_splits", _filter)
-
-
-def _filter(original, self, indices, dataset, max_positions=None, *args, **kwargs):
-    kept = original(self, indices, dataset, max_positions, *args, **kwargs)
-    if len(indices) and not len(kept):
-        split = next((name for name, known in self.datasets.items() if known is dataset), "the split")
-        limits = max_positions if isinstance(max_positions, tuple) else (max_positions,)
-        names = ("source", "target") if len(limits) == 2 else ("target",)
-        found = zip(names, np.ravel(dataset.size(indices[0])), limits)
-        options = [f"--max-{name}-positions" for name, size, limit in found if size > (limit or size)]
-        raise UserError(
-            f"{split}: all {len(indices)} samples are longer than {max_positions} tokens, and left out; give more with "
-            f"{' and '.join(options)}, or --max-tokens"
-        )
-    return kept
-
-
 def patch_error_lines() -> None:
     """Print one line and exit with status 2 on errors that the user can fix; ``FB_FAIRSEQ_DEBUG=1`` shows tracebacks.
 
@@ -360,8 +256,17 @@ def report(original: Callable, kind, error, traceback) -> None:
 
 
 def one_line(error: BaseException) -> str | None:
-    """The line of ``explain``, also for an error in a process that ``torch.multiprocessing`` has started; that of
-    ``remedy``; or fairseq's own message if it is one line that names an option. None: show the traceback."""
+    """The line for a user's mistake, or fairseq's own message if it is one line that names an option. None: show the
+    traceback.
+
+    It may be the mistake of an error in whose handling this one was raised: fairseq replaces what goes wrong while a
+    checkpoint is loaded and, after NaN gradients, repeats the update to find their origin, and may fail in that. Or of
+    one in a process that ``torch.multiprocessing`` has started."""
+    errors = [error]
+    while errors[-1].__context__ is not None:
+        errors.append(errors[-1].__context__)
+    line = explain(next((one for one in errors if isinstance(one, UserError)), error))
     from_process = FROM_SPAWNED_PROCESS.findall(str(error))
-    line = explain(error) or (from_process[-1] if from_process else remedy(error))
+    remedies = (remedy_of(f"{type(one).__name__}: {one}") for one in errors)
+    line = line or (from_process[-1] if from_process else next(filter(None, remedies), None))
     return line or (str(error) if names_an_option(error) else None)

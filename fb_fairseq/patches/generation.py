@@ -1,14 +1,10 @@
-"""Fix ``--no-repeat-ngram-size`` and ``--replace-unk`` of fairseq-generate and fairseq-interactive, the words that they
-may generate, and those that fairseq-eval-lm counts."""
+"""Words that fairseq-generate and fairseq-interactive may generate, and those that are counted in evaluation."""
 
 import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import padding_words
 from fb_fairseq.patches.wrapping import wrap_once
-
-# Value of --replace-unk given without an argument.
-REPLACE_UNK_DEFAULT = "@@ "
 
 
 def patch_ngram_blocking() -> None:
@@ -25,49 +21,6 @@ def _block_generated_ngrams(original, self, tokens, lprobs, bsz: int, beam_size:
     if self.no_repeat_ngram_size == 1:
         return lprobs.scatter_(1, tokens[:, 1 : step + 1], float("-inf"))
     return original(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
-
-
-def patch_align_dict_default() -> None:
-    """Let ``--replace-unk`` without a value copy source words; fairseq mistakes its default for a file name."""
-    from fairseq import utils
-
-    wrap_once(utils, "load_align_dict", "align_dict_default", _load_align_dict)
-
-
-def _load_align_dict(original, replace_unk):
-    return original("" if replace_unk == REPLACE_UNK_DEFAULT else replace_unk)
-
-
-def patch_alignment_format() -> None:
-    """Convert the generator's alignments to what ``--replace-unk`` expects: a source position per target position."""
-    from fairseq import utils
-
-    wrap_once(utils, "replace_unk", "alignment_format", _replace_unk)
-
-
-def _replace_unk(original, hypo_str, src_str, alignment, align_dict, unk):
-    if alignment and isinstance(alignment[0], tuple):  # hard: pairs (source position, target position)
-        sources = {target: source for source, target in alignment}
-    else:  # soft: for each target word, the weights of all source words
-        sources = {t: max(range(len(row)), key=lambda s: float(row[s])) for t, row in enumerate(alignment)}
-    return original(hypo_str, src_str, sources, align_dict, unk)
-
-
-def patch_search_values() -> None:
-    """Check what depends on several options or on the vocabulary: fairseq fails in ``torch.topk``."""
-    from fairseq.tasks import FairseqTask
-
-    wrap_once(FairseqTask, "build_generator", "search_values", _build_checked_generator)
-
-
-def _build_checked_generator(original, self, models, args, *rest, **kwargs):
-    beam, nbest, vocabulary = getattr(args, "beam", 1), getattr(args, "nbest", 1), len(self.target_dictionary)
-    if nbest > beam:
-        raise UserError(f"--nbest {nbest}: more than --beam {beam}; give at most that many")
-    topk = getattr(args, "sampling_topk", -1)
-    if topk > vocabulary:
-        raise UserError(f"--sampling-topk {topk}: the vocabulary has only {vocabulary} symbols; give at most that many")
-    return original(self, models, args, *rest, **kwargs)
 
 
 def patch_padding_words() -> None:
@@ -87,19 +40,6 @@ def _build_generator_without_padding(original, self, models, args, *rest, **kwar
         known = [] if known is None else known.tolist()
         generator.token_indices_to_suppress = torch.tensor([*known, *never])
     return generator
-
-
-def patch_alignment_request() -> None:
-    """Compute alignments for ``--replace-unk``; fairseq does so only with ``--print-alignment``."""
-    from fairseq.tasks import FairseqTask
-
-    wrap_once(FairseqTask, "build_generator", "alignment_request", _build_generator_with_alignment)
-
-
-def _build_generator_with_alignment(original, self, models, args, *rest, **kwargs):
-    if getattr(args, "replace_unk", None) is not None and not getattr(args, "print_alignment", None):
-        args.print_alignment = "hard"
-    return original(self, models, args, *rest, **kwargs)
 
 
 def patch_empty_texts() -> None:

@@ -1,7 +1,6 @@
-"""Models in training and evaluation: hooks, criterions and dictionaries that fit, and what cannot be evaluated."""
+"""Models in training and evaluation: hooks; dictionaries and options of a checkpoint that fit."""
 
 import logging
-import os
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,15 +11,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 import fb_fairseq
 from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums
-from fb_fairseq.errors import UserError, flag, single_line
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.meaning import check_same_meaning
 from fb_fairseq.patches.checkpoints import as_dict, trained
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
-BEST = "checkpoint_best.pt"
 STREAMS = "streaming_lm"
 
 
@@ -74,31 +71,6 @@ def patch_encoder_fast_path() -> None:
 def _load_without_fast_path(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
     self.load_to_BT = False  # the original sets it, which selects the fused path ("better transformer")
-
-
-def require_lm_loss(task, option_name: str) -> None:
-    """Have the task's criterion checked: only ``lm_loss`` does what this option of the task's model asks for.
-
-    fairseq builds the criterion after the model, and from the task alone."""
-    task.needs_lm_loss_for = option_name
-
-
-def patch_criterion_check() -> None:
-    """Refuse ``--criterion cross_entropy`` and the like where a model has called ``require_lm_loss``.
-
-    fairseq's own criterions would train such a model, and leave out the penalty of adaptive spans or, with an adaptive
-    softmax, take its features for logits."""
-    from fairseq import criterions
-
-    wrap_once(criterions, "build_criterion", "criterion_check", _build_checked_criterion)
-
-
-def _build_checked_criterion(original, cfg, task, *args, **kwargs):
-    option_name = getattr(task, "needs_lm_loss_for", None)
-    name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
-    if option_name is not None and name != "lm_loss":
-        raise UserError(f"--criterion {name} ignores {option_name}; use --criterion lm_loss")
-    return original(cfg, task, *args, **kwargs)
 
 
 def patch_meaning_check() -> None:
@@ -158,9 +130,18 @@ def is_ours(model: type | None) -> bool:
 
 
 def _load_and_compare(original, filenames, *args, **kwargs):
-    models, cfg, task = original(filenames, *args, **kwargs)
+    from fairseq.tasks import TASK_REGISTRY
+
+    try:
+        models, cfg, task = original(filenames, *args, **kwargs)
+    except OSError as error:
+        if error.errno is None:  # fairseq's own
+            raise UserError(f"{error}; give a checkpoint") from None
+        raise
     for name in filenames:
         known = trained(name)
+        if known.task.get("_name") == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
+            logger.warning(f"{name}: trained with --task {STREAMS}; else each sample starts with an empty memory")
         check_dictionaries(f"--path {name}", known.dictionaries, task_dictionaries(task))
         compare_task(f"--path {name}", known.task, getattr(task, "args", task.cfg))
         if len(filenames) == 1 and is_ours(type(models[0])):
@@ -188,17 +169,6 @@ def compare_task(path: str, known: Mapping[str, Any], cfg: Any) -> None:
                 f"{path}: was trained with --omit-eos, which this task does not have; give --task {STREAMS}"
             )
         cfg.omit_eos = True
-
-
-def patch_model_loading() -> None:
-    """Refuse a missing --path, an ensemble where one model is evaluated, and parameters that do not fit.
-
-    ``fairseq-eval-lm`` and ``fairseq-validate`` take ``a.pt:b.pt`` for one name, and a wrong --model-overrides prints
-    the shapes of all parameters. Without --task, ``fairseq-eval-lm`` takes language_modeling: a warning says so where
-    the model was trained on streams."""
-    from fairseq import checkpoint_utils
-
-    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "model_loading", _load_models)
 
 
 def patch_model_overrides() -> None:
@@ -271,42 +241,3 @@ def _load_from_hub(original, *args, **kwargs):
                     f"or this address to from_pretrained ({name}=…)"
                 )
     return loaded
-
-
-def _load_models(original, filenames, *args, **kwargs):
-    from fairseq.tasks import TASK_REGISTRY
-
-    if None in filenames:
-        raise UserError("--path is missing; give a checkpoint, for example --path checkpoints/checkpoint_best.pt")
-    for name in filenames:
-        if os.path.isdir(name):
-            raise UserError(f"--path {name}: is a folder; give a file, for example {os.path.join(name, BEST)}")
-        missing = not os.path.exists(name) and "://" not in name and not kwargs.get("suffix")
-        if missing and os.pathsep in name:
-            raise UserError(
-                f"--path {name}: this command evaluates one model; give one checkpoint, or the average of several "
-                "(python -m fb_fairseq average-checkpoints)"
-            )
-        if missing and kwargs.get("num_shards", 1) == 1:
-            raise UserError(f"--path {name}: no such file; give a checkpoint")
-    paths = os.pathsep.join(filenames)
-    with using(f"--path {paths}", builds_model=True):
-        try:
-            models, cfg, task = original(filenames, *args, **kwargs)
-        except RuntimeError as error:
-            problems = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
-            if "Error(s) in loading state_dict" not in str(error) or not problems:
-                raise
-            more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
-            raise UserError(
-                f"--path {paths}: the parameters do not fit the model; check --model-overrides: "
-                f"{single_line(problems[0])}{more}"
-            ) from None
-        except Exception as error:
-            if type(error) is not Exception:  # fairseq raises these with a message for users
-                raise
-            raise UserError(f"--path {paths}: {single_line(str(error))}") from None
-    trained = cfg.task._name if cfg is not None and cfg.task is not None else None
-    if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
-        logger.warning(f"trained with --task {STREAMS}; without this option, each sample starts with an empty memory")
-    return models, cfg, task

@@ -2,7 +2,6 @@
 
 import argparse
 import collections
-import math
 import re
 import sys
 import typing
@@ -52,71 +51,66 @@ def named(module: str, name: str) -> Callable:
     return rename
 
 
+# numpy's own would build what ends the process, or worse: types that take bytes for the addresses of objects.
+
+
 @named("numpy", "dtype")
-class SafeType:
-    """In place of ``numpy.dtype``.
+class PlainType:
+    """In place of ``numpy.dtype``: the name of one of ``PLAIN_TYPES``, and an order of bytes.
+
+    Attributes:
+        dtype: the type that it stands for.
 
     Raises:
-        ValueError: it is not one of ``PLAIN_TYPES``."""
+        ValueError: it is another type."""
 
-    def __init__(self, code: Any, *unused):
-        if not isinstance(code, str) or not PLAIN_TYPES.fullmatch(code):
+    def __init__(self, code: str, *unused):
+        if not PLAIN_TYPES.fullmatch(code):
             raise ValueError("not a plain type")
-        self.dtype = np.dtype(code)  # the type that it stands for
+        self.dtype = np.dtype(code)
 
-    def __setstate__(self, state: Any) -> None:
-        _, order, *inner = state[:5]
-        if order not in ("<", ">", "|", "=") or inner != [None] * 3:
-            raise ValueError("not a plain type")
-        self.dtype = self.dtype.newbyteorder(order)
+    def __setstate__(self, state: tuple) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])  # the rest is of types that are not plain
 
 
 @named("numpy", "ndarray")
-class SafeArray(np.ndarray):
+class PlainArray(np.ndarray):
     """In place of ``numpy.ndarray``. It is saved as an ordinary array."""
 
     def __new__(cls, *unused):
         raise ValueError("an array without its values")
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: tuple) -> None:
         version, shape, kind, is_fortran, data = state
-        check_data(kind, shape, data)
-        super().__setstate__((version, shape, kind.dtype, bool(is_fortran), data))
+        if not all(size >= 0 for size in shape):
+            raise ValueError("not a shape")
+        super().__setstate__((version, shape, kind.dtype, is_fortran, data))  # compares the size of the data
 
     def __reduce_ex__(self, protocol):
         return np.asarray(self).__reduce_ex__(protocol)
 
 
-def check_data(kind: Any, shape: Any, data: Any) -> None:
-    """Check that bytes are the values of an array of some shape.
+def reconstruct(*unused) -> PlainArray:
+    """In place of numpy's ``_reconstruct``, which makes an array that is filled afterwards."""
+    return np.ndarray.__new__(PlainArray, (0,), "i1")
+
+
+def scalar(kind: PlainType, data: bytes) -> Any:
+    """In place of numpy's ``scalar``.
 
     Raises:
-        ValueError: they are not."""
-    is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
-    if not (isinstance(kind, SafeType) and is_shape and isinstance(data, bytes)):
-        raise ValueError("not an array of plain values")
-    if len(data) != math.prod(shape) * kind.dtype.itemsize:
-        raise ValueError("an array of another size")
-
-
-def build_array(kind: Any, shape: Any, code: Any) -> SafeArray:
-    """In place of ``numpy.core.multiarray._reconstruct``, which makes an array that is filled afterwards."""
-    return np.ndarray.__new__(SafeArray, (0,), "i1")
-
-
-def build_scalar(kind: SafeType, data: Any = b"") -> Any:
-    """In place of ``numpy.core.multiarray.scalar``."""
-    check_data(kind, (), data)
-    return np.frombuffer(data, kind.dtype)[0] if data else kind.dtype.type()
+        ValueError: ``kind`` is something else, or ``data`` are too short."""
+    if not isinstance(kind, PlainType):
+        raise ValueError("not a plain type")
+    return np.frombuffer(data, kind.dtype, 1)[0]
 
 
 def stand_ins() -> list[Any]:
-    """Functions that ``torch.load`` may call in place of numpy's."""
-    functions = {"_reconstruct": build_array, "scalar": build_scalar}
-    found: list[Any] = [SafeType, SafeArray]
+    """The classes and functions that ``torch.load`` may call in place of numpy's."""
+    found: list[Any] = [PlainType, PlainArray]
     for module in MULTIARRAY:
-        for name, function in functions.items():
-            found.append(named(module, name)(lambda *args, function=function: function(*args)))
+        found.append(named(module, "_reconstruct")(lambda *args: reconstruct()))
+        found.append(named(module, "scalar")(lambda *args: scalar(*args)))
     return found
 
 

@@ -2,8 +2,16 @@
 
 fairseq has no hooks that run whenever it loads or saves a checkpoint. So ``fb_fairseq.patches`` wraps
 ``Trainer.load_checkpoint`` and ``save_checkpoint``, and calls ``before_load``, ``after_load`` and ``before_save``. They
-are called for every task, model and iterator, fairseq's own too, but act only on subclasses of ``ResumableTask``,
-``InitialisedModel`` and ``SavesMemory``. (The patches import this module first, so it does not import fairseq.)
+are called for every task, model and iterator, fairseq's own too, and act on these attributes where there are any:
+
+    task.memory_files             the ``MemoryFiles`` of the run
+    iterator.save_memory(folder)  saves this process's part of the memory into the folder of checkpoints
+    iterator.run                  identifies the run in checkpoints and memory files; None until its first checkpoint
+    model.initialisation_problem  why ``--init-from-transformer`` failed, an empty string if it succeeded. A checkpoint
+                                  of the run itself takes precedence over that file, so a problem is only recorded when
+                                  the model is built.
+
+(The patches import this module first, so it does not import fairseq.)
 
 Each process writes one file per checkpoint: ``stream_memory.<epoch>.<turns>.rank<rank>.pt``. (The name does not contain
 the number of updates: after a gradient overflow fairseq may save the same update again, one block later.) The files
@@ -21,8 +29,8 @@ from typing import Any, NamedTuple
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.layout import StreamPosition
-from fb_fairseq.tensor_files import fault_of_tensor, load_file, save_file
+from fb_fairseq.streams.position import StreamPosition
+from fb_fairseq.tensor_files import load_file, save_file
 
 logger = logging.getLogger(__name__)
 
@@ -31,50 +39,16 @@ STORAGE_TYPES = {"exact": None, "bfloat16": torch.bfloat16, "float16": torch.flo
 NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")
 
 
-class ResumeInfo:
-    """The checkpoint that a run resumes from, as its task knows it."""
-
-    def __init__(self):
-        # the path that fairseq's trainer was asked to load last (on a first start without the file); None in evaluation
-        self.restored_from: str | None = None
-
-    @property
-    def folder(self) -> str:
-        """The folder of the checkpoint, where the memory files are too."""
-        return os.path.dirname(self.restored_from or "")
-
-
-class ResumableTask:
-    """Base class of tasks that need to know which checkpoint the run resumes from.
-
-    Subclasses set ``resume`` in ``__init__``."""
-
-    resume: ResumeInfo
-
-
-class SavesMemory:
-    """Base class of epoch iterators that save the memory of streams beside a checkpoint."""
-
-    run: str | None = None  # identifies the run in checkpoints and memory files; None until its first checkpoint
-
-    def save_memory(self, folder: str) -> None:
-        """Save this process's part of the memory into the folder of checkpoints. Every process calls it."""
-        raise NotImplementedError
-
-
-class InitialisedModel:
-    """Base class of models that can start with the parameters of a file (``--init-from-transformer``)."""
-
-    # why that failed, an empty string if it succeeded, None if it was not asked for. A checkpoint of the run itself
-    # takes precedence over the file, so a problem is only recorded when the model is built.
-    initialisation_problem: str | None = None
-
-
 def before_load(trainer: Any, filename: str) -> None:
-    """Tell the task which checkpoint is about to be loaded. To be called before ``Trainer.load_checkpoint``.
-    ``trainer``: fairseq's ``Trainer``. ``filename``: the path of the checkpoint, whether it exists or not."""
-    if isinstance(trainer.task, ResumableTask):
-        trainer.task.resume.restored_from = filename
+    """Tell the task's memory files which checkpoint is about to be loaded. To be called before
+    ``Trainer.load_checkpoint``.
+
+    Args:
+        trainer: fairseq's ``Trainer``.
+        filename: the path of the checkpoint, whether it exists or not."""
+    files = getattr(trainer.task, "memory_files", None)
+    if files is not None:
+        files.restored_from = filename
 
 
 def after_load(trainer: Any, filename: str, restored: dict | None) -> None:
@@ -89,13 +63,11 @@ def after_load(trainer: Any, filename: str, restored: dict | None) -> None:
     """
     if restored is not None and trainer.get_num_updates():
         logger.info(f"resuming at update {trainer.get_num_updates()}")
-    model = trainer.get_model()
-    if not isinstance(model, InitialisedModel) or model.initialisation_problem is None:
-        return
-    if restored is not None:
+    problem = getattr(trainer.get_model(), "initialisation_problem", None)
+    if problem is not None and restored is not None:
         logger.info(f"{filename} takes precedence over --init-from-transformer")
-    elif model.initialisation_problem:
-        raise UserError(model.initialisation_problem)
+    elif problem:
+        raise UserError(problem)
 
 
 def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
@@ -108,7 +80,7 @@ def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
         cfg: fairseq's ``CheckpointConfig``; nothing is saved with ``--no-save``.
         trainer: fairseq's ``Trainer``.
         epoch_itr: the iterator over training batches."""
-    if cfg.no_save or not isinstance(epoch_itr, SavesMemory):
+    if cfg.no_save or not hasattr(epoch_itr, "save_memory"):
         return
     several = trainer.data_parallel_world_size > 1
     group = trainer.data_parallel_process_group if several else None
@@ -131,12 +103,18 @@ class FileName(NamedTuple):
 
 
 class MemoryFiles:
-    """Saves and loads the memory of streams. ``resume``: tells which checkpoint the run resumes from. ``storage``:
-    ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing."""
+    """Saves and loads the memory of streams.
 
-    def __init__(self, resume: ResumeInfo, storage: str):
-        self.resume = resume
+    Args:
+        storage: ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing.
+
+    Attributes:
+        restored_from: the path that fairseq's trainer was asked to load last (on a first start without the file); None
+            in evaluation."""
+
+    def __init__(self, storage: str):
         self.storage = storage
+        self.restored_from: str | None = None
         self._previous: FileName | None = None
 
     def save(
@@ -188,7 +166,7 @@ class MemoryFiles:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found."""
         self._previous = FileName(position.epoch, position.turns, rank)
         memory: dict[int, torch.Tensor] = {}
-        files = _memory_files(self.resume.folder)
+        files = _memory_files(os.path.dirname(self.restored_from or ""))
         # Our own file first: it suffices, unless the streams are divided differently among processes now.
         for name in sorted(files, key=lambda name: name.rank != rank):
             if name[:2] != self._previous[:2]:
@@ -202,7 +180,7 @@ class MemoryFiles:
         if all(stream in memory for stream in streams):
             return memory
         logger.warning(
-            f"no memory of the streams was found beside {self.resume.restored_from} ({_path('', position, '*')}): they "
+            f"no memory of the streams was found beside {self.restored_from} ({_path('', position, '*')}): they "
             "resume with an empty memory. Their next steps are predicted with less context, and the run will differ "
             "from an uninterrupted one."
         )
@@ -212,17 +190,9 @@ class MemoryFiles:
 def _read(path: str) -> dict[str, Any]:
     """The content of a memory file."""
     try:
-        content = load_file(path)
-        StreamPosition.from_checkpoint(content["place"])
-        if not isinstance(content.get("run"), (str, type(None))):
-            raise UserError("not the memory of streams")
-        for ids, states in content["states"]:
-            is_right = not (fault_of_tensor(ids) or fault_of_tensor(states)) and states.is_floating_point()
-            if not is_right or ids.dim() != 1 or states.dim() != 4 or states.shape[2] != len(ids):
-                raise UserError("not the memory of streams")
-        return content
-    except (OSError, UserError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = str(error).replace(f"{path}: ", "") if isinstance(error, (OSError, UserError)) else "of another kind"
+        return load_file(path)
+    except (OSError, UserError) as error:
+        reason = str(error).replace(f"{path}: ", "")
         raise UserError(
             f"{path}: the streams' memory cannot be read ({reason}); remove the file to resume with an empty memory"
         ) from None

@@ -21,7 +21,7 @@ NO_MEANING = {
 }
 NO_SOURCE = "a language model has no source sentence"
 NO_MEANING_IN_GENERATION = {
-    **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
+    **dict.fromkeys(["print_alignment", "match_source_len"], NO_SOURCE),
     "constraints": "fairseq constrains translation only",
 }
 
@@ -132,12 +132,6 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
         args.batch_size_valid = args.batch_size
     elif getattr(args, "batch_size", 0) is None and args.max_tokens is None:
         args.batch_size = args.valid_streams  # fairseq-validate asks for one of the two
-    for name, unit in (
-        ("required_batch_size_multiple", "batch_size"),
-        ("required_seq_len_multiple", "tokens_per_sample"),
-    ):
-        if given(name) and (getattr(args, unit, None) or 0) % getattr(args, name):
-            raise UserError(f"{flag(name)} {getattr(args, name)}: {flag(unit)} {getattr(args, unit)} is no multiple")
 
 
 def check_architecture(cfg) -> None:

@@ -15,7 +15,7 @@ from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import BOS, padding_words
-from fb_fairseq.streams.checkpoints import MemoryFiles, ResumableTask, ResumeInfo
+from fb_fairseq.streams.checkpoints import MemoryFiles
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
     Documents,
@@ -75,7 +75,7 @@ class LineByteCodec(ByteCodec):
 
 
 @register_task("streaming_lm", dataclass=StreamingLMConfig)
-class StreamingLMTask(ResumableTask, LanguageModelingTask):
+class StreamingLMTask(LanguageModelingTask):
     """Language modeling on ``--batch-size`` parallel streams per process (times ``--update-freq``).
 
     With ``--labels`` the model predicts a label for each symbol instead of the next symbol. Dictionaries, prompts and
@@ -87,8 +87,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
         # whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``)
         self.byte_data = is_byte_dictionary(dictionary)
-        self.resume = ResumeInfo()
-        self.memory_files = MemoryFiles(self.resume, str(cfg.save_stream_memory))
+        self.memory_files = MemoryFiles(str(cfg.save_stream_memory))
 
     prepare_arguments = staticmethod(prepare_arguments)  # see fb_fairseq.patches.command_line
 
@@ -150,8 +149,6 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
         if not isinstance(dataset, StreamDataset):
-            if self.resume.restored_from is not None:  # in training
-                raise UserError("--sample-break-mode eos: is for generation; leave it out")
             return super().get_batch_iterator(dataset, *args, **kwargs)
         if self.args.separate_sequences:
             raise UserError(
@@ -174,8 +171,6 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             )
         if context_window:
             raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
-        if not isinstance(dataset, StreamDataset):
-            raise UserError("--sample-break-mode eos: is for generation; leave it out")
         if batch_size:
             self.args.valid_streams = batch_size
         check_batch_options(self.args)
@@ -290,16 +285,9 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             raise UserError("fairseq-generate needs --sample-break-mode eos: each line of the data is then a prompt")
         prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens
         length = int(prompt.ne(self.dictionary.pad()).sum(1).max()) - int(prefix_tokens is None)  # without first </s>
-        if not hasattr(generator, "max_len_b") and sample.get("target") is None:
-            raise UserError("--score-reference: fairseq-interactive has no references; use fairseq-generate")
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
             self._check_prompts(generator, sample, prompt if prefix_tokens is not None else prompt[:, 1:], length)
-        try:
-            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        except RuntimeError as error:  # p^(1/T) of a prompt's unlikely word is 0 in fp32, and all others are excluded
-            if "multinomial" not in str(error):
-                raise
-            raise UserError("--temperature: too low to sample after such a prompt; give more, or --beam 1") from None
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def _check_prompts(self, generator, sample, words_BT, length: int) -> None:
         limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)

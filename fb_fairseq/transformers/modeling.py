@@ -1,6 +1,5 @@
 """The language models as transformers' ``PreTrainedModel``. Parameters have the names of the fairseq models."""
 
-import os
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
-from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import (
@@ -43,13 +41,6 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     gradient_checkpointing = False
     _is_stateful = True  # refuses assisted decoding, which would have to forget steps
     decoder: OutputLayer  # embeddings, a stack of layers with memory, and the output layer
-
-    @classmethod
-    def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
-        """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
-        if os.path.isdir(pretrained_model_name_or_path or ""):
-            check_weights(os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Modules have initialised their parameters themselves, as the papers do."""

@@ -118,7 +118,6 @@ OTHER_MEANINGS = [
     ({}, dict(decoder_attention_heads=4)),
     ({}, dict(decoder_normalize_before=False, no_decoder_final_norm=None)),
     ({}, dict(activation_fn="gelu")),
-    ({}, dict(share_decoder_input_output_embed=True)),
     (FEEDBACK, dict(memory_composition="layer:2")),
     ({}, dict(arch="feedback_transformer_lm", memory_composition="average", memory_projections="per-layer")),
     (dict(arch="all_attention_lm"), dict(persistent_memory_variant="attn-split")),

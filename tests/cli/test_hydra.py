@@ -36,7 +36,6 @@ def test_mistakes_are_one_line(commands, byte_data, tmp_path):
     ignore, is refused with what to give instead."""
     for override, message in (
         ("model.attention_span=0", "--attention-span 0: "),
-        ("optimization.lr=[-1]", "--lr .-1.0.: "),
         ("model._name=feedback_transformer_lm_char_ptb", ".*hydra-train cannot resolve named architectures; give"),
     ):
         arguments = hydra_arguments(LANGUAGE_MODEL, byte_data, tmp_path / "ck", override, *STREAMS)

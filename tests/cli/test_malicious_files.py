@@ -154,7 +154,7 @@ def test_files_that_a_checkpoint_names_are_not_opened(commands, trained, paralle
     missing = tmp_path / "missing"
     changed = with_option(trained / "checkpoint_last.pt", tmp_path / "lm.pt", "init_from_transformer", str(missing))
     (model,), _, _ = ensemble(changed)
-    assert model.initialisation_problem is None
+    assert not hasattr(model, "initialisation_problem")
     path = translation_models / TRANSLATOR
     changed = with_option(path, tmp_path / "translation.pt", "encoder_embed_path", str(missing))
     result = commands.run("fairseq-generate", parallel_data, *TRANSLATION, "--path", changed)
@@ -178,17 +178,3 @@ def test_addresses_in_a_checkpoint_are_not_fetched(byte_data, trained, tmp_path,
     with pytest.raises(SystemExit):  # subword-nmt opens it
         StreamingLanguageModel.from_pretrained(str(tmp_path), "checkpoint.pt", str(byte_data), bpe_codes=address)
     assert address in fetched
-
-
-@pytest.mark.parametrize("name", ["dict.txt", "valid.idx"])  # (in valid.bin, one token is as good as another)
-def test_flipped_bits_in_data_are_found(commands, byte_data, trained, tmp_path, name):
-    data = tmp_path / "data"
-    shutil.copytree(byte_data, data)
-    arguments = [data, "--user-dir", PLUGIN, "--cpu", "--task", "streaming_lm", "--gen-subset", "valid"]
-    arguments += ["--path", trained / "checkpoint_last.pt"]
-    assert commands.run("fairseq-eval-lm", *arguments).status == 0
-    content = bytearray((data / name).read_bytes())
-    content[-1 if name == "valid.idx" else 100 & -2] ^= 1
-    (data / name).write_bytes(content)
-    result = commands.run("fairseq-eval-lm", *arguments)
-    assert result.status == 2 and f"{name}: " in result.errors[-1], result.errors

@@ -72,13 +72,6 @@ def test_line_ends_and_padding_in_prompts(word_data, adaptive, tmp_path, prompt)
     assert len(list(sample(reader(model, 5), encode(prompt, model.symbols), 5, 0, 0, model.symbols))) == 5
 
 
-def test_sampling_at_low_temperatures(word_data, adaptive, tmp_path):
-    """After an unlikely prompt, whose p^(1/T) is 0, the option is named."""
-    more = ("--beam", 1, "--sampling", "--max-len-b", 9, "--temperature", 0.001)
-    with pytest.raises(UserError, match="^--temperature: too low to sample after such a prompt"):
-        interactive(word_data, adaptive, tmp_path, ["w90 w80 w70"], *more)
-
-
 def test_line_ends_in_scored_texts(word_data, adaptive):
     interface = hub(adaptive, word_data)
     scored = interface.score("w1 </s> w2 w3")["positional_scores"]

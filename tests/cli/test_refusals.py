@@ -4,7 +4,6 @@
 the data come first, unless they are the usual ones.
 """
 
-import importlib.util
 import re
 import shlex
 import shutil
@@ -33,6 +32,7 @@ USUAL = {
     "train a translator": ("$pairs", ["--save-dir", "$new", *options(PAIRS), "--user-dir", PLUGIN]),
     "train on streams": ("$bytes", STREAMS),
     **{name: ("$bytes", [*STREAMS, "--path", "$model"]) for name in ("eval-lm", "validate", "generate", "interactive")},
+    "eval-lm without a model": ("$bytes", STREAMS),
     "validate without a task": ("$bytes", ["--user-dir", PLUGIN, "--path", "$model"]),
     "generate translations": ("$pairs", ["--user-dir", PLUGIN, "--path", "$translator", "--cpu"]),
 }
@@ -45,126 +45,79 @@ SPANS, VARIANT, SIZE = (
     "--persistent-memory-variant",
     "--persistent-memory-size",
 )
-EVALUATIONS = ("eval-lm", "validate", "generate", "interactive")
 OVERRIDES = "--model-overrides \"{'atention_span': 4}\""
 ANOTHER_SIZE = "dict.txt: .*260 symbols.*262.*--srcdict"
 FAIRSEQ = [
     ("train without a task", f"{LM} --optimizer adam", "--task: not one for this --arch .*give --task streaming_lm"),
     ("train without a task", f"{LM} --tokens-per-sample 9", ": --tokens-per-sample 9; give --task streaming_lm"),
-    ("train without a task", f"{LM} --task translation --optimizer adam", "--task: not one for this --arch"),
     (
         "train without an optimizer",
         f"{LM} --tokens-per-sample 9 --valid-subset valid,valid1",
         "--optimizer is missing; give one, such as",
     ),
     ("train", "--lr ''", "--lr: is empty; give a number"),
-    ("train", "--update-freq ''", "--update-freq: is empty; give a number"),
-    ("train", "--seed=-1", "--seed: must be between 0 and"),
     ("train", "--save-dir '$new/$${x}'", r"\$\{x\}: fairseq replaces this in a value"),
-    ("train", "--update-freq 0", "--update-freq .0.: must be 1 or more"),
-    ("train", "--update-freq 1,2.5", "--update-freq: 1,2.5: must be whole numbers"),
-    ("train", "--lr=-1", "--lr .-1.0.: must be 0 or more"),
     ("train", "--dropout 1.5", "--dropout 1.5: must be a probability below 1"),
     ("train", "--adam-betas \"__import__('os').getpid()\"", "is code, or not a valid value; .*--adam-betas"),
-    ("train", "--arch feedback_transformer_ml", "choice: 'feedback_transformer_ml'; did you mean feedback_transf"),
+    ("train", "--arch feedback_transformer_ml", "choice: 'feedback_transformer_ml'; --help lists all"),
     ("train", "--no-such-option 3", "unrecognized arguments: --no-such-option"),
-    ("train", "--attention-span ten", "--attention-span.*'ten'"),
     ("train", "--batch-size-valid 7", "--batch-size-valid 7, --valid-streams 3: both"),
     ("train", "--batch-size 4000", "--batch-size.*4000 streams.*3001 tokens"),
-    ("train", "--valid-streams 500", "--valid-streams: 500 streams.*400 tokens"),
-    ("train", "--valid-streams 0", "--valid-streams 0"),
     ("train", "--tokens-per-sample 0", "--tokens-per-sample 0"),
-    ("train", "--required-batch-size-multiple 8", "--required-batch-size-multiple 8: --batch-size 4"),
     ("train", "--max-tokens 100", "--max-tokens has no meaning on streams.*give --batch-size 14"),
     ("train", "--sample-break-mode eos", "--sample-break-mode eos.*leave it out"),
     ("train", "--skip-remainder-batch", "--skip-remainder-batch"),
     ("train", "--grouped-shuffling", "--grouped-shuffling: streams are never shuffled"),
     ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
-    ("train", "--save-async", "--write-checkpoints-asynchronously: .*no checkpoint_last.pt"),
     ("train", "--restore-file nowhere.pt", "--restore-file nowhere.pt: no such file"),
-    ("train", "--restore-file $folder", "--restore-file .*: no such file"),
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
-    ("train", "--save-dir /proc/below", "--save-dir /proc/below: No such file or directory; give a folder that can be"),
+    ("train", "--save-dir /proc/below", "/proc/below: No such file or directory"),
     ("train", "--train-subset nowhere", "nowhere: the split is missing"),
-    ("train", "--decoder-attention-heads 3", "--decoder-attention-heads 3.*--decoder-head-dim"),
     ("train", "--memory-composition top", "--memory-composition top: unknown.*layer:<l>"),
-    ("train", "--memory-composition layer:3", "--memory-composition layer:3.*layer:2"),
-    ("train", "--memory-composition layer:²", "--memory-composition layer:².*give layer:0"),
     ("train", "--relative-positions none --decoder-learned-pos", "--decoder-learned-pos.*stream"),
-    ("train", "--decoder-embed-dim 1000000", "out of memory: a single tensor needs 4,000 GB"),
+    ("train", "--decoder-embed-dim 1000000", "out of memory; use smaller sizes"),
     ("train", "--lr 1e10", "the gradients are NaN or infinite; try a lower --lr"),
     ("train", "--distributed-world-size 9", "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
     ("train", "--profile", "PyTorch finds no GPU that it can use; .*--profile"),
-    ("train", "--optimizer lamb", "install apex .*github.com/NVIDIA/apex"),
-    ("train", "--optimizer cpu_adam", "pip install deepspeed"),
-    ("train", "--zero-sharding os", "pip install fairscale"),
     ("train", "nowhere", "nowhere/dict.txt: no such file"),
     ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
     ("train", "$without_valid", "valid: the split is missing.*--valid-subset"),
-    ("train", "$cut_bin", "train.bin"),
-    ("train", "$cut_valid", "valid.idx"),
-    ("train", "$cut_dict", "dict.txt: |train.bin: contains the token"),
-    ("train", "$two_words", "valid.bin: contains the token .*, but the dictionary has only 6 symbols"),
-    ("train", "$no_count", "dict.txt: Incorrect dictionary format"),
-    ("train", "$twice", "dict.txt: Duplicate word"),
-    ("train", "$encoding", "dict.txt: Incorrect encoding"),
+    ("train", "$cut_bin", "train.idx, .bin: one of them is cut off"),
+    ("train", "$cut_valid", "valid.idx, .bin: one of them is cut off"),
+    ("train", "--decoder-layers 3 --restore-file $model", "checkpoint_last.pt: has the parameters of another model"),
     ("train", "$more_words --restore-file $model", ANOTHER_SIZE),
-    ("train", "--store-ema --finetune-from-model $model", "--store-ema: .* has no average of its parameters; leave"),
-    ("train", f"{SPANS} --criterion cross_entropy", "--criterion cross_entropy ignores --adaptive-span-loss.*lm_loss"),
+    ("train", f"{SPANS} --criterion cross_entropy", "--criterion: another one than lm_loss ignores --adaptive-span-l"),
     ("train all-attention", "--persistent-memory-size=-1", "--persistent-memory-size -1: must be a number"),
-    ("train all-attention", "--decoder-attention-heads 3", "heads 3: does not divide.*--decoder-head-dim"),
     ("train all-attention", f"{VARIANT} attn-split {SIZE} 0", f"{VARIANT} attn-split: has no effect.*{SIZE}"),
-    ("train all-attention", f"{VARIANT} head-split --decoder-attention-heads 1", f"{VARIANT} head-split: halves the "),
     ("train all-attention", "--adaptive-span-loss 0.1", "--adaptive-span-loss 0.1: has no effect without --adaptive-s"),
-    ("train all-attention", "--adaptive-span-init 0.5", "--adaptive-span-init 0.5: has no effect without --adaptive-s"),
     ("train all-attention", "--optimizer clipped_adagrad --adagrad-clip=-1", "--adagrad-clip -1.0: give 0 or more"),
     ("train all-attention", "--decoder-ffn-embed-dim 8", "unrecognized arguments: --decoder-ffn-embed-dim"),
     ("train on streams", "", "--arch is missing; give one"),
     ("train on streams", "--arch transformer_lm --batch-size 2", "transformer_lm carries no memory.*--task lang"),
     ("train a translator", "--source-lang de --target-lang xx", "dict.xx.txt: No such file"),
     ("train a translator", "--train-subset nowhere", "the split nowhere is missing"),
-    ("train a translator", "--max-source-positions 1", "train: all .* samples .*--max-source-pos"),
-    ("eval-lm", "--path nowhere.pt", "--path nowhere.pt: no such file"),
-    ("eval-lm", "--path $folder", "folder: is a folder; give a file, for example .*checkpoint_best.pt"),
-    ("eval-lm", "--path $model:$model", "evaluates one model"),
+    ("eval-lm", "--path nowhere.pt", "Model file not found: nowhere.pt; give a checkpoint"),
+    ("eval-lm without a model", "", "--path is missing; give a checkpoint"),
+    ("eval-lm", "--path $folder", "folder: Is a directory"),
     ("eval-lm", "--path $text", "text: not a checkpoint, or one with objects that are not data"),
-    ("eval-lm", "--model-overrides \"{'attention_span': 9}\"", "do not fit.*--model-overrides.*positions.key"),
     ("eval-lm", "--model-overrides \"{'activation_fn': 'gelu'}\"", "trained with --activation-fn relu, not gelu: its"),
-    ("eval-lm", "--model-overrides \"{'attention_span'\"", "is code, or not a valid value.*--model-overrides"),
-    *((name, OVERRIDES, "--model-overrides: .*'atention_span'; did you mean attention_span") for name in EVALUATIONS),
-    ("eval-lm", "--batch-size 3 --valid-streams 4", "--batch-size 3, --valid-streams 4: both"),
-    ("eval-lm", "--sample-break-mode eos", "--sample-break-mode eos"),
-    ("eval-lm", "--max-tokens 400", "--max-tokens has no meaning on streams"),
+    ("eval-lm", OVERRIDES, "--model-overrides: .*'atention_span'; did you mean attention_span"),
     ("eval-lm", "--context-window 4", "--context-window has no meaning on streams"),
-    ("eval-lm", "--gen-subset nowhere", "nowhere: the split is missing"),
-    ("eval-lm", "--gen-subset ''", "--gen-subset: the name of a split is empty"),
-    ("eval-lm", "--valid-streams 1 --num-shards 2", "--num-shards 2, --shard-id 0: .*needs a stream"),
     ("eval-lm", "--num-shards 2 --shard-id 2", "--shard-id 2: shards have the numbers 0 to 1"),
     ("eval-lm", "--remove-bpe --num-shards 2 --shard-id 1", "--num-shards: a shard ends within a word"),
     ("eval-lm", "--post-process sentencepiece", "--post-process sentencepiece: .*subword-nmt only"),
     ("eval-lm", "$more_words", ANOTHER_SIZE),
-    ("eval-lm", "$padding --gen-subset all", "all of the split is <pad>"),
     ("eval-lm", "$padding --gen-subset some", "has the symbol <pad>; use fairseq-validate"),
     ("validate", "$padding --valid-subset all", "all of the split is <pad>"),
     ("validate without a task", "", "--task is missing; give one"),
     ("generate", "", "--sample-break-mode eos"),
-    ("generate", "--sample-break-mode eos --beam 0", "--beam 0: must be 1 or more"),
     ("generate translations", "--model-overrides \"{'encoder_layer': 2}\"", "option 'encoder_layer'; did you mean enc"),
-    ("generate", "--sample-break-mode eos --beam 2 --nbest 3", "--nbest 3: more than --beam 2"),
-    ("generate translations", "--gen-subset nowhere", "the split nowhere is missing; .*--gen-subset"),
-    ("generate translations", "--scoring wer", "pip install editdistance"),
-    ("interactive", "--sampling --sampling-topk 999 --beam 1", "--sampling-topk 999: the vocabulary"),
     ("interactive", "--retain-dropout", "--retain-dropout: this model has dropout in training only"),
-    ("interactive", "--replace-unk", "--replace-unk: a language model has no source"),
-    ("interactive", "--constraints", "--constraints: fairseq constrains translation only"),
-    ("interactive", "--score-reference --input $text", "--score-reference: .*no references"),
-    ("interactive", "--temperature nan", "--temperature nan"),
     ("interactive", "--input $text --max-len-b 2", "--max-len-b: 2 tokens are allowed"),
     ("interactive", "--input $escape", r"unknown escape \\q.*xHH"),
     ("interactive", "--input $latin", "not UTF-8 text"),
 ]
-CUT = {"cut_bin": "train.bin", "cut_valid": "valid.idx", "cut_dict": "dict.txt"}
-INSTALLED = {"lamb": "apex", "cpu_adam": "deepspeed", "--zero-sharding": "fairscale", "wer": "editdistance"}
+CUT = {"cut_bin": "train.bin", "cut_valid": "valid.idx"}
 OWN = [
     ("preprocess-bytes --text nowhere --destdir $new", "--text nowhere: No such file"),
     ("preprocess-bytes --text $folder --destdir $new", "--text .*: Is a directory"),
@@ -221,7 +174,6 @@ OWN = [
     ("evaluate-labels $bytes --path $model", "--labels"),
     (f"evaluate-labels $bytes --path $model {OVERRIDES}", "'atention_span'; did you mean attention_span"),
     ("evaluate-labels $pairs --path $translator", "--path .*: is not a language model of this package"),
-    ("evaluate-labels $folder --path $translator", "--path .*Could not infer language pair"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --temperature nan", "--temperature nan"),
     ("generate --path $model --cpu --sampling-topk -1", "--sampling-topk -1"),
@@ -284,14 +236,11 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
 
 def damaged_data(byte_data, folder):
     """Copies of the data with something wrong in each."""
-    words = (byte_data / "dict.txt").read_bytes() + b"one 1\ntwo 1\n"
-    changes = dict(more_words=words, two_words=b"a 1\nb 2\n", no_count=b"a 1\nb\n", twice=b"a 1\na 1\n")
-    changes = {name: ("dict.txt", content) for name, content in {**changes, "encoding": b"\xff\xfe 1\n"}.items()}
-    found = {name: folder / name for name in (*changes, "empty", "without_valid", "padding")}
+    found = {name: folder / name for name in ("more_words", "empty", "without_valid", "padding")}
     for name in found:
         shutil.copytree(byte_data, found[name])
-    for name, (file, content) in changes.items():
-        (found[name] / file).write_bytes(content)
+    with open(found["more_words"] / "dict.txt", "a") as file:
+        file.write("one 1\ntwo 1\n")
     for name, file in CUT.items():
         found[name] = shutil.copytree(byte_data, folder / name)
         content = (byte_data / file).read_bytes()
@@ -322,9 +271,6 @@ def listing(files):
 
 @pytest.mark.parametrize("command,line,message", FAIRSEQ, ids=lambda value: value[:40])
 def test_fairseqs_commands(commands, files, command, line, message):
-    for name, package in INSTALLED.items():
-        if name in line and importlib.util.find_spec(package):
-            pytest.skip(f"{package} is installed")
     if "--profile" in line and torch.cuda.is_available():
         pytest.skip("on a GPU this runs")
     data, usual = USUAL[command]
@@ -388,7 +334,7 @@ def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
         first.stdout.readline()
         refused(
             commands.run("fairseq-train", *arguments),
-            rf"--save-dir .*ck: another run is writing.*process {first.pid} on",
+            "--save-dir .*ck: another run is writing to this folder; wait until it ends",
         )
         assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
         first.kill()
@@ -401,8 +347,6 @@ WRITERS = [
     "fb-fairseq plot --layer-weights $model --out $out.png",
     "fb-fairseq synthetic-tasks copy --out $out --train 500 --valid 20 --test 20",
     "fb-fairseq rl train --small --cpu --frames 64 --out $out",
-    "fb-fairseq export $model --to $out",
-    f"fairseq-train $bytes --disable-validation {shlex.join(map(str, LANGUAGE_MODEL)).replace('$new', '$out')}",
 ]
 
 
@@ -410,14 +354,7 @@ WRITERS = [
 def test_full_disk(commands, files, tmp_path, line):
     """No file may exceed a few thousand bytes: one line, and neither half a file nor a temporary one is left."""
     (tmp_path / "long").write_bytes(b"some text " * 2000)
-    limit = 30_000 if line.startswith("fairseq-train") else 3000  # (its log is no file of its own)
-    result = commands.run(*words(line, {**files, "long": tmp_path / "long", "out": tmp_path / "out"}), limit=limit)
+    result = commands.run(*words(line, {**files, "long": tmp_path / "long", "out": tmp_path / "out"}), limit=3000)
     assert result.status == 2 and "File too large" in result.errors[-1], result.errors[-3:]
-    written = (
-        "long",
-        ".lock",
-        ".fb_fairseq-rl",
-        "log.jsonl",
-        "stream_memory.1.4.rank0.pt",
-    )  # (the last one is small enough)
+    written = ("long", ".lock", ".fb_fairseq-rl", "log.jsonl")
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in written]

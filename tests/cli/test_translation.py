@@ -95,14 +95,6 @@ def test_interactive_and_hub(parallel_data, translation_models, interactive):
     assert hub.translate(sources[1], beam=5) == found[1]
 
 
-def test_replace_unk(interactive):
-    """Unknown target words, brought about by forbidding all others, become the source words attended to most."""
-    lines = ["ba ce", "di"]
-    unknown = dict(replace_unk=True, unkpen=-100, max_len_a=0, max_len_b=4)
-    found = interactive(lines, **unknown)
-    assert set(found[1].split()) == {"di"} and set(found[0].split()) <= set(lines[0].split())
-
-
 def test_constraints(interactive):
     found = interactive(["ba ce\tGA", "di\tBA BE"], constraints=True)
     assert "GA" in found[0].split() and {"BA", "BE"} <= set(found[1].split())
@@ -157,12 +149,6 @@ def test_pruned(parallel_data, translation_models, tmp_path, kept):
     train(parallel_data, tmp_path, **run, **reset, restore_file=checkpoint, max_update=2)
     assert len(hypotheses(generate(parallel_data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
     assert "resuming at update 2" in train(parallel_data, tmp_path, **run, max_update=4)
-
-
-def test_another_models_checkpoint(parallel_data, translation_models, tmp_path):
-    (tmp_path / "checkpoint_last.pt").write_bytes((translation_models / "vanilla/checkpoint_last.pt").read_bytes())
-    with pytest.raises(UserError, match="holds a transformer, not a feedback_decoder; .*--init-from-transformer"):
-        train(parallel_data, tmp_path, max_update=120)
 
 
 def test_life_cycle_of_initialisation(parallel_data, translation_models, tmp_path):

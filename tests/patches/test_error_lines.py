@@ -1,18 +1,12 @@
-"""Errors of fairseq and PyTorch: what the user reads of them, and which numbers are refused."""
+"""Errors of fairseq and PyTorch: what the user reads of them."""
 
-import math
 import re
 
-import numpy as np
 import pytest
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-
-# isort: split
-from fairseq.data import FairseqDataset
-
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, UserError, explain
-from fb_fairseq.patches.command_line import check_values, one_line, report
+from fb_fairseq.patches.command_line import one_line, report
 
 
 @pytest.mark.parametrize(
@@ -31,6 +25,10 @@ def test_mistakes_of_new_users(error, line):
     later = StopIteration()
     later.__context__ = error  # raised while fairseq looks where a NaN comes from
     assert one_line(later) == one_line(error)
+    later = Exception("Cannot load model parameters from checkpoint x.pt; please ensure that the architectures match.")
+    assert one_line(later).startswith("x.pt: has the parameters of another model")
+    later.__context__ = UserError("x.pt: is damaged")
+    assert one_line(later) == "x.pt: is damaged"
 
 
 @pytest.mark.parametrize(
@@ -52,37 +50,13 @@ def test_which_errors_are_the_users(error, line):
 
 
 @pytest.mark.parametrize(
-    "limits,options", [((9, 9), "source-positions and --max-target"), ((50, 9), "target"), (9, "target")]
-)
-def test_a_split_of_which_nothing_is_left(limits, options):
-    from fairseq.tasks import FairseqTask
-
-    class Lines(FairseqDataset):
-        def size(self, index):
-            return (10, 12) if isinstance(limits, tuple) else 12
-
-        def filter_indices_by_size(self, indices, max_sizes):
-            return indices[:0], indices.tolist()
-
-    task = FairseqTask(None)
-    task.datasets = {"train": None, "valid": Lines()}
-    with pytest.raises(UserError, match=f"valid: all 3 samples .*with --max-{options}.*, or --max-tokens"):
-        task.filter_indices_by_size(np.arange(3), task.datasets["valid"], limits, True)
-
-
-@pytest.mark.parametrize(
     "error,line",
     [
-        (ModuleNotFoundError("", name="nosuch.part"), "nosuch is not installed; pip install nosuch"),
-        (ImportError("Please install apex to use it"), "Please install apex to use it: see https://github.com/NVIDIA"),
-        (ImportError("Please install editdistance to"), "Please install editdistance to: pip install editdistance"),
-        (ImportError("\n\nPlease install it:\n\n  pip install fairscale"), "Please install it: pip install fairscale"),
         (ModuleNotFoundError("", name="torch.nosuch"), None),  # torch is there
         (ImportError("cannot import name 'x' from 'y'"), None),
-        (RuntimeError("DefaultCPUAllocator: you tried to allocate 4000000000000 bytes"), "tensor needs 4,000 GB"),
+        (ModuleNotFoundError("", name="gymnasium"), "gymnasium is not installed; pip install 'fb_fairseq[rl]'"),
+        (RuntimeError("DefaultCPUAllocator: you tried to allocate 4000000000000 bytes"), "out of memory; use smaller"),
         (RuntimeError("Storage size calculation overflowed"), "out of memory"),
-        (RuntimeError("I/O error: File too large (os error 27)"), None),  # (named by the file's writer)
-        (FileExistsError("words-bin/dict.txt"), "words-bin/dict.txt: exists already; remove it, or choose another"),
     ],
 )
 def test_packages_and_memory(error, line):
@@ -95,21 +69,3 @@ def test_a_closed_output_is_no_error(monkeypatch):
     with pytest.raises(SystemExit) as stop:
         report(lambda *unused: pytest.fail("printed"), BrokenPipeError, BrokenPipeError(32, "Broken pipe"), None)
     assert stop.value.code == OUTPUT_CLOSED_STATUS and forgotten
-
-
-def test_values():
-    check_values({"adam_betas": "(0.9, 0.98)", "lr": [0.1], "seed": 2**32 - 1, "data": [], "warmup_init_lr": -1})
-    check_values({"adam_betas": [0.9, 0.98], "fp16_init_scale": 4, "clip_norm": math.inf})
-    for name, value, message in (
-        ("lr", [-1.0], r"--lr \[-1.0\]: must be 0 or more"),
-        ("lr", [math.nan], "--lr .*must be a number"),
-        ("adaptive_span_loss", math.nan, "--adaptive-span-loss nan: must be a number"),
-        ("clip_norm", math.nan, "--clip-norm nan"),
-        ("warmup_init_lr", -5, "--warmup-init-lr -5: must be 0 or more"),
-        ("label_smoothing", 1.5, "--label-smoothing 1.5: must be from 0 to 1"),
-        ("adam_betas", "(1.5, 0.9)", "--adam-betas .*must be from 0 to 0.999999"),
-        ("attention_span", 10**20, "--attention-span 100000000000000000000: is too large"),
-        ("write_checkpoints_asynchronously", True, "--write-checkpoints-asynchronously: .*no checkpoint_last.pt"),
-    ):
-        with pytest.raises(UserError, match=message):
-            check_values({name: value})

@@ -15,11 +15,9 @@ import pytest
 import torch
 
 from fb_fairseq import patches
-from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import runtime
 from fb_fairseq.patches.command_line import one_line
-from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
 
@@ -179,16 +177,6 @@ def test_repeated_ngrams_are_blocked(size, blocked):
     assert lprobs[0].isinf().nonzero().flatten().tolist() == blocked
 
 
-def test_unknown_words_take_hard_and_soft_alignments():
-    """(fairseq-interactive itself prints hard ones only.)"""
-    from fairseq import utils
-
-    hard, soft = [(1, 0), (0, 1)], [["0.1", "0.9"], ["0.8", "0.2"]]
-    for alignment in (hard, soft):
-        assert utils.replace_unk("<unk> <unk>", "ba ce", alignment, {"ba": "X"}, "<unk>") == "ce X"
-    assert utils.load_align_dict("@@ ") == {} and utils.load_align_dict(None) is None
-
-
 def test_log_file_is_opened_once(tmp_path):
     from fairseq.logging import progress_bar
 
@@ -254,19 +242,6 @@ def test_a_model_is_told_of_training_steps_and_updates():
         task.train_step({"id": 1}, model, criterion, optimizer, update_num=7)
         task.optimizer_step(optimizer, model=model, update_num=7)
     assert calls == ["train", 7, "step", {"id": 1}, "train", 7, "step", optimizer]
-
-
-def test_criterions_that_ignore_an_option_of_the_model():
-    from fairseq import criterions
-
-    cross_entropy, lm_loss = (argparse.Namespace(criterion=name) for name in ("cross_entropy", "lm_loss"))
-    words = argparse.Namespace(pad=lambda: 1, eos=lambda: 2)
-    tasks = [argparse.Namespace(target_dictionary=words) for _ in range(2)]
-    require_lm_loss(tasks[0], "--x")
-    with pytest.raises(UserError, match="--criterion cross_entropy ignores --x; use --criterion lm_loss"):
-        criterions.build_criterion(cross_entropy, tasks[0])
-    for task in tasks:
-        assert isinstance(criterions.build_criterion(lm_loss, task), LanguageModelLoss)
 
 
 def test_files_of_programs_that_allow_numpy(tmp_path):

@@ -109,9 +109,10 @@ fb_fairseq.patches.apply_patches()
 check()
 
 saved = []
-from fb_fairseq.streams.checkpoints import SavesMemory
 
-class Iterator(SavesMemory):
+class Iterator:
+    run = None
+
     def save_memory(self, folder):
         saved.append(folder)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.checkpoints import MemoryFiles, ResumeInfo
-from fb_fairseq.streams.layout import StreamPosition
+from fb_fairseq.streams.checkpoints import MemoryFiles
+from fb_fairseq.streams.position import StreamPosition
 
 MEMORY = [([0, 1], torch.ones(1, 3, 2, 4))]
 
@@ -17,8 +17,8 @@ def position(epoch, turns):
 
 
 def files(folder, storage="exact"):
-    memory_files = MemoryFiles(ResumeInfo(), storage)
-    memory_files.resume.restored_from = str(folder / "checkpoint_last.pt")
+    memory_files = MemoryFiles(storage)
+    memory_files.restored_from = str(folder / "checkpoint_last.pt")
     return memory_files
 
 
@@ -87,13 +87,9 @@ def test_files_from_before_runs_were_identified(tmp_path):
     assert files(tmp_path).load(position(1, 10), None, 0, [0]).keys() == {0, 1}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [{}, [], {"place": 3, "states": []}, {"place": {}, "states": [3]}, {"place": {}, "states": [([0], torch.ones(2))]}],
-    ids=str,
-)
-def test_other_contents(tmp_path, content):
-    torch.save(content, tmp_path / name(1, 10))
+def test_a_damaged_file(tmp_path):
+    save(files(tmp_path), tmp_path, 1, 10)
+    os.truncate(tmp_path / name(1, 10), 500)
     with pytest.raises(UserError, match="rank0.pt: the streams' memory cannot be read.*remove the file") as error:
         files(tmp_path).load(position(1, 10), "a", 0, [0])
     assert "\n" not in str(error.value)

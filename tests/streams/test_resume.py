@@ -9,12 +9,9 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.streams import checkpoints as resume
 
 
-class Task(resume.ResumableTask):
-    def __init__(self):
-        self.resume = resume.ResumeInfo()
+class Iterator:
+    run = None
 
-
-class Iterator(resume.SavesMemory):
     def __init__(self):
         self.folders = []
 
@@ -24,18 +21,15 @@ class Iterator(resume.SavesMemory):
 
 def trainer(task=None, problem=None):
     """A trainer of one of fairseq's own models, or of one that was to be initialised."""
-    model = object()
-    if problem is not None:
-        model = resume.InitialisedModel()
-        model.initialisation_problem = problem
+    model = object() if problem is None else argparse.Namespace(initialisation_problem=problem)
     return argparse.Namespace(task=task, get_model=lambda: model, get_num_updates=lambda: 0, data_parallel_world_size=1)
 
 
 def test_the_task_learns_what_is_restored():
-    task = Task()
-    assert task.resume.restored_from is None and task.resume.folder == ""
+    task = argparse.Namespace(memory_files=resume.MemoryFiles("exact"))
+    assert task.memory_files.restored_from is None
     resume.before_load(trainer(task), "some/folder/checkpoint_last.pt")
-    assert task.resume.restored_from == "some/folder/checkpoint_last.pt" and task.resume.folder == "some/folder"
+    assert task.memory_files.restored_from == "some/folder/checkpoint_last.pt"
 
 
 def test_fairseqs_own_tasks_models_and_iterators_are_left_alone():

@@ -41,7 +41,7 @@ def export(args) -> list[str]:
         raise UserError(f"{args.checkpoint}: has no codes of its subwords; give its checkpoint with --bpe-codes")
     notes = {**dict(trained.facts.get("notes", ())), **notes}
     trained.facts.update(facts, notes=list(notes.items()))
-    with using(args.checkpoint, builds_model=os.path.isfile(args.checkpoint)):
+    with using(args.checkpoint):
         return write_folder(NAME, args.to, trained, args.bpe_codes, args.with_code, args.overwrite, args.dtype)
 
 

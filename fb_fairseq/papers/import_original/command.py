@@ -15,7 +15,7 @@ from fb_fairseq.commands.imported import write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_layers
-from fb_fairseq.tensor_files import check_parameters, load_file, using
+from fb_fairseq.tensor_files import load_file, using
 
 NAME = "import-original"
 POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
@@ -27,7 +27,6 @@ def read(path: str) -> Source:
     state = saved.get("model") if isinstance(saved, dict) else None
     if not isinstance(state, dict):
         raise UserError(f"{path}: does not contain a model; give a checkpoint of {PROGRAMS}")
-    check_parameters(path, state)
     source = Source(path, state)
     if not any(name in source for name in POSITIONS):
         raise UserError(
@@ -44,7 +43,7 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, ove
 
     check_output_file("--out", out, NAME, overwrite)
     source = read(path)
-    with using(path, builds_model=True):
+    with using(path):
         trained = import_layers(source, ramp)
         symbols, indices = match_dictionary(vocabulary, sum(map(len, embedding_tables(source))), as_bytes)
         trained.symbols["dict.txt"] = symbols

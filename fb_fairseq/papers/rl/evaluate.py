@@ -18,7 +18,7 @@ CELL_PIXELS = 16  # side of a cell in recordings
 def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]:
     """Load the agent of a checkpoint, and the options it was trained with."""
     state = load_checkpoint(path)
-    with using(path, builds_model=True):
+    with using(path):
         agent = Agent.from_settings(state["settings"]).to(device)
         agent.load_state_dict(state["agent"])
         return agent.eval(), TrainingOptions(**state["options"])

@@ -6,7 +6,6 @@ from numbers import Integral
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.hardware import check_layers_fit
 from fb_fairseq.modules.options import CheckedOptions
 
 AGENTS = ("feedback", "transformer", "lstm")
@@ -64,8 +63,6 @@ class AgentOptions(CheckedOptions):
             check_range(name, getattr(self, name), 1)
         check_range("ffn_width", self.ffn_width, 0)
         self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
-        units = 0 if self.agent == "lstm" else self.ffn_width or 4 * self.width
-        check_layers_fit({"layers": self.layers, "width": self.width, "ffn_width": units})
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,10 @@ from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs import make_env
 from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.tensor_files import check_like, check_optimizer, check_parameters, load_file, save_file, using
+from fb_fairseq.tensor_files import load_file, save_file, using
 
 RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
 CHECKPOINT_FILE = "checkpoint.pt"
-# What a block begins with. (Its shapes depend on the options; those of the memory are checked by the layers.)
-CARRIED = ("frames", "age", "previous", "world", "observation", "starts", "rewards")
 SAVE_SECONDS = 120  # a checkpoint at least this often
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
@@ -255,7 +253,6 @@ def load_checkpoint(path: str) -> dict:
     state = load_file(path)
     if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
         raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
-    check_parameters(path, state["agent"])
     return state
 
 
@@ -294,14 +291,11 @@ def train(
     state = load_checkpoint(checkpoint) if os.path.exists(checkpoint) else None
     start_run("--out", out, "rl", known=state is not None)
     if state is not None:
-        template = trainer.state_dict()
+        own = trainer.state_dict()
         with using(checkpoint):
-            theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, template))
+            theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, own))
             check_same_options(checkpoint, theirs, ours)
             trainer.load_state_dict(state)
-        check_optimizer(checkpoint, trainer.optimizer)
-        for name in CARRIED:
-            check_like(checkpoint, state[name], template[name], (name,))
         if trainer.frames >= options.frames:
             frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
             text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"

@@ -19,7 +19,7 @@ from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 from fb_fairseq.papers.toy_tasks.common import SeededRandom
-from fb_fairseq.tensor_files import check_parameters, load_file, save_file, using
+from fb_fairseq.tensor_files import load_file, save_file, using
 
 CHECKPOINT_FILE, RESULT_FILE = "checkpoint.pt", "result.json"
 SAVE_SECONDS = 60  # a checkpoint at least this often
@@ -143,7 +143,6 @@ class Trainer:
         if not isinstance(state, dict) or "state_tracking" not in state:
             raise UserError(f"{path}: not a checkpoint of state-tracking; give another --out")
         check_same_options(path, state["options"], asdict(self.options))
-        check_parameters(path, state["state_tracking"])
         with using(path):
             self.model.load_state_dict(state["state_tracking"])
             self.optimizer.load_state_dict(state["optimizer"])

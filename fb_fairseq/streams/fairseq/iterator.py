@@ -7,9 +7,9 @@ from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.checkpoints import MemoryFiles, SavesMemory
+from fb_fairseq.streams.checkpoints import MemoryFiles
 from fb_fairseq.streams.fairseq.corpus import StreamDataset
-from fb_fairseq.streams.layout import START_ANEW, StreamPosition
+from fb_fairseq.streams.position import START_ANEW, StreamPosition
 from fb_fairseq.streams.state import StateHandle, StateStore
 
 
@@ -28,7 +28,7 @@ def attach_handles(batches: Iterable[dict], store: StateStore) -> Iterator[dict]
         yield batch
 
 
-class StreamBatchIterator(SavesMemory, EpochBatchIterator):
+class StreamBatchIterator(EpochBatchIterator):
     """Serves the blocks of a split in order and carries the memory of its streams.
 
     Each batch comes with a ``StateHandle`` as ``net_input["stream"]``, with which the model reads the streams' state
@@ -39,6 +39,8 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         dataset: an arranged ``StreamDataset``.
         memory_files: where memory is saved to and loaded from; needed only for training.
         **kwargs: of fairseq's ``EpochBatchIterator``."""
+
+    run: str | None = None  # see ``fb_fairseq.streams.checkpoints``
 
     def __init__(self, dataset: StreamDataset, memory_files: MemoryFiles | None = None, **kwargs):
         super().__init__(
