@@ -96,6 +96,8 @@ class FeedbackTransformer(TransformerStack):
         if loop != REFERENCE and has_modules(weights):
             log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
             loop = REFERENCE
+        if not all(active):  # (LayerDrop)
+            loop = REFERENCE
         log_choice(loop)
         inputs = BlockInputs(
             x_TBD=x_TBD,

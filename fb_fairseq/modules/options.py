@@ -71,7 +71,9 @@ class TransformerOptions(CheckedOptions):
     attention_dropout: float = option(0.0, "dropout of attention weights")
     activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
     output_dropout: float = option(0.0, "dropout of the last sublayer's output")
-    decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once per block")
+    decoder_layerdrop: float = option(
+        0.0, "LayerDrop probability, drawn once per block; blocks without some layers run in the reference loop"
+    )
     memory_composition: str = option(
         "weighted",
         "what the memory is made of: "

@@ -97,7 +97,7 @@ def test_steps(device, name, seed, span, streams):
 @pytest.mark.parametrize("half", [None, torch.bfloat16])
 def test_a_memory_that_grows(device, half):
     """From an empty to a full memory, as in an epoch's first blocks; kernels run, and were compared with torch."""
-    options = random_options(2, step_loop="triton", attention_span=40, adaptive_span=False, decoder_layerdrop=0.0)
+    options = random_options(2, step_loop="triton", attention_span=40, adaptive_span=False)
     models = [FeedbackTransformer(dataclasses.replace(options, step_loop=name)) for name in ("triton", "reference")]
     models[1].load_state_dict(models[0].state_dict())
     x_TBD = torch.randn(16, 5, options.decoder_embed_dim)

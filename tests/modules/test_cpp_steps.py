@@ -194,7 +194,7 @@ def test_other_loops_are_not_native(changes, native_steps):
 @torch.no_grad()
 def test_attention_to_an_encoder(seed, hypotheses, native_steps):
     """Several hypotheses per sentence; the weights of one layer's attention are returned."""
-    case = Case(seed, steps=1, cross=True, dtype=torch.float32, decoder_layerdrop=0.0, dropout=0.0)
+    case = Case(seed, steps=1, cross=True, dtype=torch.float32, dropout=0.0)
     model, span = case.model.eval(), max(case.reaches)
     case.reaches = [span] * len(case.reaches)
     weights = case.weights()

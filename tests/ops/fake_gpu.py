@@ -215,8 +215,7 @@ def test_launches(mode):
             weights, options = model.loop_weights(x_TBD.device, model.reaches()), model.loop_options(S)
             dropouts = model.draw_dropouts(x_TBD, S)
             dtype = MODES[mode][1] or torch.float32
-            active = [True] * layers
-            inputs = BlockInputs(x_TBD, memory_KCBD, weights, options, active, dropouts, dtype=dtype)
+            inputs = BlockInputs(x_TBD, memory_KCBD, weights, options, dropouts, dtype=dtype)
             with Watch() as forward:
                 out = run.forward(inputs)[0]
             with Watch() as backward:
@@ -233,7 +232,7 @@ def test_launches(mode):
 def test_an_epochs_first_blocks(mode):
     """All replays but for two, though the memory grows. (Kernels cannot run here: torch's operations are captured.)"""
     T, S = 4, 16
-    model = build("feedback", 2, mode, step_loop="triton", adaptive_span=False, decoder_layerdrop=0.0)
+    model = build("feedback", 2, mode, step_loop="triton", adaptive_span=False)
     model.options = dataclasses.replace(model.options, attention_span=S)
     state, made, launches, slots = None, Capture.made, [], []
     for _ in range(8):

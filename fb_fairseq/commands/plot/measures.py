@@ -321,7 +321,7 @@ def errors_by_pass(loaded: LoadedModel, tokens_BT: Tensor, context: int = 0) -> 
     x_TBD = loaded.decoder.embed(tokens_BT[:, :PASSES_STEPS].to(loaded.device), 0).transpose(0, 1)
     empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
     weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
-    inputs = BlockInputs(x_TBD, empty_KCBD, weights, options, stack.active_layers())
+    inputs = BlockInputs(x_TBD, empty_KCBD, weights, options)
     exact_KTBD, block, errors = run_block(AUTO, inputs).memory_KTBD, ParallelBlock(inputs), []
     memory_KTBD = block.start_KTBD
     for _ in progress(range(min(MOST_PASSES, len(x_TBD))), loaded):

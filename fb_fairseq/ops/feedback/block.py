@@ -142,8 +142,7 @@ class Room:
 
     Args:
         dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
-        sources: positions of an encoder's output; 0: there is none.
-        zeros: fill them with zeros, because LayerDrop leaves parts unwritten."""
+        sources: positions of an encoder's output; 0: there is none."""
 
     def __init__(
         self,
@@ -153,20 +152,18 @@ class Room:
         kept: torch.dtype,
         post_norm: bool,
         sources: int = 0,
-        zeros: bool = False,
     ):
         self.sizes, self.buffers, self.dtype, self.kept = sizes, buffers, dtype, kept
         self.wide = torch.promote_types(kept, torch.float32)
         self.post_norm, self.sources = post_norm, sources
-        self._make = buffers.zeros if zeros else buffers.empty
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A buffer in the representations' type."""
-        return self._make(*shape, dtype=dtype or self.kept)
+        return self.buffers.empty(*shape, dtype=dtype or self.kept)
 
     def new_half(self, *shape: int) -> Tensor:
         """A buffer in the compute type."""
-        return self._make(*shape, dtype=self.dtype)
+        return self.buffers.empty(*shape, dtype=self.dtype)
 
     def by_layer(self, steps: int, width: int, half: bool = False, layers: int | None = None) -> Tensor:
         """Vectors by layer, then step [L, T, B, width]."""
@@ -251,12 +248,12 @@ class Block:
         self.buffers = Buffers(device)
         self.encoder = [encoder_slots(context, s, inputs.dtype) for context in inputs.encoder]
         sources = self.encoder[0].keys_GCE.shape[1] if self.encoder else 0
-        post_norm, zeros = not options.normalize_before, not all(inputs.active)
-        self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm, sources, zeros)
+        post_norm = not options.normalize_before
+        self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm, sources)
         self.dtype, self.wide, self.scale = inputs.dtype, self.room.wide, s.E**-0.5
         spans = [layer.span_mask_HS for layer in inputs.weights.layers]
         self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
-        self.ragged = s.C < s.S or min(self.reaches) < s.S or zeros
+        self.ragged = s.C < s.S or min(self.reaches) < s.S
         self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
         self.out_TBD = inputs.x_TBD.new_empty(s.T, s.B, s.D)
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)

@@ -76,8 +76,7 @@ class BlockGradients:
 
     def add_tile(self, tile: Tile) -> None:
         """Add what the steps of a tile have left in its workspace."""
-        active = [l for l in range(self.block.sizes.L) if self.block.inputs.active[l]]
-        tasks = [partial(self._add_layer, tile, l) for l in active]
+        tasks = [partial(self._add_layer, tile, l) for l in range(self.block.sizes.L)]
         for add in (self._add_positions, self._add_memories, self._add_spans):
             tasks.append(partial(add, tile))
         each(tasks, self.block.threads)
@@ -161,7 +160,7 @@ class BlockGradients:
         """Add the scores' gradients by head and distance, from which the spans' gradients are computed."""
         s = self.block.sizes
         for l, total_HS in enumerate(self.span_masks):
-            if total_HS is not None and self.block.inputs.active[l]:
+            if total_HS is not None:
                 ds_TGS = tile.work.ds_TLGS[: tile.steps, l]
                 ds_TBHS = ds_TGS.unflatten(1, (s.B, s.H))[..., s.S - total_HS.shape[1] :]
                 total_HS += ds_TBHS.sum((0, 1), dtype=total_HS.dtype)

@@ -72,13 +72,12 @@ class ParallelBlock:
         x_TBD = given.x_TBD
         representations = [x_TBD]
         for l, layer in enumerate(given.weights.layers):
-            if given.active[l]:
-                masks = given.dropouts.at(l)
-                x_TBD = self._attend(x_TBD, layer, contexts[one_or_own(l, len(contexts))], masks)
-                if layer.cross is not None:
-                    x_TBD = self._attend_encoder(x_TBD, layer, given.encoder[l], masks)
-                residual = masks.ffn_residual_LTBD
-                x_TBD = feed_forward(x_TBD, layer, o.activation, o.normalize_before, masks.hidden_LTBF, residual)
+            masks = given.dropouts.at(l)
+            x_TBD = self._attend(x_TBD, layer, contexts[one_or_own(l, len(contexts))], masks)
+            if layer.cross is not None:
+                x_TBD = self._attend_encoder(x_TBD, layer, given.encoder[l], masks)
+            residual = masks.ffn_residual_LTBD
+            x_TBD = feed_forward(x_TBD, layer, o.activation, o.normalize_before, masks.hidden_LTBF, residual)
             representations.append(x_TBD)
         memory_KRD = mix_memories([x.flatten(0, 1) for x in representations], given.weights)
         return BlockResults(x_TBD, memory_KRD.view(len(memory_KRD), *x_TBD.shape))
@@ -144,8 +143,6 @@ def parallel_block(
         return Solution(*ordinary(inputs), found.passes)
     memory_KTBD = found.memory_KTBD.requires_grad_()
     last = block(memory_KTBD)
-    if not last.out_TBD.requires_grad:  # no layer runs
-        return Solution(*last, found.passes, found.change)
 
     def gradient_of_memories(d_out_TBD: Tensor) -> Tensor:
         def through(d_memory_KTBD: Tensor) -> Tensor:

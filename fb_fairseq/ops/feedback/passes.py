@@ -179,8 +179,6 @@ def tile_steps(s: Sizes, device: torch.device) -> int:
 def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
     """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
     block, s, n = tile.block, tile.block.sizes, tile.steps
-    if not block.inputs.active[0]:
-        return
     dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
     d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
     if block.inputs.options.normalize_before:

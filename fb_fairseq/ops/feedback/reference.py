@@ -148,7 +148,7 @@ def feedback_attention(
         steps back. They are zero where the memory does not reach that far. And the memories of the block [K, T, B, D].
     """
     with torch.no_grad(), loop_threads(x_TBD.device, 0):
-        steps = feedback_steps(BlockInputs(x_TBD, memory_KCBD, weights, options, [True] * len(weights.layers)))
+        steps = feedback_steps(BlockInputs(x_TBD, memory_KCBD, weights, options))
         memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
         # No step of the block attends to its last one.
         contexts = project_context(torch.cat([memory_KCBD, memory_KTBD[:, :-1]], 1), weights, options)

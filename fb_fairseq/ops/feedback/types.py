@@ -129,20 +129,21 @@ class BlockInputs(NamedTuple):
     Attributes:
         x_TBD: embeddings, x^0.
         memory_KCBD: memories of the C <= S steps before the block, oldest first; a constant.
-        active: which layers run (LayerDrop); a layer that does not run passes its input on.
         encoder: each layer's keys and values of the encoder's output; empty in language models.
         age_TB: at each step, the age of each stream's episode, beyond which it does not look back: 0 at the first step
             of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
+        active: which layers run (LayerDrop); a layer that does not run passes its input on. Loops other than the
+            reference run all. None: all.
         dtype: of matrix products, known while the block runs."""
 
     x_TBD: Tensor
     memory_KCBD: Tensor
     weights: FeedbackWeights
     options: FeedbackOptions
-    active: list[bool]
     dropouts: FeedbackDropouts = FeedbackDropouts()
     encoder: Sequence[EncoderContext] = ()
     age_TB: Tensor | None = None
+    active: Sequence[bool] | None = None
     dtype: torch.dtype | None = None
 
 

@@ -37,7 +37,6 @@ class Case:
                 "attention_dropout": 0.2 * (seed % 3 == 0),
                 "activation_dropout": 0.3 * (seed % 4 == 0),
                 "dropout": 0.1 * (seed % 5 == 0),
-                "decoder_layerdrop": 0.4 * (seed % 7 == 0),
                 **changes,
             },
         )
@@ -53,7 +52,6 @@ class Case:
         carried = [0, 2, 50][seed % 3] if carried is None else carried
         self.memory = torch.randn(self.model.memory.memories, carried, streams, D, dtype=dtype)[:, -max(self.reaches) :]
         self.dropouts = self.model.draw_dropouts(self.x, o.attention_span)
-        self.active = self.model.active_layers()
         self.seed = torch.randn_like(self.x)
         self.age_TB = None
         if resets:
@@ -64,9 +62,7 @@ class Case:
         self.learned = dict(self.model.named_parameters(), input=self.x)
         self.cross, self.encoder, self.alignment = [], [], {}
         if cross:
-            running = [l for l in range(L) if self.active is None or self.active[l]]
-            if running:
-                self.alignment = dict(alignment_layer=running[-1], alignment_heads=(None, 1)[seed % 2])
+            self.alignment = dict(alignment_layer=L - 1, alignment_heads=(None, 1)[seed % 2])
             self.cross = torch.nn.ModuleList(
                 torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
                 for _ in range(L)
@@ -101,7 +97,6 @@ class Case:
                 memory_KCBD=self.memory,
                 weights=self.weights(),
                 options=options,
-                active=self.active,
                 dropouts=self.dropouts,
                 encoder=self.encoder,
                 age_TB=self.age_TB,

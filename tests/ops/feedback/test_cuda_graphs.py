@@ -188,7 +188,7 @@ def test_one_graph_serves_a_memory_that_grows(graphs, seed, recompute):
     """From none to all slots: the missing ones are hidden. Outputs, memory and every gradient are the reference's."""
     loop, lengths = loop_with(graphs), (0, 0, 2, 3, 5, 9)
     for carried in lengths:
-        case = Case(seed, steps=3, carried=carried, resets=seed % 4 == 0, attention_span=7, decoder_layerdrop=0.0)
+        case = Case(seed, steps=3, carried=carried, resets=seed % 4 == 0, attention_span=7)
         case.grows = True
         compare(case.run(loop, recompute), case.run(feedback_block, recompute), 1e-10)
     assert loop.captured and len(graphs.by_key) == 1

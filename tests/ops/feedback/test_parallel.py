@@ -42,7 +42,7 @@ def test_outputs_memory_and_every_gradient(seed, kind):
 def sequential(seed, **changes):
     """A case whose memory passes through many steps."""
     fixed = dict(memory_composition="weighted", adaptive_span=False, attention_span=8, decoder_layers=3)
-    return Case(seed, steps=30, decoder_layerdrop=0.0, **{**fixed, **changes})
+    return Case(seed, steps=30, **{**fixed, **changes})
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
@@ -64,7 +64,7 @@ def test_awkward_sizes(steps, span, carried):
 @pytest.mark.parametrize("passes", [1, 2, 4, 6])
 def test_fixed_passes(passes):
     """Against passes unrolled by autograd; the gradient goes through the last ones."""
-    case = Case(3, steps=12, decoder_layerdrop=0.0)
+    case = Case(3, steps=12)
 
     def unrolled(inputs):
         block = ParallelBlock(inputs)

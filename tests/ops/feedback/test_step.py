@@ -35,7 +35,7 @@ def test_equals_a_block_of_one_step(seed, cross):
     )
     weights = case.weights()
     options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
-    inputs = BlockInputs(case.x, case.memory, weights, options, [True] * len(weights.layers), encoder=case.encoder)
+    inputs = BlockInputs(case.x, case.memory, weights, options, encoder=case.encoder)
     (expected,) = feedback_steps(inputs)
     order = torch.randperm(case.memory.shape[1])
     layers = attentions(weights, options, case.memory, order)

@@ -104,7 +104,6 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
             memory_KCBD=memory,
             weights=model.loop_weights(x.device, model.reaches()),
             options=model.loop_options(span),
-            active=[True] * layers,
             dropouts=model.draw_dropouts(x, span),
         )
         y = run_block_with(lambda given, needs_backward: passes_of(LOOPS["triton"], needs_backward), inputs).out_TBD

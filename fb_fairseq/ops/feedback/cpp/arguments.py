@@ -199,7 +199,7 @@ class BlockCalls:
 
         def pack_layer(l: int) -> None:
             encoder = tuple(map(packing.hold, block.encoder[l][:2])) if block.encoder else None
-            self._layers[l] = packing.layer(block.weights, l, block.reaches[l], block.inputs.active[l], encoder)
+            self._layers[l] = packing.layer(block.weights, l, block.reaches[l], encoder)
 
         each([partial(pack_layer, l) for l in range(s.L)], block.threads)
         for i in range(s.I):

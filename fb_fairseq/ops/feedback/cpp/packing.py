@@ -58,7 +58,6 @@ class Packing:
         weights: ComputeWeights,
         l: int,
         reach: int,
-        active: bool = True,
         encoder: Sequence[int | None] | None = None,
     ) -> LayerArgs:
         """A layer's weights, packed, and what it sees. ``encoder``: pointers to keys and values of the encoder's
@@ -74,7 +73,6 @@ class Packing:
             outside=span and self.hold(span.outside_HS),
             encoder=encoder,
             reach=reach,
-            active=int(active),
             set=one_or_own(l, len(weights.kv_sets)),
         )
 

@@ -50,12 +50,9 @@ class BackwardKernels:
         for i in range(tile.steps - 1, -1, -1):
             self._memory(i)
             self._layers(i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
-        shares_K, d_memory_KTBD = self.kernels.mix[:, 0].to(d_x_TBD.dtype), self.work.d_memory_KTBD[:, : tile.steps]
+        shares_K = self.kernels.slots.mix_KA[:, 0].to(d_x_TBD.dtype)
+        d_memory_KTBD = self.work.d_memory_KTBD[:, : tile.steps]
         d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
-        first = self._first_active()
-        if first > 0 and self.block.inputs.options.normalize_before:
-            d_normed_TBD = self.work.d_attn_norm[first, : tile.steps]
-            d_x_TBD[tile.first : tile.last] += tile.attn_norm[first].input_gradient(d_normed_TBD)
         tile.sums.push_slots(tile)
 
     def _memory(self, i: int) -> None:
@@ -94,13 +91,11 @@ class BackwardKernels:
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
         masks = block.inputs.dropouts
         base, above = d_out, None
-        if not self.kernels.active:
-            d_x.copy_(d_out)
-        for number in range(len(self.kernels.active) - 1, -1, -1):
-            l = self.kernels.active[number]
+        mix_KA = self.kernels.slots.mix_KA
+        for l in range(s.L - 1, -1, -1):
             layer = block.weights.layers[l]
             # Feed-forward sublayer.
-            mix = self.kernels.mix[:, number + 1 :], self.kernels.mix.stride(0)
+            mix = mix_KA[:, l + 1 :], mix_KA.stride(0)
             keep = keep_of(masks.ffn_residual_LTBD, l, t)
             base = self._back(
                 base, above, mix, i, l, at, "ffn", layer.ffn_norm, None if pre else record.ffn_sum[l, at],
@@ -115,7 +110,7 @@ class BackwardKernels:
                 base, above = self._cross_attention(base, above, i, l)
             # Attention to the memory.
             keep = keep_of(masks.attention_residual_LTBD, l, t)
-            to = self.d_sums[2] if number else d_x
+            to = self.d_sums[2] if l else d_x
             base = self._back(
                 base, above, None, i, l, at, "attn", layer.attn_norm,
                 None if pre else record.attention_sum[l, at], layer.out, keep, work.d_attention[l, i],
@@ -130,12 +125,6 @@ class BackwardKernels:
                 d_normed,
             )  # fmt: skip
             above = Above(d_normed, record.x[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
-        if not pre and self._first_active() > 0:
-            d_x += above.d_normed
-
-    def _first_active(self) -> int:
-        """The first layer that runs. Layer 0's queries are added for all steps at once (``passes.py``)."""
-        return next(iter(self.kernels.active), 0)
 
     def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
         """The gradient through a layer's attention to the encoder."""

@@ -41,11 +41,10 @@ class StepKernels:
         layers: Sequence[Layer],
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
-        active: Sequence[bool],
         slots: Any,
         most: int,
     ):
-        self.sizes, self.layers, self.dropouts, self.active, self.slots = room.sizes, layers, dropouts, active, slots
+        self.sizes, self.layers, self.dropouts, self.slots = room.sizes, layers, dropouts, slots
         self.pre_norm, self.relu = options.normalize_before, options.activation == "relu"
         self.kind, self.has_encoder = NUMBERS[options.activation], bool(room.sources)
         self.launcher = Launcher(room.sizes, room.dtype, room.wide, room.buffers.device, most)
@@ -60,9 +59,6 @@ class StepKernels:
         x[0].copy_(x_BD)
         pending: Pending | None = None
         for l, layer in enumerate(self.layers):
-            if not self.active[l]:
-                x[l + 1].copy_(x[l])
-                continue
             masks = self.dropouts
             # Attention to the memory.
             q, a = (first_query_BX, r.a[at, l]) if l == 0 else (r.q[at, l], r.a[at, l])
@@ -90,7 +86,7 @@ class StepKernels:
             keep_in, keep_out = keep_of(masks.hidden_LTBF, l, t), keep_of(masks.ffn_residual_LTBD, l, t)
             self._product_residual(hidden, layer.fc2, x_now, result, keep_in, keep_out, s.F, self.kind)
             pending = self._pending(r, at, l, "ffn", result, layer.ffn_norm, r.x, 1)
-            if pending is not None and (l == last or not self.active[l + 1]):
+            if pending is not None and l == last:
                 self._take_norm(pending)
                 pending = None
         if not again:
@@ -255,14 +251,8 @@ class BlockKernels:
     def __init__(self, block: Block):
         inputs, self.slots = block.inputs, BlockSlots(block)
         self.steps = StepKernels(
-            block.room, block.weights.layers, inputs.options, inputs.dropouts, inputs.active, self.slots, block.sizes.S
+            block.room, block.weights.layers, inputs.options, inputs.dropouts, self.slots, block.sizes.S
         )
-        self.active = [l for l in range(block.sizes.L) if inputs.active[l]]  # the layers that run
-        ends = [l + 1 for l in self.active] + [block.sizes.L + 1]
-        starts = [0] + ends[:-1]
-        # shares of each running layer's input, and of the last one's output, in the memories [K, layers + 1]: layers
-        # that do not run pass their inputs on
-        self.mix = torch.stack([self.slots.mix_KA[:, a:b].sum(1) for a, b in zip(starts, ends)], 1).contiguous()
 
     def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
         """Run some steps; see ``Loop.forward_steps``."""

@@ -91,8 +91,8 @@ def run_step(
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)
     slots = RingSlots(weights, x_BD, ring, sizes, encoder)
-    active, record, most = [True] * sizes.L, Record(room, 1, weights=False), max(ring.slots, sources)
-    kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), active, slots, most)
+    record, most = Record(room, 1, weights=False), max(ring.slots, sources)
+    kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), slots, most)
     query_BX, x_BD = record.q[0, 0], x_BD.contiguous()
     kernels.first_query(record, x_BD, query_BX)
     kernels.run(record, 0, 0, x_BD, query_BX)

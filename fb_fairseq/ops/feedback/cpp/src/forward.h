@@ -148,10 +148,6 @@ static void run_layer(const Range& range, const AnyWindow& window, long l, long 
   const long D = block.D, X = range.X;
   const float* x = range.record(record.x, l, at, D);
   float* result = range.record(record.x, l + 1, at, D);
-  if (!layer.active) {
-    memcpy(result, x, range.streams * D * sizeof(float));
-    return;
-  }
   float *q = range.by_step(record.q, at, l, X), *a = range.by_step(record.a, at, l, X);
   float* attended = range.record(record.attended_x, l, at, D);
   if (l == 0 && block.first_query)

@@ -99,7 +99,7 @@ void fb_backward(const BlockArgs* args, const TileArgs* tile_args, int64_t first
     memory_backward(range, tile, in_tile, scratch);
     memcpy(dx, range.by_layer(tile.d_out, block.T, 0, t, D), size * sizeof(float));
     for (long l = block.L; l >= 0; l--) {
-      if (l < block.L && block.layers[l].active) layer_backward(range, tile, l, in_tile, dx, scratch);
+      if (l < block.L) layer_backward(range, tile, l, in_tile, dx, scratch);
       for (long k = 0; k < block.K; k++) {
         const float weight = block.mix[k * (block.L + 1) + l];
         add_scaled(size, weight, range.by_layer(tile.d_memory, tile.room, k, in_tile, D), dx);
