@@ -134,7 +134,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             else:
                 y_TBD, _ = self.stack.run_loop(*arguments)
                 if self.training:
-                    for name, value in self.stack.convergence.last.items():
+                    for name, value in self.stack.convergence.items():
                         metrics.log_scalar(name, value, round=4)
         if self.layer_norm is not None:
             y_TBD = self.layer_norm(y_TBD)

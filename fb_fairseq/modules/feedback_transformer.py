@@ -14,7 +14,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
-from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
+from fb_fairseq.ops.feedback.parallel import logged, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
@@ -37,7 +37,7 @@ class FeedbackTransformer(TransformerStack):
     def __init__(self, options: TransformerOptions, layers: Sequence[LayerWeights] | None = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
-        self.convergence = Convergence()
+        self.convergence: dict[str, Tensor] = {}  # of the last training block in parallel passes, for the log
 
     def attention_parameters(self) -> list[nn.Parameter]:
         """Parameters without a gradient if T = 1 and nothing is carried in."""
@@ -114,7 +114,7 @@ class FeedbackTransformer(TransformerStack):
             passes = self.options.parallel_passes if training else 0
             found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, inputs)
             if training:
-                self.convergence.add(found, passes)
+                self.convergence = logged(found, passes)
             out_TBD, memory_KTBD = found[:2]
         else:
             out_TBD, memory_KTBD = run_block(loop, inputs)
@@ -176,7 +176,7 @@ class FeedbackTransformer(TransformerStack):
         memory."""
         report = super().report()
         if self.training:
-            report.logged.update(self.convergence.last)
+            report.logged.update(self.convergence)
         weights = self.memory.layer_weights
         if weights is not None and weights.dim() == 1 and not self.training:
             shares = torch.softmax(weights.float(), 0)

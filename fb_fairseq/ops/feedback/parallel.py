@@ -35,7 +35,6 @@ from fb_fairseq.ops.layers import Dropout, Layer, attention_residual, feed_forwa
 
 UNROLLED = 3  # passes with a gradient, where their number is fixed
 LIMIT = 64  # passes until a block that has not converged is left to the ordinary loop
-WATCHED, LARGE_CHANGE = 100, 0.1  # blocks, and their average change that is too large for an approximation
 PATIENCE, PROGRESS = 8, 0.5  # it is left earlier if so many passes did not bring the change down by this factor
 
 
@@ -228,31 +227,17 @@ def largest_change(before_KTBD: Tensor, after_KTBD: Tensor) -> float:
     return float(norms_KTB.max() / steps_KTB.mean().clamp(min=torch.finfo(steps_KTB.dtype).tiny))
 
 
-class Convergence:
-    """The convergence of the passes of training blocks, for the log.
+def logged(block: Solution, passes: int) -> dict[str, Tensor]:
+    """Measures of a training block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the
+    relative change of the memories by the last pass. Say once that training is approximate, or that a block has not
+    converged.
 
-    Attributes:
-        last: of the last block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the relative
-            change of the memories by the last pass."""
-
-    def __init__(self):
-        self.last, self._blocks, self._total = {}, 0, torch.zeros(())
-
-    def add(self, block: Solution, passes: int) -> None:
-        """Note a block. Warn once if ``WATCHED`` blocks have changed much, or if one was left to the ordinary loop.
-        ``passes``: their fixed number, or 0."""
-        self.last = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
-        if block.change is None:
-            if not passes:
-                log_once("--step-loop parallel: a block has not converged; ordinary loops run, too")
-            return
-        self.last["parallel_change"] = block.change
-        if not passes:
-            return
-        log_once(f"--parallel-passes {passes}: training is approximate; validation and evaluation are exact")
-        self._blocks, self._total = self._blocks + 1, self._total.to(block.change.device) + block.change
-        if self._blocks == WATCHED:
-            large = float(self._total) > LARGE_CHANGE * WATCHED
-            self._blocks, self._total = 0, torch.zeros(())
-            if large:
-                log_once(f"--step-loop parallel: the last pass changes memories by over {LARGE_CHANGE:.0%}; add passes")
+    ``passes``: their fixed number, or 0."""
+    found = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
+    if block.change is not None:
+        found["parallel_change"] = block.change
+        if passes:
+            log_once(f"--parallel-passes {passes}: training is approximate; validation and evaluation are exact")
+    elif not passes:
+        log_once("--step-loop parallel: a block has not converged; ordinary loops run, too")
+    return found

@@ -131,9 +131,9 @@ def measured(device: str, step: Work, seconds: float) -> dict[str, float]:
         "saved_bytes": saved_bytes(step.forward, step.model),
         "carried_bytes": step.state(),
     }
-    convergence = getattr(step.model, "convergence", None)
-    if convergence and "parallel_passes" in convergence.last:
-        found["passes"] = int(convergence.last["parallel_passes"])
+    convergence = getattr(step.model, "convergence", {})
+    if "parallel_passes" in convergence:
+        found["passes"] = int(convergence["parallel_passes"])
     return found
 
 

@@ -141,11 +141,11 @@ def test_fixed_passes_are_for_training(caplog):
         torch.testing.assert_close(model(x_TBD)[0], exact.eval()(x_TBD)[0], atol=1e-9, rtol=1e-9)
     assert not caplog.records and "parallel_change" not in model.report().logged
     model.train()
-    for _ in range(parallel.WATCHED):
+    for _ in range(2):
         model(x_TBD)
     logged = model.report().logged
-    assert logged["parallel_passes"] == 2 and logged["parallel_change"] > parallel.LARGE_CHANGE
-    assert caplog.text.count("training is approximate") == 1 == caplog.text.count("add passes")
+    assert logged["parallel_passes"] == 2 and logged["parallel_change"] > 0.01
+    assert caplog.text.count("training is approximate") == 1
 
 
 def test_short_blocks_are_exact(caplog):
@@ -153,8 +153,7 @@ def test_short_blocks_are_exact(caplog):
     cuda_graphs.log_once.cache_clear()
     for passes in (0, 3):
         model = build(memory_composition="weighted", parallel_passes=passes)
-        for _ in range(parallel.WATCHED):
-            model(torch.randn(2, 2, model.options.decoder_embed_dim, dtype=torch.double))
+        model(torch.randn(2, 2, model.options.decoder_embed_dim, dtype=torch.double))
     assert not caplog.records
 
 
@@ -176,4 +175,4 @@ def test_half_precision():
     with torch.autocast("cpu", torch.bfloat16):
         model(x_TBD)[0].float().pow(2).sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()) and not seen
-    assert model.convergence.last["parallel_passes"] <= 30
+    assert model.convergence["parallel_passes"] <= 30
