@@ -200,36 +200,6 @@ def test_gradcheck(stack, composition, adaptive):
     assert torch.autograd.gradcheck(outputs, (x, *model.parameters()), fast_mode=True)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_dropouts_act_in_training_only(stack):
-    for name in ("dropout", "attention_dropout", "activation_dropout", "output_dropout"):
-        if stack is AllAttention and name == "activation_dropout":
-            continue
-        options = random_options(4, decoder_layers=2, attention_span=6, **{name: 0.5})
-        model = build(stack, options)
-        x = torch.randn(STEPS, B, options.decoder_embed_dim)
-        torch.manual_seed(1)
-        one = model(x)[0]
-        torch.manual_seed(2)
-        assert not torch.equal(one, model(x)[0]), name
-        model.eval()
-        torch.testing.assert_close(model(x)[0], model(x)[0], atol=0, rtol=0)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_dropout_keeps_the_mean(stack):
-    """Kept values are scaled up: over many draws a linear stack's mean output is that without dropout."""
-    linear = dict(activation_fn="linear", decoder_normalize_before=True, no_decoder_final_norm=True)
-    memory = dict(attention_span=6, relative_positions="key", memory_projections="per-layer")
-    options = random_options(4, **linear, **memory, decoder_layers=1, activation_dropout=0.3)
-    model = build(stack, options).double()
-    x = torch.randn(3, 1, options.decoder_embed_dim, dtype=torch.double)
-    many = x.repeat(1, 4000, 1)
-    mean = model(many)[0].mean(1)
-    model.eval()
-    torch.testing.assert_close(mean[:1], model(x)[0][:1, 0], atol=0.15, rtol=0)
-
-
 @pytest.mark.parametrize(
     "values,names",
     [
