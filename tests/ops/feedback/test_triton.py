@@ -47,16 +47,19 @@ def compile_kernels(*arguments):
 
 @needs_triton
 @pytest.mark.not_fast
-def test_compiles_for_a_gpu():
-    compile_kernels("90", "char-ptb")
+@pytest.mark.parametrize("precisions,sizes", [("bf16,amp", "char-ptb"), ("fp32", "small")])
+def test_compiles_for_a_gpu(precisions, sizes):
+    """Without spills; products of fp32 without TF32, unless torch is told to."""
+    compile_kernels("90", precisions, sizes)
 
 
 @needs_triton
 @pytest.mark.slow
-def test_compiles_for_every_gpu():
-    """In all types, without spills, and within each generation's shared memory."""
-    for capability in ("75", "80", "86", "89", "90", "100"):
-        compile_kernels(capability, "char-ptb", "many-streams", "random-walk", "wide", "odd")
+@pytest.mark.parametrize("capability", ["75", "80", "86", "89", "90", "100"])
+def test_compiles_for_every_gpu(capability):
+    """In all types, and within each generation's shared memory."""
+    precisions = "fp32,fp16" if capability == "75" else "fp32,fp16,bf16,amp"
+    compile_kernels(capability, precisions, "char-ptb", "many-streams", "random-walk", "wide", "small", "odd")
 
 
 def test_where_there_is_no_gpu(caplog):
