@@ -220,37 +220,6 @@ def test_each_rate_of_dropout(name):
     check_rate(lambda **rates: build(no_token_positional_embeddings=True, **rates), name, left_out, decoded)
 
 
-def test_recomputation_changes_nothing():
-    dropouts = dict(attention_dropout=0.2, activation_dropout=0.2)
-    models = [build(checkpoint_activations=flag, **dropouts).train() for flag in (0, 1)]
-    models[1].load_state_dict(models[0].state_dict())
-    source, target = batch([5, 7, 2]), batch([6, 4, 5])
-    grads = []
-    for model in models:
-        torch.manual_seed(5)
-        forward(model, source, target).logsumexp(-1).sum().backward()
-        grads.append({name: p.grad for name, p in model.named_parameters()})
-    for name in grads[0]:
-        if grads[0][name] is not None:
-            torch.testing.assert_close(grads[0][name], grads[1][name], msg=name)
-
-
-@pytest.mark.parametrize(
-    "changes,message",
-    [
-        (dict(cross_self_attention=True), "--cross-self-attention: --arch feedback_decoder does not support it"),
-        (dict(quant_noise_pq=0.1), "--quant-noise-pq: .*leave it out"),
-        (dict(scale_fc=True), "--scale-fc: .*leave it out"),
-        (dict(memory_composition="all"), "--memory-composition all: unknown"),
-        (dict(memory_composition="layer:4"), "--memory-composition layer:4: give layer:0 .* to layer:3"),
-        (dict(activation_fn="swish"), "--activation-fn swish: unknown"),
-    ],
-)
-def test_bad_options(changes, message):
-    with pytest.raises(UserError, match=message):
-        build(**changes)
-
-
 def test_targets_padded_on_the_left_are_refused():
     with pytest.raises(UserError, match="--left-pad-target"):
         forward(build(), batch([3]), torch.tensor([[PAD, 2, 5]]))

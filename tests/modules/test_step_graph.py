@@ -313,17 +313,3 @@ def test_a_ring_that_outgrows_its_graph_takes_its_ages_along(captures):
             memory.reset(torch.tensor([0, 1, 2, 2]))
         equal_steps((model, plain), pair, embeddings(steps))
     equal_steps((model, plain), pairs[0], embeddings(3))
-
-
-@pytest.mark.parametrize("value,expected", [("", "auto"), ("torch", "reference"), ("triton", "triton")])
-def test_the_environment_variable(monkeypatch, value, expected):
-    """It takes the place of auto, not of a loop that was asked for."""
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
-    assert build("auto").loop_name == expected and build("reference").loop_name == "reference"
-
-
-def test_the_environment_variable_is_checked(monkeypatch):
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    message = "FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, cpp, triton"
-    with pytest.raises(ValueError, match=message):
-        build("auto")

@@ -14,21 +14,13 @@ from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
 LOOPS = {"passes": (reference_passes, False), "recompute": (reference_passes, True)}
 
 
-def check(case, tolerance=1e-10):
-    plain = case.run(feedback_block)
-    for loop, recompute in LOOPS.values():
-        compare(case.run(loop, recompute), plain, tolerance)
-
-
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_options(kind, seed):
-    check(Case(seed, **KINDS[kind]))
-
-
-def test_single_precision():
-    for seed in range(6):
-        check(Case(seed, dtype=torch.float32), 2e-5)
+    case = Case(seed, **KINDS[kind])
+    plain = case.run(feedback_block)
+    for loop, recompute in LOOPS.values():
+        compare(case.run(loop, recompute), plain, 1e-10)
 
 
 @pytest.fixture
@@ -143,23 +135,6 @@ def test_memory_does_not_grow():
     finally:
         gc.enable()
     assert tensors() <= before
-
-
-def test_autocast():
-    """In bf16, gradients and outputs are close to those in fp32; sums of residual connections stay fp32."""
-    dropouts = dict(attention_dropout=0.0, activation_dropout=0.0, dropout=0.0)
-    options = dict(decoder_layers=2, adaptive_span=False, memory_composition="weighted")
-    case = Case(3, steps=12, dtype=torch.float32, relative_positions="key-value", **options, **dropouts)
-    plain = case.run(feedback_block)
-    with torch.autocast("cpu", torch.bfloat16):
-        ours = case.run(reference_passes)
-    assert ours["output"].dtype == ours["memory"].dtype == torch.float32
-    together = [
-        torch.cat([g.flatten() for name, g in result.items() if name not in ("output", "memory")])
-        for result in (ours, plain)
-    ]
-    for one, other in ((ours["output"], plain["output"]), together):
-        assert (one - other).norm() / other.norm() < 0.05
 
 
 @pytest.mark.parametrize(
