@@ -11,7 +11,6 @@ import functools
 import os
 import platform
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from unittest import mock
 
@@ -23,13 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # What autograd's engine asks first; without a device it throws.
 HAS_CONTEXT = "18_hasPrimaryContextEa"
 RETURN_FALSE = b"\x31\xc0\xc3"  # xor eax, eax; ret
-
-# Operations that launch nothing: views and allocations.
-WITHOUT_LAUNCH = set(
-    "view _unsafe_view transpose t permute slice select unsqueeze squeeze expand unbind split split_with_sizes "
-    "as_strided detach alias unfold diagonal _reshape_alias lift_fresh empty empty_like new_empty empty_strided "
-    "device new_empty_strided chunk movedim narrow view_as unflatten resize_ set_ real".split()
-)
 
 
 def reason_not_to_run() -> str | None:
@@ -70,16 +62,15 @@ def let_autograd_run_without_a_device() -> None:
 
 
 class Watch(TorchDispatchMode):
-    """Counts launches, and notes what a CUDA graph does not allow.
+    """Notes what a CUDA graph does not allow.
 
     Attributes:
-        launches: operations by name, without views and allocations.
         problems: operations on tensors of several devices, and random draws.
     """
 
     def __init__(self):
         super().__init__()
-        self.launches, self.problems = Counter(), []
+        self.problems = []
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         name = operation._schema.name.split("::")[1]
@@ -89,8 +80,6 @@ class Watch(TorchDispatchMode):
             self.problems.append(f"{name} crosses devices")
         if torch.Tag.nondeterministic_seeded in operation.tags:
             self.problems.append(f"{name} draws random numbers")
-        if name not in WITHOUT_LAUNCH and any(x.numel() for x in tensors):
-            self.launches[name] += 1
         return result
 
 

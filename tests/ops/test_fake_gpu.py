@@ -12,10 +12,9 @@ TESTS = pathlib.Path(__file__).with_name("fake_gpu.py")
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("all_cases", ["", pytest.param("1", marks=pytest.mark.slow)])
-def test_on_a_fake_gpu(all_cases):
+def test_on_a_fake_gpu():
     reason = reason_not_to_run()
     if reason:
         pytest.skip(reason)
-    report = run_tests(TESTS, ALL_CASES=all_cases)
+    report = run_tests(TESTS)
     assert "skipped" not in report or importlib.util.find_spec("fairseq") is None
