@@ -135,12 +135,6 @@ def test_streams_may_be_divided_differently(byte_data, tmp_path):
 @pytest.mark.parametrize(
     "changes,message",
     [
-        (dict(bptt_warmup_iterations=None), "--bptt-warmup-tokens 2 and --bptt-warmup-iterations 0: give both"),
-        (dict(bptt_warmup_tokens=None), "--bptt-warmup-tokens 0 and --bptt-warmup-iterations 5: give both"),
-        (dict(bptt_warmup_tokens=-2), "--bptt-warmup-tokens -2 .*give both, 1 or more"),
-        (dict(bptt_warmup_tokens=3), "--bptt-warmup-tokens 3: give --tokens-per-sample 8 divided by 2, 4, 8"),
-        (dict(bptt_warmup_tokens=16), "--bptt-warmup-tokens 16: .*--tokens-per-sample 8"),
-        (dict(tokens_per_sample=24), "--bptt-warmup-tokens 2: .*--tokens-per-sample 24"),
         (dict(batch_size=800), r"--update-freq x 4 \(--bptt-warmup-tokens\): 3200 streams.*3001 tokens"),
         # What does not continue the warm-up of the run.
         (dict(bptt_warmup_tokens=4), r"x 2 \(--bptt-warmup-tokens\) is 4 streams;.*with 8"),

@@ -37,7 +37,8 @@ def test_adaptive():
     assert words.embed_scale == D**0.5 and words.output_projection is None
     assert words.adaptive_softmax.tail[1][2].weight is words.embed_tokens.weights_for_band(2)[0]
     assert words.adaptive_softmax.tail[1][0].weight is not words.embed_tokens.weights_for_band(2)[1]
-    words = build(tie_adaptive_proj=True, **ADAPTIVE)
+    words = build(tie_adaptive_proj=True, adaptive_softmax_dropout=0.2, **ADAPTIVE)
+    assert words.adaptive_softmax.dropout_module.p == 0.2
     assert words.adaptive_softmax.tail[1][0].weight is words.embed_tokens.weights_for_band(2)[1]
 
 
@@ -61,6 +62,10 @@ def test_meta_device(options):
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: adaptive"),
         (dict(adaptive_input_cutoff=None), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False, tie_adaptive_proj=True), "--tie-adaptive-proj needs"),
+        (
+            dict(adaptive_softmax_cutoff=None, tie_adaptive_weights=False, adaptive_softmax_bias=True),
+            "--adaptive-softmax-bias: .*give --adaptive-softmax-cutoff",
+        ),
     ],
 )
 def test_contradictions(changes, message):

@@ -161,5 +161,3 @@ def test_translation_model(monkeypatch):
         tokens, lengths = torch.full((B, 5), 5), torch.full((B,), 5)
     model(tokens, lengths, tokens)[0].float().sum().backward()
     check_gradients(model)
-
-
