@@ -54,7 +54,7 @@ ON_CI = {
     "ops/feedback/test_triton.py",
     *(
         f"cli/test_{name}.py"
-        for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra labels "
+        for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "
         "multilingual pages precision recipes words_in_evaluation".split()
     ),
 }

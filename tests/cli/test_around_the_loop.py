@@ -24,7 +24,9 @@ class CountedOperations(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         files = [frame.filename for frame in traceback.extract_stack()[:-1]]
-        files = [name for name in files if "-packages/torch/" not in name and not name.startswith(f"{REPOSITORY}/tests/")]
+        files = [
+            name for name in files if "-packages/torch/" not in name and not name.startswith(f"{REPOSITORY}/tests/")
+        ]
         loop = any(part in name for name in files for part in LOOPS)
         who = "loop" if loop else "ours" if files and files[-1].startswith(f"{REPOSITORY}/fb_fairseq") else "fairseq"
         self.counts[who] += 1
