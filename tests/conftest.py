@@ -5,6 +5,7 @@
 with ``--ci``, with ``--usual`` as without. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
 """
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -29,7 +30,6 @@ LONGEST = (
     "cli/test_translation.py",
     "cli/test_training.py",
     "test_install.py",
-    "ops/test_fake_gpu.py",
     "cli/test_bptt_warmup.py",
     "cli/test_distributed.py",
     "papers/test_table5.py",
@@ -50,7 +50,6 @@ ON_CI = {
     "transformers/test_versions.py",
     "commands/test_export_code.py",
     "models/test_compiled.py",
-    "ops/test_fake_gpu.py",
     "ops/feedback/test_triton.py",
     *(
         f"cli/test_{name}.py"
@@ -204,6 +203,13 @@ def empty_is_nan(monkeypatch):
 
         monkeypatch.setattr(owner, name, filled)
     monkeypatch.setattr(Buffers, "poison", True)
+
+
+@pytest.fixture
+def meta_device(monkeypatch):
+    """Let blocks run on the device "meta", for which there is no autocast."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
+    monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: contextlib.nullcontext())
 
 
 @pytest.fixture(scope="session")

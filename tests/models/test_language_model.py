@@ -73,6 +73,16 @@ def test_cutting_a_stream_changes_nothing(model, positions):
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("learned", [False, True])
+def test_training_does_not_wait_for_the_device(model, learned, meta_device):
+    """Nor does it mix devices."""
+    with torch.device("meta"):
+        decoder, batch = build(model, relative_positions="none", decoder_learned_pos=learned), tokens(3, 9)
+    decoder(batch)[0].sum().backward()
+    assert all(p.grad.device == p.device for p in decoder.parameters())
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_dropout_of_embeddings(model):
     batch = tokens(3, 9)
     check_rate(partial(build, model), "embedding_dropout", "embed_tokens", lambda model: model(batch)[0])
