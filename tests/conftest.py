@@ -127,10 +127,15 @@ def is_short(config) -> bool:
     return is_whole(config) and not (config.getoption("--ci") or config.getoption("--slow"))
 
 
+def left_out_paths(config) -> set[pathlib.Path]:
+    """The files and folders that are not run."""
+    names = (ON_CI if is_short(config) else set()) | ({"cli"} if config.getoption("--fast") else set())
+    return {REPOSITORY / "tests" / name for name in names}
+
+
 def pytest_ignore_collect(collection_path, config):
-    """Do not even import what is not run."""
-    left_out = (ON_CI if is_short(config) else set()) | ({"cli"} if config.getoption("--fast") else set())
-    return True if collection_path in {REPOSITORY / "tests" / name for name in left_out} else None
+    """Do not even import what is not run. (pytest does not ask for files that are named.)"""
+    return True if collection_path in left_out_paths(config) else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -141,9 +146,10 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
     marks = {"not_fast", "slow", "on_ci"} if config.getoption("--fast") else {"on_ci"} if is_short(config) else set()
-    kept, left_out = [], []
+    kept, left_out, paths = [], [], left_out_paths(config)
     for item in items:
-        (left_out if any(map(item.get_closest_marker, marks)) else kept).append(item)
+        marked = any(map(item.get_closest_marker, marks)) or not paths.isdisjoint([item.path, *item.path.parents])
+        (left_out if marked else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
     if not config.getoption("--slow"):

@@ -188,16 +188,6 @@ def test_a_sentence_alone_and_in_a_padded_batch():
         torch.testing.assert_close(alone[0], together[row, :t], atol=1e-5, rtol=1e-5)
 
 
-def test_vanilla_has_the_same_parameters():
-    """But for the memory's scalars, with per-layer projections."""
-    from fairseq.models.transformer import TransformerModel
-
-    own = build(memory_projections="per-layer").state_dict()
-    assert set(own) - set(build(TransformerModel).state_dict()) == {"decoder.memory.layer_weights"}
-    shared = build().state_dict()
-    assert not any("self_attn.k_proj" in name for name in shared if name.startswith("decoder"))
-
-
 def test_layerdrop():
     """Drawn anew for each block."""
     model = build(decoder_layerdrop=0.4).train()

@@ -218,7 +218,7 @@ def test_checkpointed_activations(stack):
     """Less is kept for the backward pass; outputs and every gradient are the same, dropout included."""
     kept, results = [], []
     for checkpointed in (False, True):
-        sizes = dict(decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=4, adaptive_span=False)
+        sizes = dict(decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=12, adaptive_span=False)
         loop = dict(step_loop="torch", checkpoint_activations=checkpointed)  # (the C++ loop keeps packed weights, too)
         options = random_options(6, **sizes, **loop, dropout=0.2, activation_dropout=0.2)
         torch.manual_seed(1)
