@@ -44,7 +44,7 @@ def check_rate(build, name, left_out, forward):
     torch.testing.assert_close(forward(dropped.train()), left, atol=1e-5, rtol=1e-5)
 
 
-def stack_of(kind, variant="all-attn", **rates):
+def stack_of(kind, variant, **rates):
     if kind is LSTM:
         return LSTM(LSTMOptions(decoder_layers=3, decoder_embed_dim=10, **rates))
     sizes = dict(decoder_layers=2, decoder_embed_dim=10, decoder_attention_heads=2, attention_span=6)
@@ -53,20 +53,22 @@ def stack_of(kind, variant="all-attn", **rates):
     return kind(random_options(4, **sizes, **norms, **memory, **rates))
 
 
-CASES = [(FeedbackTransformer, {}, LAYERS), (RelativeTransformer, {}, LAYERS), (LSTM, {}, LSTMS)]
 WITHOUT_FFN = {name: pattern for name, pattern in LAYERS.items() if name != "activation_dropout"}
-CASES += [(AllAttention, {"variant": variant}, WITHOUT_FFN) for variant in PERSISTENT_MEMORY_VARIANTS]
+RATES = {FeedbackTransformer: LAYERS, RelativeTransformer: LAYERS, AllAttention: WITHOUT_FFN, LSTM: LSTMS}
+CASES = [
+    (kind, name, variant)
+    for kind, rates in RATES.items()
+    for name in rates
+    for variant in (PERSISTENT_MEMORY_VARIANTS if kind is AllAttention else [""])
+]
 
 
-@pytest.mark.parametrize(
-    "kind,changes,name,left_out",
-    [(kind, changes, *rate) for kind, changes, rates in CASES for rate in rates.items()],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_stacks(kind, changes, name, left_out):
+@pytest.mark.parametrize("kind,name,variant", CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_stacks(kind, name, variant):
     torch.manual_seed(2)
     x_TBD = torch.randn(9, 3, 10)
-    check_rate(lambda **rates: stack_of(kind, **changes, **rates), name, left_out, lambda model: model(x_TBD)[0])
+    build = lambda **rates: stack_of(kind, variant, **rates)
+    check_rate(build, name, RATES[kind][name], lambda model: model(x_TBD)[0])
 
 
 @pytest.mark.parametrize("name", ENCODERS)
