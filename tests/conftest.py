@@ -50,7 +50,6 @@ ON_CI = {
     "transformers/test_versions.py",
     "commands/test_export_code.py",
     "models/test_compiled.py",
-    "ops/feedback/test_triton.py",
     *(
         f"cli/test_{name}.py"
         for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "

@@ -23,6 +23,7 @@ from fb_fairseq.ops.feedback.triton.launches import (
     power_of_2,
     product_tile,
 )
+from tests.conftest import is_short
 from tests.ops.feedback.cases import Case, compare
 from tests.ops.own_process import run_tests
 
@@ -31,12 +32,17 @@ INTERPRETED = pathlib.Path(__file__).with_name("triton_interpreted.py")
 COMPILED = pathlib.Path(__file__).with_name("triton_compiled.py")
 
 
+# What runs without --ci: options that most kernels have, and decoding steps.
+SMALLEST = ["test_outputs_and_every_gradient[1]", "test_outputs_and_every_gradient[8]", "test_episodes_in_decoding"]
+
+
 @needs_triton
 @pytest.mark.not_fast
-@pytest.mark.parametrize("all_cases", ["", pytest.param("1", marks=pytest.mark.slow)])
-def test_in_the_interpreter(all_cases):
+def test_in_the_interpreter(pytestconfig):
     """In a process of its own: the interpreter has to be switched on before Triton is imported."""
-    assert "skipped" not in run_tests(INTERPRETED, TRITON_INTERPRET="1", ALL_CASES=all_cases)
+    tests = [f"{INTERPRETED}::{name}" for name in SMALLEST] if is_short(pytestconfig) else [INTERPRETED]
+    all_cases = "1" if pytestconfig.getoption("--slow") else ""
+    assert "skipped" not in run_tests(*tests, TRITON_INTERPRET="1", ALL_CASES=all_cases)
 
 
 def compile_kernels(*arguments):
@@ -46,7 +52,7 @@ def compile_kernels(*arguments):
 
 
 @needs_triton
-@pytest.mark.not_fast
+@pytest.mark.on_ci
 @pytest.mark.parametrize("precisions,sizes", [("bf16,amp", "char-ptb"), ("fp32", "small")])
 def test_compiles_for_a_gpu(precisions, sizes):
     """Without spills; products of fp32 without TF32, unless torch is told to."""
