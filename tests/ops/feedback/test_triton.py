@@ -32,8 +32,8 @@ INTERPRETED = pathlib.Path(__file__).with_name("triton_interpreted.py")
 COMPILED = pathlib.Path(__file__).with_name("triton_compiled.py")
 
 
-# What runs without --ci: options that most kernels have, and decoding steps.
-SMALLEST = ["test_outputs_and_every_gradient[1]", "test_outputs_and_every_gradient[8]", "test_episodes_in_decoding"]
+# What runs without --ci: blocks with an encoder, and with episodes; decoding steps.
+SMALLEST = ["test_outputs_and_every_gradient[3]", "test_outputs_and_every_gradient[8]", "test_episodes_in_decoding"]
 
 
 @needs_triton
