@@ -37,7 +37,7 @@ LONGEST = (
     "examples/test_tutorial.py",
 )
 # Files and folders that only --ci and --slow run: the papers' experiments, recipes, the programs of README and docs,
-# drawing and installing, other libraries, and GPU code without a GPU.
+# drawing and installing, and other libraries.
 ON_CI = {
     "papers",
     "examples",
