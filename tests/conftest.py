@@ -5,6 +5,7 @@
 with ``--ci``, with ``--usual`` as without. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
 """
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -29,7 +30,6 @@ LONGEST = (
     "cli/test_translation.py",
     "cli/test_training.py",
     "test_install.py",
-    "ops/test_fake_gpu.py",
     "cli/test_bptt_warmup.py",
     "cli/test_distributed.py",
     "papers/test_table5.py",
@@ -37,7 +37,7 @@ LONGEST = (
     "examples/test_tutorial.py",
 )
 # Files and folders that only --ci and --slow run: the papers' experiments, recipes, the programs of README and docs,
-# drawing and installing, other libraries, and GPU code without a GPU.
+# drawing and installing, and other libraries.
 ON_CI = {
     "papers",
     "examples",
@@ -50,11 +50,9 @@ ON_CI = {
     "transformers/test_versions.py",
     "commands/test_export_code.py",
     "models/test_compiled.py",
-    "ops/test_fake_gpu.py",
-    "ops/feedback/test_triton.py",
     *(
         f"cli/test_{name}.py"
-        for name in "around_the_loop background benchmark_scripts dictionaries finished_runs hydra labels "
+        for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "
         "pages precision recipes words_in_evaluation".split()
     ),
 }
@@ -127,10 +125,15 @@ def is_short(config) -> bool:
     return is_whole(config) and not (config.getoption("--ci") or config.getoption("--slow"))
 
 
+def left_out_paths(config) -> set[pathlib.Path]:
+    """The files and folders that are not run."""
+    names = (ON_CI if is_short(config) else set()) | ({"cli"} if config.getoption("--fast") else set())
+    return {REPOSITORY / "tests" / name for name in names}
+
+
 def pytest_ignore_collect(collection_path, config):
-    """Do not even import what is not run."""
-    left_out = (ON_CI if is_short(config) else set()) | ({"cli"} if config.getoption("--fast") else set())
-    return True if collection_path in {REPOSITORY / "tests" / name for name in left_out} else None
+    """Do not even import what is not run. (pytest does not ask for files that are named.)"""
+    return True if collection_path in left_out_paths(config) else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -141,9 +144,10 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
     marks = {"not_fast", "slow", "on_ci"} if config.getoption("--fast") else {"on_ci"} if is_short(config) else set()
-    kept, left_out = [], []
+    kept, left_out, paths = [], [], left_out_paths(config)
     for item in items:
-        (left_out if any(map(item.get_closest_marker, marks)) else kept).append(item)
+        marked = any(map(item.get_closest_marker, marks)) or not paths.isdisjoint([item.path, *item.path.parents])
+        (left_out if marked else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
     if not config.getoption("--slow"):
@@ -203,6 +207,13 @@ def empty_is_nan(monkeypatch):
 
         monkeypatch.setattr(owner, name, filled)
     monkeypatch.setattr(Buffers, "poison", True)
+
+
+@pytest.fixture
+def meta_device(monkeypatch):
+    """Let blocks run on the device "meta", for which there is no autocast."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
+    monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: contextlib.nullcontext())
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ if [ "${1:-}" = --without-fairseq ]; then
         cksum <setup.py >"$venv/.fb_fairseq"
     fi
     export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
-    exec "$venv/bin/python" -m pytest tests/{ops,modules,streams,transformers} tests/test_{byte_codec,files,literals,pretrained}.py \
+    exec "$venv/bin/python" -m pytest tests/{ops,modules,streams,transformers} tests/test_{byte_codec,files,literals,meaning,pretrained}.py \
         tests/papers/{rl,state_tracking,toy_tasks,test_original_checkpoints.py} --ignore tests/streams/fairseq \
         -q -rs --durations=10 -n 2 --dist loadfile "$@"
 fi

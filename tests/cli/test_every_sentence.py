@@ -12,23 +12,8 @@ from tests.cli import parallel_text
 from tests.cli.checkpoints import interactive
 from tests.cli.fairseq_commands import options, preprocess, run
 
-NUMBERS = (1, 13)
+NUMBER = 13
 MULTIPLE = {"required_batch_size_multiple": 8}  # the default, which the other tests of translation change
-SIZES = MULTIPLE, {**MULTIPLE, "batch_size": 1}
-
-
-@pytest.fixture(scope="module", params=NUMBERS)
-def number(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def pairs_of_sentences(number, tmp_path_factory):
-    """A made-up pair of languages: so many sentences in each split."""
-    folder = tmp_path_factory.mktemp("pairs")
-    for seed, split in enumerate(("train", "valid", "test")):
-        parallel_text.write_pairs(folder / split, parallel_text.pairs(number, seed))
-    return preprocess(folder, **parallel_text.LANGUAGES)
 
 
 def sentences(samples):
@@ -56,27 +41,26 @@ def used(data, save_dir, **changes):
     return sorted(trained), sorted(validated)
 
 
-@pytest.mark.parametrize("changes", SIZES, ids=str)
-def test_translation(number, pairs_of_sentences, tmp_path, changes):
-    everything = list(range(number))
-    found = used(pairs_of_sentences, tmp_path, **changes)
-    assert found == (everything, everything)
-    generation = dict(changes, path=tmp_path / "checkpoint_last.pt", cpu=True, beam=1, max_len_b=3, num_workers=0)
-    log = run("generate", pairs_of_sentences, *options(generation))
+def test_translation(tmp_path):
+    """In training, validation and generation."""
+    for seed, split in enumerate(("train", "valid", "test")):
+        parallel_text.write_pairs(tmp_path / split, parallel_text.pairs(NUMBER, seed))
+    data, everything = preprocess(tmp_path, **parallel_text.LANGUAGES), list(range(NUMBER))
+    assert used(data, tmp_path, **MULTIPLE) == (everything, everything)
+    log = parallel_text.generate(data, tmp_path / "checkpoint_last.pt", batch_size=None, max_len_b=3, **MULTIPLE)
     assert sorted(parallel_text.hypotheses(log)) == everything
 
 
-@pytest.mark.parametrize("changes", SIZES, ids=str)
-def test_prompts(number, byte_data, language_models, tmp_path, changes):
+def test_prompts(byte_data, language_models, tmp_path):
     """Documents of fairseq-generate and lines of fairseq-interactive as prompts."""
-    documents = [b"abcde"[: 1 + n % 5] for n in range(number)]
+    documents = [b"abcde"[: 1 + n % 5] for n in range(NUMBER)]
     preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
     path = language_models["feedback_transformer_lm"]
     values = dict(task="streaming_lm", path=path, cpu=True, max_len_b=7, beam=1, sample_break_mode="eos", num_workers=0)
-    log = run("generate", tmp_path, *options({**values, **changes}))
-    assert sorted(map(int, re.findall(r"^H-(\d+)\t", log, re.M))) == list(range(number))
-    more = ["--buffer-size", 8, "--max-len-b", 7, "--beam", 1, *options(changes)]
-    assert len(interactive(byte_data, path, tmp_path, [text.decode() for text in documents], *more)) == number
+    log = run("generate", tmp_path, *options({**values, **MULTIPLE}))
+    assert sorted(map(int, re.findall(r"^H-(\d+)\t", log, re.M))) == list(range(NUMBER))
+    more = ["--buffer-size", 8, "--max-len-b", 7, "--beam", 1, *options(MULTIPLE)]
+    assert len(interactive(byte_data, path, tmp_path, [text.decode() for text in documents], *more)) == NUMBER
 
 
 @pytest.mark.parametrize("multiple", [1, 3, 8])

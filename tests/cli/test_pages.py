@@ -220,14 +220,6 @@ def test_every_block_is_run(page):
         assert not any("…" in block for _, block in blocks(page))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if program(page)])
-def test_names_are_defined(page):
-    """In the program that a page's blocks make, in its own order."""
-    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,F823", "-"]
-    done = subprocess.run(command, input=program(page), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_transformers(clone, tmp_path, monkeypatch, pytestconfig):
     """The blocks of Python are one program. Perplexities are those of fairseq's model; without a network. With --slow,
     those of lm-evaluation-harness, too."""

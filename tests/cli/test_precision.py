@@ -8,16 +8,9 @@ KINDS = ("amp", "memory_efficient_fp16", "fp16", "bf16", "memory_efficient_bf16"
 SPANS = dict(adaptive_span=True, adaptive_span_loss=0.01, adaptive_span_init=0.4, attention_span=20)
 
 
-@pytest.mark.parametrize(
-    "kind,arch",
-    [
-        *((kind, "feedback_transformer_lm") for kind in KINDS),
-        ("fp16", "relative_transformer_lm"),
-        *(pytest.param(kind, "relative_transformer_lm", marks=pytest.mark.slow) for kind in KINDS if kind != "fp16"),
-    ],
-)
-def test_it_learns_and_resumes(byte_data, tmp_path, arch, kind):
-    common = dict(arch=arch, disable_validation=True, adaptive_span_ramp=4, **SPANS, **{kind: True})
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_and_resumes(byte_data, tmp_path, kind):
+    common = dict(disable_validation=True, adaptive_span_ramp=4, **SPANS, **{kind: True})
     log = train(byte_data, tmp_path, max_update=60, **common)
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0] - 1

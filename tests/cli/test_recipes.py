@@ -1,6 +1,5 @@
 """Recipes from their data to their results: small models on made-up data, trained for a few updates."""
 
-import importlib.util
 import json
 import os
 import re
@@ -251,186 +250,66 @@ def test_bad_environments(tmp_path, environment, message):
     assert [path.name for path in tmp_path.iterdir()] == ["3.13"]
 
 
-# Of each kind: a recipe, its arguments, the log in which an update shows that training has begun.
-KINDS = {
-    "enwik8": (
-        ["--small", "DATA", "--layers", 1, "--models", TRANSFORMER, "--updates", 40, "--finetune-updates", 20],
-        "-1.log",
-    ),
-    "iwslt14_de_en": (["--small", "DATA", "--layers", 1, "--models", "transformer", "--updates", 40], "-1.log"),
-    "random_walk": (["--models", TRANSFORMER, "--updates", 60, *SMALL], ".log"),
-    "maze": (
-        ["--agents", "lstm", *TINY_AGENT, "--log-interval", 2, "--save-interval", 4, "--frames", 4000],
-        "/log.jsonl",
-    ),
-}
-MEASURED = ("commit", "seconds", "training_days", "decoded_tokens_per_second")  # differ from run to run
+SHORT = "--updates 2 --layers 1"
+LANGUAGE_MODELS = f"--small . {SHORT} --finetune-updates 2"
+TASKS = "--updates 2 --train 300 --valid 8 --test 8"
+FULL = "--models feedback_transformer_lm --layers 1 -- --decoder-embed-dim 8 --decoder-ffn-embed-dim 8 --batch-size 4"
+WALKS = "--seeds 1 --walk-updates 2"
+# Recipes that are like those above, their arguments, and the number of runs in each file of results.
+OTHERS = [
+    ("char_ptb", LANGUAGE_MODELS, {"": 6}),
+    ("text8", LANGUAGE_MODELS.replace("--small .", "--small text"), {"": 6}),
+    ("wikitext103", LANGUAGE_MODELS, {"": 6}),
+    ("wikitext103_ablation", f"{LANGUAGE_MODELS} --models 'transformer-post feedback-pre-span-bptt'", {"": 2}),
+    ("wikitext103_training_time", f"{LANGUAGE_MODELS} --models 'transformer-post initialised-bptt'", {"": 2}),
+    ("wikitext103_end_of_line", f"{LANGUAGE_MODELS} --models 'without-eos with-eos'", {"": 3}),
+    ("memory_composition", f"{WALKS} {LANGUAGE_MODELS}", {"walk": 6, "char_ptb": 12}),
+    ("wmt14_en_de", f"--small data {SHORT}", {"": 3}),
+    ("cnn_dm", f"--small data {SHORT}", {"": 3}),
+    ("algorithmic", f"--small {TASKS} --curriculum '2 4' --statements 8 --models feedback_transformer_lm", {"": 1}),
+    *((task, f"--small {TASKS}", {"": 3}) for task in ("copy", "reverse", "counting", "random_walk")),
+    *((task, f"--full {TASKS} {FULL}", {"": 1}) for task in ("copy", "blocked_random_walk", "algorithmic")),
+]
 
 
-def start(name, arguments, out):
-    command = [sys.executable, "-m", "fb_fairseq", "recipe", name, "--out", out, *arguments]
-    if "DATA" in map(str, arguments) or name == "random_walk":
-        command += ["--", "--save-interval-updates", 5, "--validate-interval-updates", 5]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(list(map(str, command)), cwd=REPOSITORY, env=environment, start_new_session=True, **pipes)
-
-
-def stop(process, how):
-    """End the recipe: as when the machine is switched off, or by Ctrl-C."""
-    if how == "interrupted":
-        process.send_signal(signal.SIGINT)
+@pytest.mark.slow
+@pytest.mark.parametrize("name,arguments,runs", OTHERS)
+def test_other_recipes(recipe, name, arguments, runs):
+    """The full settings with a tiny model, to check that their options are compatible."""
+    if name in ("wmt14_en_de", "cnn_dm"):
+        made_up_parallel_corpus(recipe.folder / "data", name)
     else:
-        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
-        process.send_signal(signal.SIGKILL)
-        for child in children.stdout.split():
-            os.kill(int(child), signal.SIGKILL)
-    process.communicate()
+        made_up_corpus("char_ptb" if name == "memory_composition" else name, recipe.folder)
+    recipe(name, "--out", "out", *shlex.split(arguments))
+    assert {folder: len(results(recipe.folder / "out" / folder)) for folder in runs} == runs
+
+
+MEASURED = ("commit", "seconds", "training_days", "decoded_tokens_per_second")  # differ from run to run
 
 
 def measured(folder):
     return [{name: value for name, value in run.items() if name not in MEASURED} for run in results(folder).values()]
 
 
-@pytest.mark.parametrize(
-    "name,how",
-    [
-        ("random_walk", "interrupted"),
-        *(pytest.param(name, how, marks=pytest.mark.slow) for name in KINDS for how in ("killed", "interrupted")),
-    ],
-)
-def test_resumed(tmp_path, name, how):
-    """Stopped in its training and run again, a recipe has the results of an uninterrupted one."""
-    arguments, end = KINDS[name]
-    if name == "enwik8":
-        data = made_up_corpus(name, tmp_path)
-    elif name == "iwslt14_de_en":
-        data = made_up_parallel_corpus(tmp_path / "data", name)
-    arguments = (
-        [data if argument == "DATA" else argument for argument in arguments] if "DATA" in arguments else arguments
-    )
-    if "DATA" in KINDS[name][0]:
-        arguments = [*arguments, "--", "--save-interval-updates", 5, "--validate-interval-updates", 5]
+def test_resumed(tmp_path):
+    """Interrupted in its training and run again, a recipe has the results of an uninterrupted one."""
+    arguments = [*SMALL, "--models", TRANSFORMER, "--updates", 60]
+    arguments += ["--", "--save-interval-updates", 5, "--validate-interval-updates", 5]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(out):
+        command = [sys.executable, "-m", "fb_fairseq", "recipe", "random_walk", "--out", out, *arguments]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        return subprocess.Popen(list(map(str, command)), cwd=REPOSITORY, env=environment, **pipes)
+
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    output, _ = start(name, arguments, whole).communicate()
+    output, _ = start(whole).communicate()
     assert (whole / "results.json").exists(), output[-2000:]
-    process = start(name, arguments, parts)
-    model = {"maze": "lstm", "iwslt14_de_en": "transformer"}.get(name, TRANSFORMER)
-    log, logged = parts / f"{model}{end}", '"frames"' if name == "maze" else '"num_updates"'
-    is_training = lambda: log.exists() and log.read_text().count(logged) > 5
-    wait_for(lambda: is_training() or process.poll() is not None)
-    assert process.poll() is None, process.communicate()[0][-2000:]
-    stop(process, how)
-    assert not (parts / "results.json").exists() and process.returncode == (130 if how == "interrupted" else -9)
-    output, _ = start(name, arguments, parts).communicate()
+    process, log = start(parts), parts / f"{TRANSFORMER}.log"
+    wait_for(lambda: process.poll() is not None or log.exists() and log.read_text().count('"num_updates"') > 5)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate()
+    assert process.returncode == 130 and not (parts / "results.json").exists(), output[-2000:]
+    output, _ = start(parts).communicate()
     assert (parts / "results.json").exists(), output[-2000:]
     assert measured(parts) == measured(whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["char_ptb", "text8", "wikitext103"])
-def test_small_recipe(recipe, name):
-    data = made_up_corpus(name, recipe.folder)
-    data = "." if data == recipe.folder else data.name
-    recipe(name, "--small", data, "--layers", 1, "--updates", 3, "--finetune-updates", 2, "--out", "out")
-    found = results(recipe.folder / "out")
-    feedback, baseline = (found[f"{model}-1"]["parameters"] for model in ("feedback_transformer_lm", TRANSFORMER))
-    assert feedback - baseline == 2, "the weights of the memory"
-    assert len(found) == 6 and len(list((recipe.folder / "out").glob("*.sample"))) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name,models,runs",
-    [
-        ("ablation", "transformer-post feedback-pre-span-bptt", ["feedback-pre-span-bptt-1", "transformer-post-1"]),
-        ("training_time", "transformer-post initialised-bptt", ["initialised-bptt-1", "transformer-post-1"]),
-        ("end_of_line", "without-eos with-eos", ["with-eos-1", "without-eos-1", "without-eos-1-finetuned"]),
-    ],
-)
-def test_experiments_on_wikitext(recipe, name, models, runs):
-    made_up_corpus("wikitext103", recipe.folder)
-    short = ["--layers", 1, "--updates", 4, "--finetune-updates", 2, "--models", models]
-    recipe(f"wikitext103_{name}", "--small", ".", *short, "--out", "out")
-    found = results(recipe.folder / "out")
-    assert list(found) == runs and (recipe.folder / "out/hours.png").exists() == (name == "training_time")
-    if name == "training_time":
-        days = [found[run]["training_days"] * 86400 for run in runs]
-        assert days[0] > days[1] and days[1] == pytest.approx(found[runs[1]]["seconds"], abs=1), (
-            "the Transformer's, too"
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", ["copy", "reverse", "counting", "random_walk", "blocked_random_walk", "algorithmic"])
-@pytest.mark.parametrize("scale", ["--small", "--full"])
-def test_each_task(recipe, task, scale):
-    """The full settings with a tiny model, to check that their options are compatible."""
-    shape = ["--layers", 1, "--", "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--batch-size", 4]
-    lengths = ["--length", 5, "--test-length", 9] if task in ("copy", "reverse") else []
-    arguments = [scale, "--out", "out", "--updates", 2, *SMALL, "--train", 300, *lengths]
-    models = ["--models", f"feedback_transformer_lm {TRANSFORMER}"]
-    recipe(task, *arguments, *(models + shape if scale == "--full" else []))
-    assert len(results(recipe.folder / "out")) == (2 if scale == "--full" else 3)
-
-
-@pytest.mark.slow
-def test_curriculum(recipe):
-    """Each stage starts from the one before it, with the same dictionaries; the result counts the time of all."""
-    model = "feedback_transformer_lm"
-    arguments = ["--curriculum", "2 4", "--statements", 8, "--updates", 2, "--models", model, *SMALL, "--train", 300]
-    recipe("algorithmic", *arguments, "--out", "out")
-    out = recipe.folder / "out"
-    for stage, length in (("-2", 2), ("-4", 4), ("", 8)):
-        programs = (out / f"text/data{stage}/train.input").read_text().splitlines()
-        assert {program.count(";") for program in programs} == {length}
-        assert (out / f"data{stage}/dict.label.txt").read_text() == (out / "data/dict.label.txt").read_text()
-    (result,) = results(out).values()
-    assert result["num_updates"] == 6 and result["updates"] == 2 and "--curriculum 2,4" in result["data"]
-    assert result["settings"]["finetune_from_model statements"] == "4"
-
-
-@pytest.mark.slow
-def test_memory_composition(recipe):
-    made_up_corpus("char_ptb", recipe.folder)
-    arguments = ["--seeds", 1, "--layers", 1, "--walk-updates", 2, "--updates", 2, "--finetune-updates", 1]
-    recipe("memory_composition", "--small", *arguments, "--out", "out", ".")
-    assert len(results(recipe.folder / "out/walk")) == 6 and len(results(recipe.folder / "out/char_ptb")) == 12
-    assert (recipe.folder / "out/composition.png").read_bytes().startswith(PNG)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["wmt14_en_de", "cnn_dm"])
-def test_other_translations(recipe, name):
-    data = made_up_parallel_corpus(recipe.folder / "data", name)
-    recipe(name, "--small", data.name, "--layers", 1, "--updates", 2, "--out", "out")
-    found = results(recipe.folder / "out")
-    assert list(found) == ["feedback-1", "initialised-1", "transformer-1"]
-    assert found["feedback-1"]["parameters"] - found["transformer-1"]["parameters"] == 2, "the weights of the memory"
-    assert "parameters from " in (recipe.folder / "out/initialised-1.log").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("torch.distributed") is None, reason="needs torchrun")
-def test_launched(recipe):
-    """Two processes train what one trains with twice as many parts of an update."""
-    data = made_up_corpus("enwik8", recipe.folder)
-    arguments = ["--small", data.name, "--layers", 1, "--models", TRANSFORMER, "--updates", 2, "--finetune-updates", 0]
-    launch = ["--launch", "torchrun --no-python --nproc_per_node 2", "--processes", 2]
-    recipe(
-        "enwik8",
-        *arguments,
-        "--out",
-        "two",
-        *launch,
-        "--",
-        "--distributed-backend",
-        "gloo",
-        "--ddp-backend",
-        "legacy_ddp",
-    )
-    recipe("enwik8", *arguments, "--out", "one", "--update-freq", 2)
-    runs = read_runs("one") + read_runs("two")
-    assert runs[0]["dev_bits_per_token"] == pytest.approx(runs[1]["dev_bits_per_token"], abs=1e-3)
-    (group,) = grouped(runs)
-    assert len(group.runs) == 1, "the same settings and seed"

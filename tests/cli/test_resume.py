@@ -33,13 +33,12 @@ def uninterrupted(byte_data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 120))])
-def test_killed_and_resumed(commands, byte_data, tmp_path, uninterrupted, seed):
+def test_killed_and_resumed(commands, byte_data, tmp_path, uninterrupted):
     """Killed at a random moment after the first checkpoint."""
     arguments = [*training_arguments(byte_data, tmp_path, **RUN), "--user-dir", PLUGIN]
     process = commands.start("fairseq-train", *arguments, printed=tmp_path / "log")
     wait_for((tmp_path / "checkpoint_last.pt").exists, pause=0.005)
-    time.sleep(random.Random(seed).uniform(0, 0.5))
+    time.sleep(random.uniform(0, 0.5))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it was still running"
     log = train(byte_data, tmp_path, **RUN)
@@ -143,7 +142,7 @@ def test_memory_files(byte_data, tmp_path, kind, size):
 
 
 def test_memory_files_that_do_not_fit(byte_data, tmp_path):
-    """Of other text: not loaded. Edited by hand, or unreadable: refused, until the file is removed."""
+    """Edited by hand, or unreadable: refused, until the file is removed."""
     train(byte_data, tmp_path, **STOPPED)
     path = tmp_path / "stream_memory.1.20.rank0.pt"
     content = torch.load(path, weights_only=True)
@@ -154,13 +153,6 @@ def test_memory_files_that_do_not_fit(byte_data, tmp_path):
     path.write_bytes(b"nothing")
     with pytest.raises(UserError, match="stream_memory.1.20.rank0.pt.*remove the file"):
         train(byte_data, tmp_path, **RESUMED)
-    content["place"]["fingerprint"] += 1
-    torch.save(content, path)
-    assert "no memory of the streams" in train(byte_data, tmp_path, **{**RESUMED, "max_update": 21})
-    for path in tmp_path.glob("stream_memory.*"):
-        path.unlink()
-    log = train(byte_data, tmp_path, **RESUMED)
-    assert "no memory of the streams" in log and (tmp_path / "stream_memory.1.30.rank0.pt").exists()
 
 
 def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):

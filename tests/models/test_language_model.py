@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.models.decoders import dictionary
 from tests.models.language_models import MODELS, SIZES, WIDTHS, FeedbackLM, RelativeLM, build, tokens
 from tests.modules.options import randomise
+from tests.modules.test_dropout import check_rate
 
 VANILLA = list(MODELS)[:2]  # those that have a vanilla Transformer's parameters
 
@@ -68,6 +70,22 @@ def test_cutting_a_stream_changes_nothing(model, positions):
             outputs.append(decoder(block, stream=StateHandle(store, (0,), offset))[0])
             offset += block.shape[1]
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("learned", [False, True])
+def test_training_does_not_wait_for_the_device(model, learned, meta_device):
+    """Nor does it mix devices."""
+    with torch.device("meta"):
+        decoder, batch = build(model, relative_positions="none", decoder_learned_pos=learned), tokens(3, 9)
+    decoder(batch)[0].sum().backward()
+    assert all(p.grad.device == p.device for p in decoder.parameters())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_dropout_of_embeddings(model):
+    batch = tokens(3, 9)
+    check_rate(partial(build, model), "embedding_dropout", "embed_tokens", lambda model: model(batch)[0])
 
 
 def test_sinusoids_are_fairseqs():

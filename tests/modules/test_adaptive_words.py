@@ -122,11 +122,6 @@ def test_probabilities(kind, bias):
     assert set(torch.bucketize(guesses, torch.tensor(CUTOFFS), right=True).tolist()) == {0, 1, 2}
 
 
-def test_names_of_biases(kind):
-    names = [name for name, _ in own(bias=True, **kind)["softmax"].named_parameters() if name.endswith("bias")]
-    assert names == ["head.1.bias", "tail.0.3.bias", "tail.1.3.bias"]
-
-
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_half_precision(kind, half):
     """With parameters in half precision, and under autocast, which keeps the embeddings in the parameters' type."""
@@ -142,17 +137,6 @@ def test_half_precision(kind, half):
     for others in found[1:]:
         for expected, value in zip(found[0], others):
             assert (value - expected).norm() <= 0.03 * expected.norm()
-
-
-def test_meta_device(kind):
-    """Built without memory, and filled with a checkpoint."""
-    with torch.device("meta"):
-        model = own(bias=True, **kind)
-    assert all(value.is_meta for value in model.state_dict().values())
-    reference = seeded(own, bias=True, **kind)
-    model.load_state_dict(reference.state_dict(), assign=True)
-    tokens = words()
-    assert model["embedding"](tokens).equal(reference["embedding"](tokens))
 
 
 def test_initial_values_can_be_drawn_again(kind):

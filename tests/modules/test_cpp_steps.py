@@ -52,26 +52,17 @@ def assert_close(ours, expected):
 @pytest.mark.parametrize("seed", range(12))
 @torch.no_grad()
 def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_threads):
-    """Rings that grow, and that are full and overwrite their slots."""
+    """Rings that grow, and that are full and overwrite their slots; from the first step on, or after a block."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, stack)
     x_TBD = torch.randn(20, 5, model.options.decoder_embed_dim)
-    ours = steps_of(model, x_TBD, model.new_ring())
-    assert native_steps == [5] * 20
-    assert_close(ours, exact(model, x_TBD))
-
-
-@pytest.mark.parametrize("seed", range(4))
-@torch.no_grad()
-def test_after_a_block(seed, native_steps):
-    model = build(seed)
-    x_TBD = torch.randn(20, 3, model.options.decoder_embed_dim)
-    _, state = model.run_block(x_TBD[:9])
-    ours = steps_of(model, x_TBD[9:], model.ring_after(state))
-    assert len(native_steps) == 11
-    assert_close(ours, exact(model, x_TBD)[9:])
+    first = 9 * (seed % 2)
+    ring = model.ring_after(model.run_block(x_TBD[:first])[1]) if first else model.new_ring()
+    ours = steps_of(model, x_TBD[first:], ring)
+    assert native_steps == [5] * (20 - first)
+    assert_close(ours, exact(model, x_TBD)[first:])
 
 
 @torch.no_grad()
@@ -122,24 +113,13 @@ def test_a_step_of_another_kind_after_reordering(native_steps):
 
 
 CHANGES = {
-    "an optimizer": lambda model: step_of(torch.optim.SGD(model.parameters(), lr=0.3)),
     "load_state_dict": lambda model: model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()}),
-    "average (EMA)": lambda model: [v.mul_(0.5) for v in model.state_dict().values()],
-    "edit in place": lambda model: model.layers[0].fc1.weight[0].add_(1.0),
     "new parameter": lambda model: setattr(
         model.layers[0].fc1, "weight", torch.nn.Parameter(model.layers[0].fc1.weight * 2)
     ),
     "assigned data": lambda model: setattr(model.layers[0].fc1.weight, "data", model.layers[0].fc1.weight * 2),
-    "edited data": lambda model: model.layers[0].fc1.weight.data.mul_(2),
     "moved": lambda model: model.double().float() and model.layers[0].fc1.weight.data.mul_(2),
 }
-
-
-def step_of(optimizer):
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -169,20 +149,8 @@ def test_a_change_between_steps_of_a_ring(native_steps):
 
 
 @torch.no_grad()
-def test_copies(native_steps):
-    model = build(2)
-    x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
-    steps_of(model, x_TBD, model.new_ring())
-    other = copy.deepcopy(model)
-    other.layers[0].fc1.weight.mul_(2)
-    assert_close(steps_of(other, x_TBD, other.new_ring()), exact(other, x_TBD))
-    assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
-
-
-@pytest.mark.parametrize("changes", [dict(step_loop="reference")])
-@torch.no_grad()
-def test_other_loops_are_not_native(changes, native_steps):
-    model = build(2, **changes)
+def test_other_loops_are_not_native(native_steps):
+    model = build(2, step_loop="reference")
     model.run_step(torch.randn(2, model.options.decoder_embed_dim), model.new_ring())
     model = build(2)
     model.run_step(torch.randn(2, model.options.decoder_embed_dim), model.new_ring("vectors"))

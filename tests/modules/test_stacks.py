@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.papers.benchmark.measure import saved_bytes
@@ -41,7 +42,10 @@ def run(model, x_TBD, cuts, state=None):
     return torch.cat(outputs), state
 
 
-def check_same_result(stack, seed):
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("seed", range(12))
+def test_full_equals_blocks_equals_steps(stack, seed, empty_is_nan):
+    """And so no step sees later ones. Each stream is as it is alone."""
     torch.manual_seed(seed)
     options = random_options(seed)
     model = build(stack, options)
@@ -55,35 +59,8 @@ def check_same_result(stack, seed):
     ring = model.eval().new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, ring) for x_BD in x])
     torch.testing.assert_close(y, full, atol=1e-5, rtol=1e-5)
-    # Each stream alone.
     y, _ = run(model, x[:, 1:2], [STEPS])
     torch.testing.assert_close(y, full[:, 1:2], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("seed", range(12))
-def test_full_equals_blocks_equals_steps(stack, seed, empty_is_nan):
-    check_same_result(stack, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stack", STACKS)
-def test_full_equals_blocks_equals_steps_many(stack, empty_is_nan):
-    for seed in range(1000, 1200):
-        check_same_result(stack, seed)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("seed", range(6))
-def test_causal(stack, seed):
-    options = random_options(seed)
-    model = build(stack, options)
-    x = torch.randn(STEPS, B, options.decoder_embed_dim)
-    changed = x.clone()
-    changed[9:] = torch.randn_like(changed[9:])
-    before, after = (run(model, inputs, [6, 11])[0] for inputs in (x, changed))
-    torch.testing.assert_close(before[:9], after[:9], atol=0, rtol=0)
-    assert (before[9:] - after[9:]).abs().amax((1, 2)).gt(1e-4).all()
 
 
 @pytest.mark.parametrize("span", [1, 2, 5])
@@ -179,94 +156,33 @@ def test_carried_memory_is_constant_but_projections_learn_from_it():
     assert not state.memory_KCBD.requires_grad
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("composition", ["weighted", "same-and-lower"])
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_gradcheck(stack, composition, adaptive):
-    sizes = dict(decoder_embed_dim=6, decoder_ffn_embed_dim=7, decoder_attention_heads=2, decoder_head_dim=5)
-    spans = dict(attention_span=3, adaptive_span=adaptive, adaptive_span_ramp=2, relative_positions="key-value")
-    more = dict(decoder_layers=2, activation_fn="gelu", memory_composition=composition)
-    options = TransformerOptions(**sizes, **spans, **more)
-    model = build(stack, options).double()
-    names = [name for name, _ in model.named_parameters()]
-    x = torch.randn(4, 2, 6, dtype=torch.double, requires_grad=True)
-    K = 2 if stack is not FeedbackTransformer or composition == "same-and-lower" else 1
-    state = StreamState(torch.randn(K, 2, 2, 6, dtype=torch.double))
-
-    def outputs(x, *parameters):
-        y, _ = torch.func.functional_call(model, dict(zip(names, parameters)), (x, state))
-        return y
-
-    assert torch.autograd.gradcheck(outputs, (x, *model.parameters()), fast_mode=True)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_dropouts_act_in_training_only(stack):
-    for name in ("dropout", "attention_dropout", "activation_dropout", "output_dropout"):
-        if stack is AllAttention and name == "activation_dropout":
-            continue
-        options = random_options(4, decoder_layers=2, attention_span=6, **{name: 0.5})
-        model = build(stack, options)
-        x = torch.randn(STEPS, B, options.decoder_embed_dim)
-        torch.manual_seed(1)
-        one = model(x)[0]
-        torch.manual_seed(2)
-        assert not torch.equal(one, model(x)[0]), name
-        model.eval()
-        torch.testing.assert_close(model(x)[0], model(x)[0], atol=0, rtol=0)
+PERSISTENT = dict(persistent_memory_size=4)
+# Options, the last of which is named, and what is said of it.
+BAD_OPTIONS = [
+    (dict(decoder_layers=0), "must be 1 or more"),
+    (dict(attention_span=0), "must be 1 or more"),
+    (dict(parallel_passes=-1), "must be a number of passes"),
+    (dict(activation_fn="sine"), "unknown; choose from relu"),
+    (dict(attention_dropout=1.0), "must be a probability below 1"),
+    (dict(decoder_embed_dim=10, decoder_attention_heads=4), ".*--decoder-head-dim"),
+    (dict(memory_composition="topmost"), "unknown; .*same-and-lower"),
+    (dict(memory_composition="layer:7"), ".*layer:6"),
+    (dict(memory_composition="layer:x"), ".*layer:0"),
+    (dict(memory_composition="average:2"), ""),
+    (dict(adaptive_span_loss=0.1), ".*--adaptive-span;"),
+    (dict(adaptive_span=True, adaptive_span_ramp=0), ""),
+    (dict(adaptive_span=True, adaptive_span_init=2.0), ""),
+    (dict(persistent_memory_size=-1), ""),
+    (dict(persistent_memory_variant="ff-attn"), ".*--persistent-memory-size"),
+    (dict(THREE_HEADS, **PERSISTENT, persistent_memory_variant="head-split"), ".*--decoder-attention-heads 3"),
+]
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_dropout_keeps_the_mean(stack):
-    """Kept values are scaled up: over many draws a linear stack's mean output is that without dropout."""
-    linear = dict(activation_fn="linear", decoder_normalize_before=True, no_decoder_final_norm=True)
-    memory = dict(attention_span=6, relative_positions="key", memory_projections="per-layer")
-    options = random_options(4, **linear, **memory, decoder_layers=1, activation_dropout=0.3)
-    model = build(stack, options).double()
-    x = torch.randn(3, 1, options.decoder_embed_dim, dtype=torch.double)
-    many = x.repeat(1, 4000, 1)
-    mean = model(many)[0].mean(1)
-    model.eval()
-    torch.testing.assert_close(mean[:1], model(x)[0][:1, 0], atol=0.15, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "values,names",
-    [
-        (dict(decoder_embed_dim=10, decoder_attention_heads=4), ["--decoder-attention-heads 4", "--decoder-head-dim"]),
-        (dict(attention_span=0), ["--attention-span 0"]),
-        (dict(memory_composition="topmost"), ["--memory-composition topmost", "same-and-lower"]),
-        (dict(memory_composition="layer:7"), ["--memory-composition layer:7", "layer:6"]),
-        (dict(memory_composition="layer:x"), ["--memory-composition layer:x"]),
-        (dict(memory_composition="layer"), ["--memory-composition layer: ", "layer:0"]),
-        (dict(memory_composition="average:2"), ["--memory-composition average:2"]),
-        (dict(memory_projections="both"), ["--memory-projections both"]),
-        (dict(activation_fn="sine"), ["--activation-fn sine", "relu"]),
-        (dict(relative_positions="query"), ["--relative-positions query"]),
-        (dict(decoder_layers=0), ["--decoder-layers 0"]),
-        (dict(adaptive_span_loss=0.1), ["--adaptive-span-loss 0.1", "--adaptive-span;"]),
-        (dict(adaptive_span=True, adaptive_span_ramp=0), ["--adaptive-span-ramp 0"]),
-        (dict(adaptive_span=True, adaptive_span_init=2.0), ["--adaptive-span-init 2.0"]),
-        (dict(attention_dropout=1.0), ["--attention-dropout 1.0"]),
-        (dict(adaptive_span_init=0.5), ["--adaptive-span-init 0.5", "--adaptive-span;"]),
-        (dict(persistent_memory_size=-1), ["--persistent-memory-size -1"]),
-        (dict(persistent_memory_variant="half"), ["--persistent-memory-variant half", "attn-split"]),
-        (
-            dict(persistent_memory_variant="ff-attn"),
-            ["--persistent-memory-variant ff-attn", "--persistent-memory-size"],
-        ),
-        (
-            dict(THREE_HEADS, persistent_memory_size=4, persistent_memory_variant="head-split"),
-            ["--persistent-memory-variant head-split", "--decoder-attention-heads 3"],
-        ),
-    ],
-)
-def test_bad_options_are_named(values, names):
-    with pytest.raises(ValueError) as error:
+@pytest.mark.parametrize("values,problem", BAD_OPTIONS)
+def test_bad_options_are_named(values, problem):
+    *_, (name, value) = values.items()
+    with pytest.raises(UserError, match=f"^--{name.replace('_', '-')} {value}: {problem}"):
         TransformerOptions(**values)
-    for name in names:
-        assert name in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_state_of_another_model_is_refused():
@@ -302,7 +218,7 @@ def test_checkpointed_activations(stack):
     """Less is kept for the backward pass; outputs and every gradient are the same, dropout included."""
     kept, results = [], []
     for checkpointed in (False, True):
-        sizes = dict(decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=4, adaptive_span=False)
+        sizes = dict(decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=12, adaptive_span=False)
         loop = dict(step_loop="torch", checkpoint_activations=checkpointed)  # (the C++ loop keeps packed weights, too)
         options = random_options(6, **sizes, **loop, dropout=0.2, activation_dropout=0.2)
         torch.manual_seed(1)

@@ -126,25 +126,9 @@ def test_nothing_is_captured_with_gradients_or_without_a_gpu(captures, monkeypat
     assert not captures and not graphs_of(model)
 
 
-@torch.no_grad()
-def test_the_next_batch_uses_the_same_graph(captures):
-    model = build()
-    plain = plain_copy(model)
-    for batch in range(3):
-        memory, other = model.new_ring(), plain.new_ring()
-        equal_steps((model, plain), (memory, other), embeddings(10, seed=batch))
-        assert memory.graph is not None
-        del memory
-    assert len(captures) == 1
-    memory = model.new_ring()
-    for x_BD in embeddings(2):
-        model.run_step(x_BD, memory)
-    assert memory.graph is not None, "from the second step on, whose slots exist"
-
-
 @pytest.mark.parametrize("modes", [(torch.inference_mode, torch.no_grad), (torch.no_grad, torch.inference_mode)])
-def test_inference_mode(captures, modes):
-    """A graph that is made in one mode runs in the other."""
+def test_the_next_batch_uses_the_same_graph(captures, modes):
+    """A graph that is made in one mode runs in the other; from the second step on, whose slots exist."""
     model = build()
     plain = plain_copy(model)
     for mode in modes:
@@ -154,6 +138,10 @@ def test_inference_mode(captures, modes):
             assert memory.graph is not None
             del memory
     assert len(captures) == 1
+    with torch.no_grad():
+        memory = model.new_ring()
+        equal_steps((model, plain), (memory, plain.new_ring()), embeddings(2))
+    assert memory.graph is not None
 
 
 @torch.no_grad()
@@ -313,17 +301,3 @@ def test_a_ring_that_outgrows_its_graph_takes_its_ages_along(captures):
             memory.reset(torch.tensor([0, 1, 2, 2]))
         equal_steps((model, plain), pair, embeddings(steps))
     equal_steps((model, plain), pairs[0], embeddings(3))
-
-
-@pytest.mark.parametrize("value,expected", [("", "auto"), ("torch", "reference"), ("triton", "triton")])
-def test_the_environment_variable(monkeypatch, value, expected):
-    """It takes the place of auto, not of a loop that was asked for."""
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
-    assert build("auto").loop_name == expected and build("reference").loop_name == "reference"
-
-
-def test_the_environment_variable_is_checked(monkeypatch):
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    message = "FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, cpp, triton"
-    with pytest.raises(ValueError, match=message):
-        build("auto")

@@ -1,7 +1,6 @@
 """Options of embeddings and output layer, and what is built from them."""
 
 import pytest
-import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
@@ -37,16 +36,9 @@ def test_adaptive():
     assert words.embed_scale == D**0.5 and words.output_projection is None
     assert words.adaptive_softmax.tail[1][2].weight is words.embed_tokens.weights_for_band(2)[0]
     assert words.adaptive_softmax.tail[1][0].weight is not words.embed_tokens.weights_for_band(2)[1]
-    words = build(tie_adaptive_proj=True, **ADAPTIVE)
+    words = build(tie_adaptive_proj=True, adaptive_softmax_dropout=0.2, **ADAPTIVE)
+    assert words.adaptive_softmax.dropout_module.p == 0.2
     assert words.adaptive_softmax.tail[1][0].weight is words.embed_tokens.weights_for_band(2)[1]
-
-
-@pytest.mark.parametrize("options", [{}, dict(share_decoder_input_output_embed=True), ADAPTIVE], ids=str)
-def test_meta_device(options):
-    with torch.device("meta"):
-        words = build(**options)
-    for layer in (words.embed_tokens, words.adaptive_softmax, words.output_projection):
-        assert layer is None or all(p.is_meta for p in layer.parameters())
 
 
 @pytest.mark.parametrize(
@@ -61,6 +53,10 @@ def test_meta_device(options):
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: adaptive"),
         (dict(adaptive_input_cutoff=None), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False, tie_adaptive_proj=True), "--tie-adaptive-proj needs"),
+        (
+            dict(adaptive_softmax_cutoff=None, tie_adaptive_weights=False, adaptive_softmax_bias=True),
+            "--adaptive-softmax-bias: .*give --adaptive-softmax-cutoff",
+        ),
     ],
 )
 def test_contradictions(changes, message):

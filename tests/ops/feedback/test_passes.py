@@ -14,73 +14,18 @@ from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
 LOOPS = {"passes": (reference_passes, False), "recompute": (reference_passes, True)}
 
 
-def check(case, tolerance=1e-10):
-    plain = case.run(feedback_block)
-    for loop, recompute in LOOPS.values():
-        compare(case.run(loop, recompute), plain, tolerance)
-
-
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_options(kind, seed):
-    check(Case(seed, **KINDS[kind]))
-
-
-def test_single_precision():
-    for seed in range(6):
-        check(Case(seed, dtype=torch.float32), 2e-5)
+    case = Case(seed, **KINDS[kind])
+    plain = case.run(feedback_block)
+    for loop, recompute in LOOPS.values():
+        compare(case.run(loop, recompute), plain, 1e-10)
 
 
 @pytest.fixture
 def case():
     return Case(2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared")
-
-
-@pytest.mark.parametrize("kind", LOOPS)
-def test_two_forwards_before_two_backwards(case, kind):
-    loop, recompute = LOOPS[kind]
-    other = torch.randn_like(case.x)
-    expected = []
-    for x in (case.x, other):
-        case.clear()
-        (case.forward(loop, recompute, x)[0] * case.seed).sum().backward()
-        expected.append({name: p.grad.clone() for name, p in case.model.named_parameters()})
-    outputs = [case.forward(loop, recompute, x)[0] for x in (case.x, other)]
-    for y, gradients in zip(reversed(outputs), reversed(expected)):
-        case.clear()
-        (y * case.seed).sum().backward()
-        compare({name: p.grad for name, p in case.model.named_parameters()}, gradients, 0)
-
-
-def numbers_kept(run):
-    """How many numbers the tensors have that are new after a run, as far as Python holds them."""
-
-    def storages():
-        gc.collect()
-        found = [x.untyped_storage() for x in gc.get_objects() if type(x) is torch.Tensor]
-        return {storage.data_ptr(): storage.nbytes() // 8 for storage in found}
-
-    before = storages()
-    results = run()
-    after = storages()
-    return results, sum(size for place, size in after.items() if place not in before)
-
-
-def test_steps_that_are_computed_again_keep_no_slots():
-    """A span of slots for each step would be most of the memory."""
-    case = Case(
-        2,
-        steps=24,
-        carried=50,
-        adaptive_span=False,
-        attention_span=50,
-        memory_composition="weighted",
-        memory_projections="shared",
-    )
-    results, kept = numbers_kept(lambda: case.forward(feedback_block, True))
-    steps, streams, width = case.x.shape
-    assert kept < steps * 50 * streams * width / 2
-    (results[0] * case.seed).sum().backward()
 
 
 @pytest.mark.parametrize("kind", LOOPS)
@@ -143,23 +88,6 @@ def test_memory_does_not_grow():
     finally:
         gc.enable()
     assert tensors() <= before
-
-
-def test_autocast():
-    """In bf16, gradients and outputs are close to those in fp32; sums of residual connections stay fp32."""
-    dropouts = dict(attention_dropout=0.0, activation_dropout=0.0, dropout=0.0)
-    options = dict(decoder_layers=2, adaptive_span=False, memory_composition="weighted")
-    case = Case(3, steps=12, dtype=torch.float32, relative_positions="key-value", **options, **dropouts)
-    plain = case.run(feedback_block)
-    with torch.autocast("cpu", torch.bfloat16):
-        ours = case.run(reference_passes)
-    assert ours["output"].dtype == ours["memory"].dtype == torch.float32
-    together = [
-        torch.cat([g.flatten() for name, g in result.items() if name not in ("output", "memory")])
-        for result in (ours, plain)
-    ]
-    for one, other in ((ours["output"], plain["output"]), together):
-        assert (one - other).norm() / other.norm() < 0.05
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from fb_fairseq.ops.feedback.triton.launches import (
     power_of_2,
     product_tile,
 )
+from tests.conftest import is_short
 from tests.ops.feedback.cases import Case, compare
 from tests.ops.own_process import run_tests
 
@@ -31,12 +32,17 @@ INTERPRETED = pathlib.Path(__file__).with_name("triton_interpreted.py")
 COMPILED = pathlib.Path(__file__).with_name("triton_compiled.py")
 
 
+# What runs without --ci: blocks with an encoder, and with episodes; decoding steps.
+SMALLEST = ["test_outputs_and_every_gradient[3]", "test_outputs_and_every_gradient[8]", "test_episodes_in_decoding"]
+
+
 @needs_triton
 @pytest.mark.not_fast
-@pytest.mark.parametrize("all_cases", ["", pytest.param("1", marks=pytest.mark.slow)])
-def test_in_the_interpreter(all_cases):
+def test_in_the_interpreter(pytestconfig):
     """In a process of its own: the interpreter has to be switched on before Triton is imported."""
-    assert "skipped" not in run_tests(INTERPRETED, TRITON_INTERPRET="1", ALL_CASES=all_cases)
+    tests = [f"{INTERPRETED}::{name}" for name in SMALLEST] if is_short(pytestconfig) else [INTERPRETED]
+    all_cases = "1" if pytestconfig.getoption("--slow") else ""
+    assert "skipped" not in run_tests(*tests, TRITON_INTERPRET="1", ALL_CASES=all_cases)
 
 
 def compile_kernels(*arguments):
@@ -46,17 +52,20 @@ def compile_kernels(*arguments):
 
 
 @needs_triton
-@pytest.mark.not_fast
-def test_compiles_for_a_gpu():
-    compile_kernels("90", "char-ptb")
+@pytest.mark.on_ci
+@pytest.mark.parametrize("precisions,sizes", [("bf16,amp", "char-ptb"), ("fp32", "small")])
+def test_compiles_for_a_gpu(precisions, sizes):
+    """Without spills; products of fp32 without TF32, unless torch is told to."""
+    compile_kernels("90", precisions, sizes)
 
 
 @needs_triton
 @pytest.mark.slow
-def test_compiles_for_every_gpu():
-    """In all types, without spills, and within each generation's shared memory."""
-    for capability in ("75", "80", "86", "89", "90", "100"):
-        compile_kernels(capability, "char-ptb", "many-streams", "random-walk", "wide", "odd")
+@pytest.mark.parametrize("capability", ["75", "80", "86", "89", "90", "100"])
+def test_compiles_for_every_gpu(capability):
+    """In all types, and within each generation's shared memory."""
+    precisions = "fp32,fp16" if capability == "75" else "fp32,fp16,bf16,amp"
+    compile_kernels(capability, precisions, "char-ptb", "many-streams", "random-walk", "wide", "small", "odd")
 
 
 def test_where_there_is_no_gpu(caplog):
@@ -90,20 +99,15 @@ CAPABILITIES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
 
 def test_tables():
     """What was fastest where it was measured, and what smaller GPUs get."""
-    assert product_tile(64, 384, 384, 2) == ProductTile(BM=16, BN=16, BK=128, warps=4, stages=3)
+    whole, small = dict(norm=True, rich=True), Gpu((7, 5), 40)
     assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, warps=4, stages=3)
-    assert product_tile(512, 384, 1536, 2) == ProductTile(BM=64, BN=32, BK=64, warps=8, stages=4)
     assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, warps=8, stages=3)
-    whole = dict(norm=True, rich=True)
     assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, warps=8, stages=1)
-    assert product_tile(32, 4096, 1024, 2, **whole) == ProductTile(BM=16, BN=64, BK=1024, warps=8, stages=1)
     assert product_tile(512, 1536, 384, 2, **whole) == ProductTile(BM=16, BN=128, BK=64, warps=8, stages=3)
-    assert product_tile(3, 40, 56, 4).BK == 64 and product_tile(3, 10, 56, 4).BN == 16
-    assert product_tile(64, 1536, 384, 2, Gpu((7, 5), 40)) == ProductTile(BM=16, BN=64, BK=32, warps=8, stages=1)
-    assert attention_tile(256, 512, 96, 2) == AttentionTile(BC=32, splits=1, warps=2, stages=3)
+    assert product_tile(64, 1536, 384, 2, small) == ProductTile(BM=16, BN=64, BK=32, warps=8, stages=1)
     assert attention_tile(4, 512, 96, 2) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
     assert attention_tile(4, 100, 96, 2).splits == 2, "a part has two tiles of slots"
-    assert attention_tile(256, 512, 96, 2, Gpu((7, 5), 40)) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
+    assert attention_tile(256, 512, 96, 2, small) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)

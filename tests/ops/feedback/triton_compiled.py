@@ -1,12 +1,13 @@
 """Compile the Triton loop's kernels for GPUs that are not here, as real blocks launch them; see ``test_triton.py``.
 
-    python triton_compiled.py CAPABILITY SIZES…
+    python triton_compiled.py CAPABILITY TYPES SIZES…
 
 Blocks run on the CPU with each launch recorded instead of carried out, so that every kernel is compiled with the types,
 options and tiles of a training block.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -34,15 +35,21 @@ TYPES = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
     torch.uint8: "*u8", torch.bool: "*u8",
 }  # fmt: skip
+# Types of the parameters, and of autocast.
+PRECISIONS = {
+    "fp32": (torch.float32, None),
+    "fp16": (torch.float16, None),
+    "bf16": (torch.bfloat16, None),
+    "amp": (torch.float32, torch.bfloat16),
+}
 # Layers, width, heads, feed-forward width, span, streams, and further options.
 SIZES = {
     "char-ptb": [(1, 384, 4, 1536, 512, 64, {})],
     "many-streams": [(1, 384, 4, 1536, 512, 512, {})],
     "random-walk": [(1, 256, 4, 1024, 100, 512, {})],
     "wide": [(1, 1024, 8, 4096, 512, 32, {})],
-    "few-streams": [(1, 384, 4, 1536, 512, 1, {}), (1, 384, 4, 1536, 512, 8, {})],
+    "small": [(2, 40, 2, 56, 9, 3, dict(relative_positions="key-value", adaptive_span=True, attention_dropout=0.1))],
     "odd": [
-        (2, 40, 2, 56, 9, 3, dict(relative_positions="key-value", adaptive_span=True, attention_dropout=0.1)),
         (2, 48, 3, 64, 9, 5, dict(memory_projections="per-layer", activation_fn="gelu", dropout=0.1)),
         (2, 48, 3, 64, 9, 5, dict(memory_composition="same-and-lower", decoder_normalize_before=False)),
     ],
@@ -110,18 +117,14 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
     y.sum().backward()
 
 
-def main(capability, *names):
+def main(capability, precisions, *names):
     capability = int(capability)
     gpu = Gpu(divmod(capability, 10))
     launches.gpu_of = lambda device: gpu
     JITFunction.run = record
-    types = [(torch.float32, None), (torch.float16, None)]
-    if capability >= 80:
-        types += [(torch.bfloat16, None), (torch.float32, torch.bfloat16)]
-    for name in names:
+    for name, precision in itertools.product(names, precisions.split(",")):
         for sizes in SIZES[name]:
-            for dtype, half in types if name != "char-ptb" or len(names) > 1 else types[-2:]:
-                run_block(*sizes, dtype, half)
+            run_block(*sizes, *PRECISIONS[precision])
     bad = []
     for key, (kernel, signature, constants, divisible, options) in recorded.items():
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=divisible)
@@ -129,6 +132,8 @@ def main(capability, *names):
         found, shared = spills(compiled.asm["cubin"]), compiled.metadata.shared
         if found > FEW_SPILLS or shared > gpu.shared_memory:
             bad.append(f"{key[0]}: {found} spills, {shared} bytes of shared memory, {key[1:]}")
+        if "ieee" in constants.values() and "tf32" in compiled.asm["ttir"]:
+            bad.append(f"{key[0]}: TF32 in products that have to be exact, {key[1:]}")
     print("\n".join(bad) or f"{len(recorded)} kernels compiled")
     sys.exit(bool(bad))
 

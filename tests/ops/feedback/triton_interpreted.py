@@ -64,19 +64,17 @@ def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("seed,recompute", cases([(1, True)], [(0, False), (2, False), (4, True)]))
-def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
+def test_many_steps(loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.passes.TILE_ROWS", 1)
     monkeypatch.setattr("fb_fairseq.ops.feedback.passes.MIN_TILE_STEPS", 3)
-    case = case_of(seed, steps=5, streams=2, decoder_layers=2)
-    compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
+    case = case_of(1, steps=5, streams=2, decoder_layers=2)
+    compare(case.run(loop, recompute=True), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("seed", cases([5], [0]))
-def test_slots_that_programs_share(seed, loop, empty_is_nan):
+def test_slots_that_programs_share(loop, empty_is_nan):
     sizes = dict(decoder_layers=1, steps=2, streams=2)
-    case = case_of(seed, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, adaptive_span=False, **sizes)
+    case = case_of(5, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, adaptive_span=False, **sizes)
     assert launches.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8).splits > 1
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
@@ -92,15 +90,14 @@ def test_more_rows_than_a_tile(loop):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("dtype,tolerance", cases([(torch.float16, 3e-2)], [(torch.float32, 1e-4)]))
-def test_types(dtype, tolerance, loop):
+def test_half_precision(loop):
     """(Triton's interpreter cannot multiply matrices of bf16.)"""
     changes = dict(steps=2, streams=2, decoder_layers=2, memory_composition="weighted")
     case = case_of(3, **changes)
     plain = case.run(feedback_block)
-    case.model.to(dtype)
-    case.cross.to(dtype)
-    single = case_of(3, dtype=dtype, **changes)
+    case.model.half()
+    case.cross.half()
+    single = case_of(3, dtype=torch.float16, **changes)
     single.model.load_state_dict(case.model.state_dict())
     with torch.no_grad():
         for name, x in case.learned.items():
@@ -113,14 +110,13 @@ def test_types(dtype, tolerance, loop):
         expected = plain[name]
         if expected is not None:  # (a gradient that should be zero, as of a key's bias, is noise)
             error = (ours.double() - expected).norm() / expected.norm().clamp(min=0.05 * largest)
-            assert error < tolerance, f"{name}: {error}"
+            assert error < 3e-2, f"{name}: {error}"
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", cases([4], [0]))
-def test_without_gradients(seed, loop, empty_is_nan):
+def test_without_gradients(loop, empty_is_nan):
     """Activations of one step are kept; attention to the encoder is returned."""
-    case = case_of(seed, cross=True)
+    case = case_of(4, cross=True)
     compare(case.results(loop), case.results(feedback_block), 1e-10)
 
 
@@ -261,10 +257,9 @@ def test_the_kernels_are_right(monkeypatch, caplog):
     assert "--step-loop triton: its results differ by" in caplog.text and None not in GRAPHS.problems.values()
 
 
-@pytest.mark.parametrize("seed", cases([1], [2, 4]))
-def test_missing_slots_are_hidden(seed, loop, empty_is_nan):
+def test_missing_slots_are_hidden(loop, empty_is_nan):
     """As a graph's block sees a memory that still grows."""
-    case = case_of(seed, steps=2, carried=1, attention_span=5)
+    case = case_of(1, steps=2, carried=1, attention_span=5)
 
     def at_full_length(inputs):
         full = blocks.at_full_length(inputs._replace(options=inputs.options._replace(grows=True)))

@@ -7,7 +7,6 @@ import pytest
 from fb_fairseq.papers import toy_tasks
 from fb_fairseq.papers.toy_tasks.common.command import main
 from tests.conftest import REPOSITORY
-from tests.papers.steps.printed import commands, printed
 
 PAGE = (REPOSITORY / "docs/recipes.md").read_text(encoding="utf-8").split("## A toy task of your own")[1]
 
@@ -32,6 +31,9 @@ def test_data(parity, tmp_path, monkeypatch):
 
 
 def test_recipe(parity):
+    pytest.importorskip("fairseq")
+    from tests.papers.steps.printed import commands, printed
+
     assert "recipe parity --seeds 1 2 --spans 4 16 --print" == parity[1]
     text = printed("parity", "--seeds", "1 2", "--spans", "4 16", "--length", "9")
     generated = commands(text, "python -m fb_fairseq synthetic-tasks parity")

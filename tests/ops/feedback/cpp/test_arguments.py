@@ -4,7 +4,6 @@ import ctypes
 
 import pytest
 
-from fb_fairseq.ops.feedback import block, tile
 from fb_fairseq.ops.feedback.cpp.library import SOURCES
 from fb_fairseq.ops.feedback.cpp.structures import (
     ACTIVATION_NUMBERS,
@@ -16,7 +15,6 @@ from fb_fairseq.ops.feedback.cpp.structures import (
     structures,
 )
 from fb_fairseq.ops.layers import ACTIVATIONS
-from tests.ops.feedback.cpp.built import feedback_block_cpp, needs_cpp_loop, single
 
 
 def test_all_structures_and_activations_are_read():
@@ -49,24 +47,3 @@ def test_fields_that_do_not_exist_or_are_not_given():
         Norm(weight=1, bias=1, shift=1)
     mask = Mask(keep=None, scale=2.0)  # optional
     assert not mask.keep and mask.scale == 2.0
-
-
-RECORDED = "x attended_x q a p hidden attention_sum ffn_sum crossed_x cross_q cross_a cross_p cross_sum".split()
-WORKSPACE = "dq da d_attention d_ffn d_hidden d_attn_norm d_ffn_norm dcq dca dcs d_crossed d_cross_norm".split()
-BY_SHAPE = "d_kv_ITBZ d_kv_normed_ITBD d_memory_KTBD ds_TLGW p_TLGW".split()
-TENSORS = [(block.Record, name) for name in RECORDED] + [(tile.Workspace, name) for name in WORKSPACE + BY_SHAPE]
-
-
-@needs_cpp_loop
-@pytest.mark.parametrize("owner,name", TENSORS)
-def test_tensors_that_have_another_name(owner, name, monkeypatch):
-    """Given at the end of the constructor of a block's record, or of a tile's workspace."""
-    init = owner.__init__
-
-    def renaming(self, *arguments, **more):
-        init(self, *arguments, **more)
-        self.__dict__["another_name"] = self.__dict__.pop(name)
-
-    monkeypatch.setattr(owner, "__init__", renaming)
-    with pytest.raises((AttributeError, TypeError), match=f"no attribute '{name}'|needs {name}"):
-        single(1, cross=True, decoder_normalize_before=False).run(feedback_block_cpp)
