@@ -260,7 +260,7 @@ KINDS = {
     "iwslt14_de_en": (["--small", "DATA", "--layers", 1, "--models", "transformer", "--updates", 40], "-1.log"),
     "random_walk": (["--models", TRANSFORMER, "--updates", 60, *SMALL], ".log"),
     "maze": (
-        ["--agents", "lstm", *TINY_AGENT, "--log-interval", 2, "--save-interval", 4, "--frames", 4000],
+        ["--agents", "lstm", *TINY_AGENT, "--log-interval", 2, "--frames", 4000],
         "/log.jsonl",
     ),
 }

@@ -34,9 +34,7 @@ def new_play(agent: Agent, options: TrainingOptions, number: int, seed: int) -> 
     return play, Actor(agent, AgentMemory.initial(number, device))
 
 
-def evaluate(
-    agent: Agent, options: TrainingOptions, episodes: int, seed: int, greedy: bool = False
-) -> dict[str, float]:
+def evaluate(agent: Agent, options: TrainingOptions, episodes: int, seed: int) -> dict[str, float]:
     """Reward and success of an agent. Parallel environments contribute their first episode each, so that short episodes
     are not overrepresented.
 
@@ -45,7 +43,6 @@ def evaluate(
         options: say which environment.
         episodes: their number.
         seed: of the environments and the sampled actions.
-        greedy: whether to take the most probable actions.
 
     Returns:
         "reward", the mean per episode; "success", the percentage of episodes with a reward; "episodes".
@@ -53,18 +50,18 @@ def evaluate(
     play, actor = new_play(agent, options, episodes, seed)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)
     while running.any():
-        *_, rewards = play.step(actor, greedy)
+        *_, rewards = play.step(actor)
         totals += rewards * running
         running &= ~play.starts
     return {"reward": float(totals.mean()), "success": 100 * float((totals > 0).mean()), "episodes": episodes}
 
 
-def record_episode(path: str, agent: Agent, options: TrainingOptions, seed: int, greedy: bool = False) -> None:
+def record_episode(path: str, agent: Agent, options: TrainingOptions, seed: int) -> None:
     """Write an episode as an animated .gif.
 
     Args:
         path: the file.
-        agent, options, seed, greedy: as of ``evaluate``.
+        agent, options, seed: as of ``evaluate``.
     """
     from PIL import Image
 
@@ -72,7 +69,7 @@ def record_episode(path: str, agent: Agent, options: TrainingOptions, seed: int,
     pages = []
     while not pages or not play.starts[0]:
         pages.append(Image.fromarray(play.env.render_image(0).repeat(CELL_PIXELS, 0).repeat(CELL_PIXELS, 1)))
-        play.step(actor, greedy)
+        play.step(actor)
     with atomic_write(path) as temporary:
         pages[0].save(
             temporary,

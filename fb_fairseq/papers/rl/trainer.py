@@ -62,22 +62,18 @@ class Play:
         """The next step's observations [B, O], and whether it is the first of an episode [B]."""
         return torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
 
-    def step(self, actor: Actor, greedy: bool = False) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
+    def step(self, actor: Actor) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
         """Act once in each environment. Episodes that end are followed by new ones.
 
         Args:
-            actor: the agent.
-            greedy: whether to take the most probable action, or to sample from the policy.
+            actor: the agent, from whose policy actions are sampled.
 
         Returns:
             What was ``seen``, the actions [B], and the rewards [B].
         """
         observation_BO, starts_B = self.seen()
         logits_BA, _ = actor.step(observation_BO, starts_B)
-        if greedy:
-            action_B = logits_BA.argmax(-1)
-        else:
-            action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
+        action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
         actor.previous_B = action_B
         rewards, self.starts = self.env.step(action_B.cpu().numpy())
         self.env.reset(np.flatnonzero(self.starts))
@@ -269,7 +265,6 @@ def train(
     out: str,
     device: torch.device,
     log_interval: int,
-    save_interval: int,
     say: Callable[[dict], None],
 ) -> Trainer:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
@@ -280,7 +275,6 @@ def train(
         out: folder of the checkpoint and the log.
         device: where to train.
         log_interval: blocks between log entries.
-        save_interval: blocks between checkpoints.
         say: takes each log entry.
 
     Raises:
@@ -319,7 +313,7 @@ def train(
                     file.write(json.dumps(entry) + "\n")
                 say(entry)
                 logged_at, logged_frames = perf_counter(), trainer.frames
-            if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
+            if done or perf_counter() - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)
                 saved_at = perf_counter()
     interruption.end_if_requested(blocks, -(-options.frames // frames_per_update))

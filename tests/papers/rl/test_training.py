@@ -134,7 +134,7 @@ def test_learns(agent, tmp_path, capsys):
 def test_commands(tmp_path, capsys):
     """Interrupted and resumed training; curves; recordings."""
     pytest.importorskip("matplotlib")
-    arguments = "--environment water_maze --small --environments 4 --block 10 --log-interval 1 --cpu".split()
+    arguments = "--environment water_maze --small --limit 9 --environments 4 --block 10 --log-interval 1 --cpu".split()
     out = tmp_path / "run"
     main(["train", *arguments, "--out", str(out), "--frames", "80"])
     main(["train", *arguments, "--out", str(out), "--frames", "200"])
@@ -149,10 +149,8 @@ def test_commands(tmp_path, capsys):
     main(["train", *arguments, "--out", str(out), "--frames", "240"])
     assert "this run is finished: 240 frames of --frames 240" in capsys.readouterr().err
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
-    main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
-    recorded = ["--record", str(tmp_path / "e.gif"), "--greedy", "--cpu"]
-    main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", *recorded])
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and (tmp_path / "e.gif").exists()
+    main(["plot", f"A={out}", f"A={out}", f"B={out}", "--out", str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_interrupted(tmp_path, monkeypatch, capsys):
@@ -210,7 +208,9 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
     [
         (TRAIN + "--environment desert", "--environment desert: unknown; choose from corridor, maze"),
         (TRAIN + "--heads 3", "--heads 3: does not divide --width 256"),
-        (TRAIN + "--length 1000001", "--length 1000001: give 1,000,000 or less"),
+        (TRAIN + "--environment maze --size 101", "--size 101: give 100 or less"),
+        (TRAIN + "--agent gru", "--agent gru: unknown; choose from feedback, transformer, lstm"),
+        (TRAIN + "--layers 0", "--layers 0: must be 1 or more"),
         *((TRAIN + f"--{name} nan", f"--{name} nan: must be a finite number") for name in FINITE),
         (TRAIN + "--lr -1", "--lr -1.0: must be greater than 0"),
         (TRAIN + "--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
@@ -248,16 +248,11 @@ def test_checkpoint_of_other_options(tmp_path, refused):
             assert "checkpoint.pt: " in line and message in line
 
 
-def test_sizes_that_no_machine_has():
-    with pytest.raises(UserError, match="--block 10000000: give 1,000,000 or less"):
-        TrainingOptions(block=10**7)
-
-
 @pytest.mark.parametrize("line", ["{", "\0"])
 def test_damaged_log(tmp_path, line):
     path = tmp_path / LOG_FILE
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")
     with pytest.raises(UserError, match=f"{LOG_FILE}: is damaged"):
-        read_curve(str(tmp_path), "reward")
+        read_curve(str(tmp_path))
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line)
-    assert read_curve(str(tmp_path), "reward") == [(1, 0.5)], "an incomplete last line"
+    assert read_curve(str(tmp_path)) == [(1, 0.5)], "an incomplete last line"
