@@ -161,7 +161,7 @@ def measurements(cpu: bool, folder: Path) -> list[Measurement]:
     fairseq = importlib.util.find_spec("fairseq") is not None
     found = [Measurement("Environment", [sys.executable, "-m", "fb_fairseq", "env"])]
     for dtype in ("fp32", "bf16"):
-        title = f"Gradients of every loop, and a tiny speed test, {dtype}"
+        title = f"Every loop, a tiny speed test, {dtype}"
         found.append(benchmark("train", title, TINY, "--dtype", dtype, *quick, *device))
     if importlib.util.find_spec("pytest"):
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]

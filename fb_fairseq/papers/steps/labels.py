@@ -11,7 +11,7 @@ from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.data import SPLITS, preprocess
 from fb_fairseq.papers.steps.language_modeling import divided
 from fb_fairseq.papers.steps.options import check_models, known, several, whole_number
-from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
+from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import Labels, Option
 from fb_fairseq.papers.toy_tasks.common.recipe import FULL, SMALL, Setting
@@ -90,7 +90,7 @@ def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option
             yield result(call, run, **values, data=" ".join(described_data))
             logs[run] = runs
     yield from summary(call)
-    yield curves(call, with_earlier(call, logs), "accuracy")
+    yield curves(call, logs, "accuracy")
     for option, field in (("layers", "layers"), ("spans", "attention_span")):
         if len(given.get(option, [])) > 1:
             yield against(call, field, "accuracy")
