@@ -18,7 +18,6 @@ from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_la
 from fb_fairseq.tensor_files import load_file, using
 
 NAME = "import-original"
-POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
 
 
 def read(path: str) -> Source:
@@ -27,13 +26,7 @@ def read(path: str) -> Source:
     state = saved.get("model") if isinstance(saved, dict) else None
     if not isinstance(state, dict):
         raise UserError(f"{path}: does not contain a model; give a checkpoint of {PROGRAMS}")
-    source = Source(path, state)
-    if not any(name in source for name in POSITIONS):
-        raise UserError(
-            f"{path}: has neither {POSITIONS[0]} nor {POSITIONS[1]}; give a checkpoint of {PROGRAMS} with relative "
-            "positions (others cannot be imported)"
-        )
-    return source
+    return Source(path, state)
 
 
 def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
