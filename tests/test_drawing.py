@@ -45,6 +45,7 @@ TRACKED = {
     "longest": 2,
     "longest_good": 1,
     "valid_accuracy": 0.5,
+    "settings": {"model": "lstm", "lr": "0.1"},
 }
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, reference=5.0, transformer=7.0)}

@@ -139,13 +139,12 @@ def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
 
 
 def test_folders_of_seeds_and_agents(tmp_path, capsys):
-    """The output folder of a sweep has one folder per seed; reinforcement learning lists its runs under "all"."""
+    """The output folder of a sweep has one folder per seed."""
     walk = {"recipe": "random_walk", "small": True, "model": "relative_transformer_lm"}
     for seed in (1, 2):
         write(tmp_path / f"walk/seed{seed}", {**walk, "seed": seed, "accuracy": 60.0 + seed})
-    runs = [{"recipe": "maze", "small": True, "agent": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
-    (tmp_path / "maze").mkdir()
-    (tmp_path / "maze/results.json").write_text(json.dumps({"lstm": {"reward": 2.0}, "all": runs}))
+    runs = [{"recipe": "maze", "small": True, "model": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
+    write(tmp_path / "maze", *runs)
     text = compared(capsys, tmp_path / "walk", tmp_path / "maze")
     assert cells(text, "Transformer")[1:3] == ["68", "61.50 ± 0.71"]
     assert cells(text, "lstm")[1:] == ["2.00 ± 1.00", "3"]
@@ -157,7 +156,7 @@ def test_folders_of_seeds_and_agents(tmp_path, capsys):
         (None, "has no results.json; give the output folder of a recipe"),
         ("{", "results.json: cannot be read; run the recipe's last step again"),
         ('{"a": {"test_perplexity": 3}}', "its results do not name their recipe; run the recipe again"),
-        *((damaged, "") for damaged in ("[1]", '{"all": 3}')),
+        *((damaged, "") for damaged in ("[1]", '{"a": 3}')),
     ],
 )
 def test_bad_folders(tmp_path, capsys, content, message):

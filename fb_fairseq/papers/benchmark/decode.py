@@ -57,11 +57,6 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
     return found
 
 
-def count_parameters(model: torch.nn.Module) -> int:
-    """Number of parameters without embeddings."""
-    return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
-
-
 def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> dict:
     """Time the steps of one of our models; ``storage``: one of ``STORAGES``."""
     ring = model.new_ring(storage)
@@ -87,7 +82,7 @@ def time_parts(
     """Time a stream in ten parts.
 
     Args:
-        model: whose parameters are counted.
+        model: whose parameters are counted, without embeddings.
         step: decodes a step, whose number it is given.
         nbytes: tells the bytes of the state.
         args: the options of the command.
@@ -102,4 +97,5 @@ def time_parts(
         time = seconds(lambda numbers=numbers: [step(t) for t in numbers], args.device)
         times.append(round(time / steps * 1e3, 4))
         sizes.append(nbytes())
-    return {"parameters": count_parameters(model), "ms_per_token": times, "state_bytes": sizes}
+    parameters = sum(value.numel() for name, value in model.named_parameters() if not name.startswith("embed"))
+    return {"parameters": parameters, "ms_per_token": times, "state_bytes": sizes}

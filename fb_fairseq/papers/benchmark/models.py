@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
+from fb_fairseq.papers.steps.options import whole_number
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
@@ -35,7 +36,7 @@ class Case(NamedTuple):
 
 def add_number(parser: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
     """Add an option with a positive whole number. ``text``: its help, without the default."""
-    parser.add_argument(option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+    parser.add_argument(option, type=whole_number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

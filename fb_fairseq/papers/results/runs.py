@@ -88,14 +88,11 @@ def read_runs(out: str) -> list[dict]:
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                results = json.load(file)
-            found = dict(enumerate(results["all"])) if "all" in results else results  # "all": an earlier version's
-            for name, run in found.items():
-                path_of_run = os.path.join(os.path.dirname(path), str(name))
-                runs.append({**run, "model": run.get("model", run.get("agent")), "path": path_of_run})
+                found = json.load(file)
+            runs += [{**run, "path": os.path.join(os.path.dirname(path), name)} for name, run in found.items()]
         except (OSError, ValueError, AttributeError, TypeError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
-    if not runs or any("recipe" not in run or run["model"] is None for run in runs):
+    if not runs or any("recipe" not in run or "model" not in run for run in runs):
         raise UserError(f"{out}: its results do not name their recipe; run the recipe again")
     return runs
 

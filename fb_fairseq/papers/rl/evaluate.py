@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.files import WRITER, atomic_write
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.options import TrainingOptions
@@ -28,9 +27,6 @@ def new_play(agent: Agent, options: TrainingOptions, number: int, seed: int) -> 
     """So many parallel environments at the start of an episode, and an actor for them."""
     device = agent.offset_O.device
     play = Play(options, number, seed, device)
-    sizes = play.env.observation_sizes, len(play.env.action_names)
-    if sizes != (agent.observation_sizes, agent.num_actions):
-        raise UserError("the agent was trained in another environment, or with other sizes")
     return play, Actor(agent, AgentMemory.initial(number, device))
 
 

@@ -185,6 +185,7 @@ class Engine:
             file = files.enter_context(open(log, "ab"))
             file.write(f"{shlex.join(words)}\n".encode())
             file.flush()
+            begin = file.tell()  # (the command moves it)
             source = files.enter_context(open(step.source or os.devnull, "rb"))
             target = files.enter_context(open(unfinished(step.output), "wb")) if step.output else file
             try:
@@ -196,7 +197,7 @@ class Engine:
                     f"{words[0]}: no such program beside this Python or on PATH; install fb_fairseq with its extras, "
                     "pip install 'fb_fairseq[plot,translation,rl]'"
                 ) from None
-            self.running[place] = Running(process, time.monotonic(), log, file.tell())
+            self.running[place] = Running(process, time.monotonic(), log, begin)
         if self.stopped:  # while it was starting
             send(process, self.stopped)
 

@@ -142,7 +142,7 @@ TASK = Task(
         "variables": Option(3, "number of variables in a program", highest=len(NAMES)),
         "statements": Option(100, "number of statements in a program", training_name="shortest"),
         "highest": Option(10, "largest value of a variable; the smallest is 1", lowest=2),
-        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES), metavar="NAME"),
+        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES)),
         "nested_assignments": Option(False, "statements after a condition may also initialise a variable"),
     },
     dict(train=10_000, valid=1_000, test=1_000),

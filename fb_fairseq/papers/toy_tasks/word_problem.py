@@ -62,7 +62,7 @@ TASK = Task(
     "give the product so far after each element of a finite group",
     word_problem,
     {
-        "group": Option("A5", "group", GROUPS, metavar="NAME"),
+        "group": Option("A5", "group", GROUPS),
         "length": Option(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
     },
     dict(train=1_000_000, valid=1_000, test=1_000),

@@ -66,6 +66,10 @@ def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
     return {"iter_no": 3, "model": {f"module.{name}": value for name, value in model.items()}}
 
 
+def options(path):
+    return torch.load(path, weights_only=True)["cfg"]["model"]
+
+
 def load(path):
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
@@ -141,15 +145,16 @@ def target_losses(model, content):
     return -log_probs.gather(-1, content["targets"][..., None])[..., 0]
 
 
-def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys, refused):
+def test_adaptive_input_and_softmax(shared_data, tmp_path, refused):
     """Equal to the original's output; and without biases to its formula, which is checked first."""
     content, symbols = file(shared_data, ADAPTIVE), WORDS[:36]
-    model, dictionary = load(convert(tmp_path, content["checkpoint"], symbols))
-    assert "--adaptive-softmax-bias" in capsys.readouterr().out
+    path = convert(tmp_path, content["checkpoint"], symbols)
+    model, dictionary = load(path)
+    assert options(path)["adaptive_softmax_bias"]
     torch.testing.assert_close(target_losses(model, content), content["output"], atol=1e-5, rtol=1e-5)
     zeroed = without_output_biases(content["checkpoint"])
     model, dictionary = load(convert(tmp_path, zeroed, symbols))
-    assert "--adaptive-softmax-bias" not in capsys.readouterr().out
+    assert not options(path)["adaptive_softmax_bias"]
     store = StateStore()
     store.write(0, 12, StreamState(carried_memory(content, ADAPTIVE)))
     with torch.no_grad():
@@ -160,11 +165,12 @@ def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys, refused):
     assert "cannot rule out fairseq's special symbols" in refused(convert, tmp_path, zeroed, WORDS[:40])
 
 
-def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, tmp_path, capsys, refused):
+def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, tmp_path, refused):
     """They join the shortlist, and their biases rule them out."""
     content = file(shared_data, ADAPTIVE)
-    model, dictionary = load(convert(tmp_path, content["checkpoint"], ["<eos>", *WORDS[:39]]))
-    assert "--adaptive-softmax-cutoff 13,27 " in capsys.readouterr().out
+    path = convert(tmp_path, content["checkpoint"], ["<eos>", *WORDS[:39]])
+    model, dictionary = load(path)
+    assert options(path)["adaptive_softmax_cutoff"] == "13,27"
     places = torch.tensor([*map(dictionary.index, ["</s>", *WORDS[:39]])])
     moved = {**content, "tokens": places[content["tokens"]], "targets": places[content["targets"]]}
     torch.testing.assert_close(target_losses(model, moved), content["output"], atol=1e-5, rtol=1e-5)
@@ -215,7 +221,7 @@ def test_bytes_as_characters(tmp_path):
 
 def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
     path = convert(tmp_path, made_up(), WORDS)
-    assert torch.load(path, weights_only=True)["cfg"]["model"]["adaptive_span_ramp"] == 4
+    assert options(path)["adaptive_span_ramp"] == 4
     said = capsys.readouterr().out
     for part in ("parameters, all_attention_lm", "ramp of adaptive spans; 4 is assumed"):
         assert part in said

@@ -71,7 +71,7 @@ def test_names_that_are_kept_twice():
 @pytest.mark.parametrize(
     "words,message",
     [
-        ("chr_ptb", "chr_ptb: unknown recipe; did you mean char_ptb?"),
+        ("chr_ptb", "chr_ptb: unknown recipe; choose from quickstart, char_ptb"),
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
         ("char_ptb --models nosuch", "--models nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
