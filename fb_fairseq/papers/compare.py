@@ -25,19 +25,14 @@ def with_speedups(runs: list[dict]) -> list[dict]:
     """The runs, with ``decoding_speedup``: how many times as fast a shallow decoder decodes as the same model with six
     layers, if that was measured on the same hardware (v3 §4.2.1, v1 §4.2)."""
 
-    def speed_of(run: dict) -> float:
-        speed = run.get("decoded_tokens_per_second")
-        return speed if isinstance(speed, (int, float)) and speed > 0 else 0
-
     def setting_of(run: dict) -> tuple:
         return tuple(run.get(name) for name in SAME)
 
-    deep = {setting_of(run): speed_of(run) for run in runs if run.get("layers") == DEEP and speed_of(run)}
+    deep = {setting_of(run): run for run in runs if run.get("layers") == DEEP}
     found = []
     for run in runs:
-        reference = deep.get(setting_of(run))
-        speedup = {"decoding_speedup": speed_of(run) / reference} if reference and speed_of(run) else {}
-        found.append({**run, **speedup})
+        speed, reference = (each.get("decoded_tokens_per_second") for each in (run, deep.get(setting_of(run), {})))
+        found.append({**run, "decoding_speedup": speed / reference} if speed and reference else run)
     return found
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 
 import torch
 
@@ -27,15 +26,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         module.add_arguments(command)
         add_number(command, "--repeats", 5, "number of timed runs; their median is reported")
         add_number(command, "--threads", 1, "number of CPU threads")
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        command.add_argument("--device", default=device, help="cpu or cuda (default here: %(default)s)")
+        devices = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+        text = "cpu or, if there is one, cuda (default here: %(default)s)"
+        command.add_argument("--device", choices=devices, default=devices[0], help=text)
     args = parser.parse_args(argv)
     if args.threads > MOST_THREADS:
         parser.error(f"--threads {args.threads}: give {MOST_THREADS} or less")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", args.device):
-        parser.error(f"--device {args.device}: unknown; give cpu or cuda")
-    if args.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error(f"--device {args.device}: torch finds no GPU; give --device cpu")
     return args
 
 

@@ -53,8 +53,6 @@ def build_parser() -> CommandParser:
     text = "checkpoint.pt of a trained agent"
     evaluate.add_argument("--path", required=True, metavar="CHECKPOINT", help=text)
     evaluate.add_argument("--episodes", type=int, default=500, help=f"number of episodes{DEFAULT}")
-    text = f"seed of the environments and the sampled actions{DEFAULT}"
-    evaluate.add_argument("--seed", type=int, default=0, help=text)
     text = "file for a recording of one episode, an animated .gif (default: no recording)"
     evaluate.add_argument("--record", metavar="FILE", help=text)
     text = "also write the result, a line of JSON, to this file (default: no file)"
@@ -107,7 +105,6 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from fb_fairseq.papers.rl import evaluate as rl
 
     check_range("episodes", args.episodes, 1)
-    check_range("seed", args.seed, 0)
     if args.record:
         if not args.record.endswith(".gif"):
             raise UserError(f"--record {args.record}: give a file name that ends in .gif")
@@ -118,11 +115,11 @@ def run_evaluate(args: argparse.Namespace) -> None:
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
     options = replace(options, sizes=sizes)
-    result = rl.evaluate(agent, options, args.episodes, args.seed)
+    result = rl.evaluate(agent, options, args.episodes)
     if args.out:
         write_json(args.out, rl.NAME, result)
     if args.record:
-        rl.record_episode(args.record, agent, options, args.seed)
+        rl.record_episode(args.record, agent, options)
     print(
         f"{options.environment}: reward {result['reward']:.3f} per episode, "
         f"success in {result['success']:.1f}% of {result['episodes']} episodes"

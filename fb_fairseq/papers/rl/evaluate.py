@@ -10,6 +10,7 @@ from fb_fairseq.papers.rl.trainer import Play, load_checkpoint
 from fb_fairseq.tensor_files import using
 
 NAME = "rl-evaluate"  # as the writer of files
+SEED = 0  # of the environments and the sampled actions
 FRAMES_PER_SECOND = 8
 CELL_PIXELS = 16  # side of a cell in recordings
 
@@ -23,14 +24,14 @@ def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]
         return agent.eval(), TrainingOptions(**state["options"])
 
 
-def new_play(agent: Agent, options: TrainingOptions, number: int, seed: int) -> tuple[Play, Actor]:
+def new_play(agent: Agent, options: TrainingOptions, number: int) -> tuple[Play, Actor]:
     """So many parallel environments at the start of an episode, and an actor for them."""
     device = agent.offset_O.device
-    play = Play(options, number, seed, device)
+    play = Play(options, number, SEED, device)
     return play, Actor(agent, AgentMemory.initial(number, device))
 
 
-def evaluate(agent: Agent, options: TrainingOptions, episodes: int, seed: int) -> dict[str, float]:
+def evaluate(agent: Agent, options: TrainingOptions, episodes: int) -> dict[str, float]:
     """Reward and success of an agent. Parallel environments contribute their first episode each, so that short episodes
     are not overrepresented.
 
@@ -38,12 +39,11 @@ def evaluate(agent: Agent, options: TrainingOptions, episodes: int, seed: int) -
         agent: the agent.
         options: say which environment.
         episodes: their number.
-        seed: of the environments and the sampled actions.
 
     Returns:
         "reward", the mean per episode; "success", the percentage of episodes with a reward; "episodes".
     """
-    play, actor = new_play(agent, options, episodes, seed)
+    play, actor = new_play(agent, options, episodes)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)
     while running.any():
         *_, rewards = play.step(actor)
@@ -52,16 +52,16 @@ def evaluate(agent: Agent, options: TrainingOptions, episodes: int, seed: int) -
     return {"reward": float(totals.mean()), "success": 100 * float((totals > 0).mean()), "episodes": episodes}
 
 
-def record_episode(path: str, agent: Agent, options: TrainingOptions, seed: int) -> None:
+def record_episode(path: str, agent: Agent, options: TrainingOptions) -> None:
     """Write an episode as an animated .gif.
 
     Args:
         path: the file.
-        agent, options, seed: as of ``evaluate``.
+        agent, options: as of ``evaluate``.
     """
     from PIL import Image
 
-    play, actor = new_play(agent, options, 1, seed)
+    play, actor = new_play(agent, options, 1)
     pages = []
     while not pages or not play.starts[0]:
         pages.append(Image.fromarray(play.env.render_image(0).repeat(CELL_PIXELS, 0).repeat(CELL_PIXELS, 1)))

@@ -38,12 +38,10 @@ def read_curve(folder: str) -> Curve:
 
 
 def read_curves(runs: list[str]) -> dict[str, list[Curve]]:
-    """The curves by name. ``runs``: NAME=FOLDER each; a folder without a name gets its own."""
+    """The curves by name. ``runs``: NAME=FOLDER each."""
     curves: dict[str, list[Curve]] = {}
     for run in runs:
-        name, equals, folder = run.partition("=")
-        if not equals or os.path.isdir(run):
-            name, folder = os.path.basename(os.path.normpath(run)), run
+        name, _, folder = run.partition("=")
         curve = read_curve(folder)
         if not curve:
             raise UserError(f"{name}: no episode has ended yet; give a run that was trained for longer")

@@ -83,11 +83,8 @@ def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option
             yield Step(f"evaluate {run}", [*command, *call.cpu, "--out", accuracy], [accuracy])
             values = {"model": model, "seed": seed, "layers": own.layers, "updates": own.updates}
             values["attention_span"] = None if "lstm" in model else own.span
-            described_data = [
-                *words(sequences),
-                *(["--curriculum", ",".join(map(str, curriculum))] if curriculum else []),
-            ]
-            yield result(call, run, **values, data=" ".join(described_data))
+            data_words = words({**sequences, "curriculum": ",".join(map(str, curriculum)) or None})
+            yield result(call, run, **values, data=" ".join(data_words))
             logs[run] = runs
     yield from summary(call)
     yield curves(call, logs, "accuracy")

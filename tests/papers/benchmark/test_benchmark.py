@@ -106,8 +106,7 @@ def test_saved_bytes():
     [
         ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
         ("train --span 0", "--span: 0: give a number, 1 or more"),
-        ("decode --device foo", "--device foo: unknown"),
-        ("decode --device cuda", "--device cuda: torch finds no GPU"),
+        ("decode --device cuda", "argument --device: invalid choice: 'cuda'"),
         ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference'"),
         (
             "train --compare blocks --batch-size 6",

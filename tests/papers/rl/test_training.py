@@ -83,9 +83,9 @@ def test_loss_by_hand():
     """One step, two equally probable actions, the first was taken; advantage 3."""
     options = TrainingOptions(entropy_cost=0.1, value_cost=0.5)
     logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
-    loss, logged = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
+    loss = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
     expected = 3 * math.log(2) + 0.5 * 9 - 0.1 * math.log(2)
-    assert loss.item() == pytest.approx(expected) and logged["entropy"] == pytest.approx(math.log(2), abs=1e-5)
+    assert loss.item() == pytest.approx(expected)
     loss.backward()
     assert values.grad.item() == pytest.approx(0.5 * 2 * -3), "no gradient through the advantage"
     assert logits.grad.flatten().tolist() == pytest.approx([-1.5, 1.5])
@@ -100,12 +100,14 @@ def test_trainer_resumes(agent):
         return Trainer(options, AgentOptions(agent, **TINY), CPU)
 
     def blocks(trainer, number):
-        return [trainer.train_block() for _ in range(number)][-1]
+        for _ in range(number):
+            trainer.train_block()
 
     whole, first, second = trainer(), trainer(), trainer()
     blocks(first, 5)
     second.load_state_dict(first.state_dict())
-    assert blocks(whole, 10) == blocks(second, 5)
+    blocks(whole, 10)
+    blocks(second, 5)
     assert list(first.state_dict()) == STATE.split(), "checkpoints of earlier versions can be read"
     for (name, a), b in zip(whole.agent.state_dict().items(), second.agent.state_dict().values()):
         assert torch.equal(a, b), name
