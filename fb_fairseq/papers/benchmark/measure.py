@@ -45,8 +45,7 @@ def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int
     Returns:
         The seconds of each.
     """
-    for number, function in enumerate(functions, 1):
-        progress(f"first call, {number} of {len(functions)}")
+    for function in functions:
         function()
     times = []
     for number in range(1, repeats + 1):

@@ -76,11 +76,8 @@ class Source:
         """Check that nothing would be lost."""
         unknown = [name for name in self.state if name not in self.taken and not IGNORED.match(name)]
         if unknown:
-            more = f", … ({len(unknown) - 3} more)" if len(unknown) > 3 else ""
-            raise UserError(
-                f"{self.path}: {', '.join(unknown[:3])}{more}: unknown parameters, which cannot be imported; give a "
-                f"checkpoint of {PROGRAMS}"
-            )
+            text = "unknown parameters, which cannot be imported"
+            raise UserError(f"{self.path}: {unknown[0]}: {text}; give a checkpoint of {PROGRAMS}")
 
 
 def import_layers(source: Source, ramp: int) -> TrainedModel:

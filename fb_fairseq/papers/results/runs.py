@@ -29,10 +29,10 @@ HEADINGS = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
-    "dev_nll": "dev nll, bits",
+    "dev_nll": "dev nll, bits per token",
     "dev_score": "dev score",
     "decoded_tokens_per_second": "tokens/s",
-    "success": "success, %",
+    "success": "success, % of the episodes",
     "reward": "reward",
 }
 
@@ -61,12 +61,11 @@ class Group(NamedTuple):
 
     def matches(self, wanted: dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
-
-        def fits(name: str, value: object) -> bool:
-            own = self.identity.get(name)
-            return f" {value} " in f" {own} " if name == "data" else own == value
-
-        return all(fits(*item) for item in wanted.items())
+        known = {**self.identity, "data": f" {self.identity.get('data')} "}
+        return all(
+            f" {value} " in known[name] if name == "data" else known.get(name) == value
+            for name, value in wanted.items()
+        )
 
 
 def read(path: str) -> str:

@@ -11,7 +11,6 @@ benchmark table5 --tasks rl`` measures speed.
 import argparse
 import json
 import os
-import sys
 from dataclasses import fields, replace
 from functools import partial
 
@@ -82,22 +81,8 @@ def run_train(args: argparse.Namespace) -> None:
 
     check_range("log_interval", args.log_interval, 1)
     options, agent = preset_options(args.environment, args.agent, args.small, vars(args))
-    say = partial(show_progress, options.frames)
-    train(options, agent, args.out, select_device(args), args.log_interval, say)
+    train(options, agent, args.out, select_device(args), args.log_interval)
     print(os.path.join(args.out, CHECKPOINT_FILE))
-
-
-def show_progress(frames: int, entry: dict[str, float]) -> None:
-    """Print a line about progress, reward and speed to stderr.
-
-    Args:
-        frames: of the whole training.
-        entry: of the log.
-    """
-    reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
-    print(
-        f"{entry['frames']:,} of {frames:,} frames{reward}, {entry['fps']:,.0f} frames/s", file=sys.stderr, flush=True
-    )
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -120,12 +105,6 @@ def run_evaluate(args: argparse.Namespace) -> None:
         write_json(args.out, rl.NAME, result)
     if args.record:
         rl.record_episode(args.record, agent, options)
-    print(
-        f"{options.environment}: reward {result['reward']:.3f} per episode, "
-        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
-    )
-    if args.record:
-        print(f"Wrote {args.record}")
     print(json.dumps(result))
 
 

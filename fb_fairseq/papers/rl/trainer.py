@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict
 from time import perf_counter
 
@@ -235,14 +234,7 @@ def fixed_options(options: dict, settings: dict) -> dict:
     return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
 
 
-def train(
-    options: TrainingOptions,
-    agent: AgentOptions,
-    out: str,
-    device: torch.device,
-    log_interval: int,
-    say: Callable[[dict], None],
-) -> Trainer:
+def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> Trainer:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
 
     Args:
@@ -251,7 +243,6 @@ def train(
         out: folder of the checkpoint and the log.
         device: where to train.
         log_interval: blocks between log entries.
-        say: takes each log entry.
 
     Raises:
         Interrupted: after the block in which a signal comes, when it is saved.
@@ -287,7 +278,8 @@ def train(
                 entry = _log_entry(trainer, fps)
                 with open(log, "a") as file:
                     file.write(json.dumps(entry) + "\n")
-                say(entry)
+                reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
+                print(f"{trainer.frames:,} of {options.frames:,} frames{reward}, {fps:,.0f} frames/s", file=sys.stderr)
                 logged_at, logged_frames = perf_counter(), trainer.frames
             if done or perf_counter() - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)

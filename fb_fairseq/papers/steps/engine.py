@@ -33,7 +33,6 @@ from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
 PAUSE = 0.05  # seconds between two looks at what runs
-SHOWN = 3  # differences in a message
 
 
 @dataclass
@@ -104,10 +103,8 @@ class Engine:
             saved = begun and glob.glob(os.path.join(glob.escape(folder), "*.pt"))
             found = differences(entry["settings"], begun) if saved else []
             if found:
-                more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
                 raise UserError(
-                    f"{folder}: was begun with other settings: {', '.join(found[:SHOWN])}{more}; "
-                    "choose another --out, or delete it"
+                    f"{folder}: was begun with other settings: {', '.join(found)}; choose another --out, or delete it"
                 )
 
     def is_done(self, place: int) -> bool:

@@ -240,7 +240,7 @@ def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
             "reverse --test-length 9 --test-shortest 10",
             "--test-shortest 10: more than --test-length 9; give at most",
         ),
-        ("random_walk --train 0", "--train 0: give 1 or more sequences"),
+        ("random_walk --train 0", "--train: 0: give a number, 1 or more"),
         ("algorithmic --variables 7", "--variables 7: give a number from 1 to 6"),
         ("word_problem --group S4", "--group S4: unknown; choose from parity, S3, A5, S5"),
         ("blocked_random_walk --blocks CC", '--blocks "CC": give one or more of the letters A to I, each once'),

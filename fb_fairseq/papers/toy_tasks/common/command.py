@@ -16,6 +16,7 @@ from typing import Any
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import own_folder
+from fb_fairseq.papers.steps.options import whole_number
 from fb_fairseq.papers.toy_tasks import load, names
 from fb_fairseq.papers.toy_tasks.common import LabelledSequence, SeededRandom, Task
 from fb_fairseq.papers.toy_tasks.common.sequences import SPLITS
@@ -36,7 +37,7 @@ def build_parser() -> CommandParser:
         command.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
         for split, number in task.sequences.items():
             text = f"number of sequences in {split}.input (default: %(default)s)"
-            command.add_argument(flag(split), type=int, default=number, metavar="N", help=text)
+            command.add_argument(flag(split), type=whole_number, default=number, metavar="N", help=text)
         for name, option in task.options.items():
             option.add(command, name)
     return parser
@@ -63,10 +64,7 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[s
 
 
 def check_options(task: Task, options: dict[str, Any]) -> None:
-    """Check the numbers of sequences and the task's own options."""
-    for split in SPLITS:
-        if options[split] < 1:
-            raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
+    """Check the task's own options."""
     for name, option in task.options.items():
         for spelling in option.names(name):
             if options[spelling] is not None:
