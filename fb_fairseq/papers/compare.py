@@ -60,11 +60,6 @@ def updates_of(group: Group) -> str:
     return " to ".join(updates[:1] + updates[1:][-1:])
 
 
-def hours_of(group: Group) -> str:
-    """The hours of training."""
-    return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
-
-
 def paper_table(table: dict, groups: list[Group]) -> list[str]:
     """One of the papers' tables, with a column of ours for each of its metrics that we have measured; no lines if none
     of our results belongs in it."""
@@ -103,14 +98,15 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
 
     columns: dict[str, Callable[[Group], str]] = {"": name_of}
     columns.update({heading: partial(mean, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)})
-    columns.update({"updates": updates_of} if measured("num_updates") else {})
-    columns.update({"hours": hours_of} if measured("seconds") else {})
+    if measured("num_updates"):
+        columns["updates"] = updates_of
+    if measured("seconds"):
+        columns["hours"] = lambda group: spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
     columns["seeds"] = lambda group: str(len(group.runs))
     rows = [[cell(group) for cell in columns.values()] for group in groups]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
-    verb = "Trained" if "hours" in columns else "Measured"
-    measured_on = [f"{verb} on {'; '.join(hardware)}.", ""] if hardware else []
+    measured_on = [f"Measured on {'; '.join(hardware)}.", ""] if hardware else []
     return [f"## {recipe}{small}", "", *markdown(list(columns), rows), "", *measured_on]
 
 

@@ -51,7 +51,7 @@ def test_hardware(tmp_path, capsys):
     runs = [ptb("feedback_transformer_lm_char_ptb", seed, 1.2, hardware="Some CPU, 2 threads") for seed in (1, 2)]
     write(tmp_path, *runs, ptb("feedback_transformer_lm_char_ptb", 3, 1.2, hardware="Some GPU"))
     text = compared(capsys, tmp_path)
-    assert text.endswith("| 3 |\n\nTrained on Some CPU, 2 threads; Some GPU.\n")
+    assert text.endswith("| 3 |\n\nMeasured on Some CPU, 2 threads; Some GPU.\n")
 
 
 def test_updates(tmp_path, capsys):
@@ -188,4 +188,4 @@ def test_odd_measurements(tmp_path, capsys):
     write(tmp_path, *runs, hardware=3)
     text = compared(capsys, tmp_path)
     assert cells(text, "a, fine-tuned")[1:3] == ["nan", "nan"] and cells(text, "b, fine-tuned")[1:3] == ["nan", "nan"]
-    assert cells(text, "c, fine-tuned")[2:5] == ["1.500", "", "–"] and "Trained on 3." in text
+    assert cells(text, "c, fine-tuned")[2:5] == ["1.500", "", "–"] and "Measured on 3." in text

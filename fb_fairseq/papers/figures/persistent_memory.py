@@ -18,7 +18,7 @@ from fb_fairseq.papers.results.runs import grouped, read_runs
 
 BITS = "validation bits per byte"
 TRANSFORMER = "relative_transformer_lm"
-VARIANTS = {**{name: name for name in ("attn-split", "head-split", "single-head")}, "ff-attn": "FF-attn"}
+VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
 
 
 def best_of_runs(runs: Iterable[dict]) -> dict[str, list[float]]:

@@ -45,11 +45,8 @@ DEFAULT_FACTOR = 4.0
 
 def read_symbols(path: str) -> list[str]:
     """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``."""
-    try:
-        with open_text(path) as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise UserError(f"--dict {path}: {error.strerror}; give the vocabulary, one symbol per line") from None
+    with open_text(path) as file:
+        lines = file.read().splitlines()
     symbols = []
     for line in lines:
         symbol, _, count = line.rpartition(" ")

@@ -52,14 +52,12 @@ def read_curves(runs: list[str]) -> dict[str, list[Curve]]:
 def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
     """Draw the mean and range of the curves of each name, at the frames that all of them contain."""
     color = colors(curves)
-    last = max(frames for seeds in curves.values() for curve in seeds for frames, _ in curve)
-    unit = MILLION if last >= MILLION else 1
     for name, seeds in curves.items():
         values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         means = [[curve[frame] for curve in values] for frame in frames]
-        draw_band(axes, [frame / unit for frame in frames], means, without_math(model_name(name)), color[name])
-    axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
+        draw_band(axes, [frame / MILLION for frame in frames], means, without_math(model_name(name)), color[name])
+    axes.set_xlabel("frames of training (millions)")
     axes.set_ylabel("reward per episode")

@@ -50,7 +50,7 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
     check_models(models, [*KNOWN, "average", "previous", "layer1"], composition)
     axes = (
         given.get("seeds", [1]),
-        given.get("lrs", described.rates),
+        given.get("lrs", [0.003]),
         given.get("layers", none),
         given.get("spans", none),
     )

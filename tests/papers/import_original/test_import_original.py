@@ -239,7 +239,7 @@ def test_foreign_checkpoints(tmp_path, refused, change, message):
         (["a", "b"], [], "has 2 symbols, the checkpoint 257"),
         (["a"] * 257, [], "contains 'a' more than once"),
         (WORDS, ["--bytes"], "'w0' is not a byte"),
-        (WORDS, ["--span-ramp", "0"], "--span-ramp 0: must be 1 or more"),
+        (WORDS, ["--span-ramp", "0"], "--span-ramp: 0: give a number, 1 or more"),
         (WORDS, ["--out", "/nowhere/x.pt"], "--out /nowhere/x.pt: its folder does not exist"),
     ],
 )

@@ -83,7 +83,7 @@ def test_another_training_is_refused(out):
     assert text(out, "a/model.pt") == "++", "it goes on"
     for changed, difference in (
         ([data, training("a", "out/data", "--lr", "0.2")], "lr 0.2 instead of 0.1"),
-        ([data, training("a", "out/data", "--lr", "0.1", "--clip", "1")], "clip 1 is new"),
+        ([data, training("a", "out/data", "--lr", "0.1", "--clip", "1")], "clip 1 instead of nothing"),
         ([step("data", "--size", "6"), training("a", "out/data", "--lr", "0.1")], "size 6 instead of 5"),
     ):
         with pytest.raises(
