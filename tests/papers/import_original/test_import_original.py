@@ -3,8 +3,6 @@ FB_FAIRSEQ_DATA is set), and what is refused."""
 
 import re
 import string
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
-from tests.conftest import REPOSITORY
 from tests.papers.test_original_checkpoints import FILES as PLAIN
 
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
@@ -188,17 +185,6 @@ def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
     said = capsys.readouterr().out
     for part in ("parameters, all_attention_lm", "ramp of adaptive spans; 4 is assumed"):
         assert part in said
-
-
-@pytest.mark.not_fast
-def test_in_a_process_of_its_own(tmp_path):
-    """Nothing else has registered the models and the task there."""
-    torch.save(made_up(), tmp_path / "original.pt")
-    symbols = vocabulary(tmp_path, WORDS)
-    arguments = [tmp_path / "original.pt", "--dict", symbols, "--out", tmp_path / "model.pt"]
-    command = [sys.executable, "-m", "fb_fairseq", "import-original", *map(str, arguments)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and (tmp_path / "model.pt").exists(), done.stderr[-2000:]
 
 
 def without(*patterns):
