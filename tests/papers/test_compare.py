@@ -123,14 +123,6 @@ def test_decoding_speed(tmp_path, capsys):
         assert "decoding speed, times that of 6 decoder layers, ours" not in compared(capsys, tmp_path / folder)
 
 
-def test_memory_compositions_before_fine_tuning(tmp_path, capsys):
-    """v1 Table 5 has the Transformer at 1.285, which fine-tuned has 1.256 (v1 Table 2)."""
-    runs = [ptb("same-and-lower", 1, bits, layers=6, finetuned=tuned) for tuned, bits in ((False, 1.3), (True, 1.2))]
-    write(tmp_path, *runs)
-    row = cells(compared(capsys, tmp_path), "Same + all lower layers")
-    assert row[1:4] == ["1.267", "1.320", "same-and-lower, 6 layers"]
-
-
 def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
     run = {"recipe": "algorithmic", "small": False, "model": "streaming_lstm_lm", "layers": 4, "seed": 1}
     write(tmp_path, {**run, "data": "--variables 5 --train 10000", "accuracy": 40.0})

@@ -8,12 +8,11 @@ relative_transformer_lm or feedback_transformer_lm. fairseq's commands evaluate 
 and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fairseq-preprocess --srcdict.
 """
 
-from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.commands.imported import write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_layers
-from fb_fairseq.papers.steps.options import whole_number
 from fb_fairseq.tensor_files import load_file, using
 
 NAME = "import-original"

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.papers.experiments.settings import composition, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
-from fb_fairseq.papers.steps.options import check_models, known, whole_number
+from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import FIGURES, suffix
 from fb_fairseq.papers.toy_tasks.common import Tracking
 

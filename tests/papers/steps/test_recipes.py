@@ -4,17 +4,14 @@ import re
 import shlex
 import subprocess
 import sys
-import traceback
 import zipfile
-from pathlib import Path
 
 import pytest
 
-from fb_fairseq.commands import main as run_command
 from fb_fairseq.modules.memory import COMPOSITIONS
 from fb_fairseq.papers.experiments.settings import COMPOSITION
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.steps import Call, Step, command, labels, machine, recipes, tracking
+from fb_fairseq.papers.steps import Call, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
 from tests.papers.steps.printed import commands, printed, refuses, trainings, values
 
@@ -43,22 +40,6 @@ def test_no_torch_is_imported():
         words = [sys.executable, "-c", code, "recipe", name, "--print"]
         done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
         assert done.returncode == 0 and " train" in done.stdout.replace("-", " "), done.stderr
-
-
-def test_the_way_from_the_command_line_to_fairseq_train(monkeypatch, capsys):
-    """Five calls, as docs/recipes.md says."""
-    found = []
-
-    def recorded(*arguments):
-        frames = iter(traceback.extract_stack()[:-1])
-        found.append(
-            [f"{Path(frame.filename).parent.name}.{frame.name}" for frame in frames if "/fb_fairseq/" in frame.filename]
-        )
-        return Step("train", [], ["out/a"])
-
-    monkeypatch.setattr(labels, "fairseq_train", recorded)
-    run_command(["recipe", "copy", "--small", "--print"])
-    assert found[0] == ["commands.main", "commands.run", "steps.main", "steps.steps_of"]
 
 
 def test_names_that_are_kept_twice():
