@@ -123,7 +123,7 @@ def draw_streams(axes) -> None:
 def word_problem() -> list[Panel]:
     """Accuracy by position on A5, at the best of five learning rates, or at the only one."""
     tuned, others = (
-        json.loads((RESULTS / f"state_tracking/{name}/results.json").read_text())["all"]
+        list(json.loads((RESULTS / f"state_tracking/{name}/results.json").read_text()).values())
         for name in ("A5_learning_rates", "A5")
     )
     models = {run["model"] for run in tuned}

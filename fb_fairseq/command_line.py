@@ -35,6 +35,13 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def whole_number(text: str, lowest: int = 1) -> int:
+    """The type of options that are numbers, ``lowest`` or more."""
+    if not text.isascii() or not text.isdecimal() or not lowest <= int(text) < 10**9:
+        raise argparse.ArgumentTypeError(f"{text}: give a number, {lowest} or more, with at most nine digits")
+    return int(text)
+
+
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Add ``--overwrite``."""
     parser.add_argument("--overwrite", action="store_true", help="also replace files that this command has not written")

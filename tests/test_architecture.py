@@ -64,7 +64,9 @@ MAY_IMPORT = {
     "papers.steps": BASE | {"papers.experiments", "papers.results", "papers.toy_tasks"},
     "papers.rl": BASE | MATHEMATICS,
     "papers.state_tracking": BASE | MATHEMATICS | {"commands", "papers.toy_tasks", "pretrained", "transformers"},
-    "papers.benchmark": BASE | MATHEMATICS | {"models", "patches", "papers.rl", "papers.state_tracking"},
+    "papers.benchmark": BASE
+    | MATHEMATICS
+    | {"models", "patches", "papers.rl", "papers.state_tracking", "papers.values"},
     "papers.compare": BASE | {"papers.results", "papers.values"},
     "papers.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},

@@ -45,6 +45,7 @@ TRACKED = {
     "longest": 2,
     "longest_good": 1,
     "valid_accuracy": 0.5,
+    "settings": {"model": "lstm", "lr": "0.1"},
 }
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, reference=5.0, transformer=7.0)}
@@ -111,7 +112,7 @@ DRAWN = {
     draw_rewards: (
         "frames of training (millions)",
         "reward per episode",
-        dict(curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
+        dict(curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}),
     ),
 }
 DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
@@ -193,7 +194,7 @@ def test_more_names_than_colours(number, known):
 )
 def test_models_are_called_as_readers_call_them(run, words):
     assert model_name(run) == words
-    axes = build_figure([Panel(partial(draw_rewards, curves={run: [[(1, 10.0), (2, 20.0)]]}, metric="reward"))]).axes[0]
+    axes = build_figure([Panel(partial(draw_rewards, curves={run: [[(1, 10.0), (2, 20.0)]]}))]).axes[0]
     assert axes.get_legend_handles_labels()[1] == [words]
 
 

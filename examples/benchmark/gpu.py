@@ -34,7 +34,7 @@ RED, PLAIN = "\033[31m", "\033[0m"
 # Log lines about something that runs more slowly than it could, or not at all.
 FALLBACK = re.compile(r"capturing failed|operations run|loop runs|is not available|Traceback")
 HIDDEN = re.compile(  # JSON, logs, the profiler's lines; progress
-    r"^\{|^\d{4}-\d\d-\d\d|^(USDT|DEBUG|ERROR|INFO|WARNING):|.*Warning:|first call|timed run"
+    r"^\{|^\d{4}-\d\d-\d\d|^(USDT|DEBUG|ERROR|INFO|WARNING):|.*Warning:|timed run"
 )
 SHOWN_LOG_LINES = 8
 STOPPING = 20  # seconds that a process has after Ctrl-C, in which a training saves its checkpoint
@@ -161,7 +161,7 @@ def measurements(cpu: bool, folder: Path) -> list[Measurement]:
     fairseq = importlib.util.find_spec("fairseq") is not None
     found = [Measurement("Environment", [sys.executable, "-m", "fb_fairseq", "env"])]
     for dtype in ("fp32", "bf16"):
-        title = f"Gradients of every loop, and a tiny speed test, {dtype}"
+        title = f"Every loop, a tiny speed test, {dtype}"
         found.append(benchmark("train", title, TINY, "--dtype", dtype, *quick, *device))
     if importlib.util.find_spec("pytest"):
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]

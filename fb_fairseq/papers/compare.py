@@ -25,19 +25,14 @@ def with_speedups(runs: list[dict]) -> list[dict]:
     """The runs, with ``decoding_speedup``: how many times as fast a shallow decoder decodes as the same model with six
     layers, if that was measured on the same hardware (v3 §4.2.1, v1 §4.2)."""
 
-    def speed_of(run: dict) -> float:
-        speed = run.get("decoded_tokens_per_second")
-        return speed if isinstance(speed, (int, float)) and speed > 0 else 0
-
     def setting_of(run: dict) -> tuple:
         return tuple(run.get(name) for name in SAME)
 
-    deep = {setting_of(run): speed_of(run) for run in runs if run.get("layers") == DEEP and speed_of(run)}
+    deep = {setting_of(run): run for run in runs if run.get("layers") == DEEP}
     found = []
     for run in runs:
-        reference = deep.get(setting_of(run))
-        speedup = {"decoding_speedup": speed_of(run) / reference} if reference and speed_of(run) else {}
-        found.append({**run, **speedup})
+        speed, reference = (each.get("decoded_tokens_per_second") for each in (run, deep.get(setting_of(run), {})))
+        found.append({**run, "decoding_speedup": speed / reference} if speed and reference else run)
     return found
 
 
@@ -63,11 +58,6 @@ def updates_of(group: Group) -> str:
     """How many updates each run got; the fewest and the most if they differ, as after early stopping."""
     updates = [f"{round(number):,}" for number in sorted(set(filter(math.isfinite, group.values("num_updates"))))]
     return " to ".join(updates[:1] + updates[1:][-1:])
-
-
-def hours_of(group: Group) -> str:
-    """The hours of training."""
-    return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
 
 
 def paper_table(table: dict, groups: list[Group]) -> list[str]:
@@ -108,14 +98,15 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
 
     columns: dict[str, Callable[[Group], str]] = {"": name_of}
     columns.update({heading: partial(mean, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)})
-    columns.update({"updates": updates_of} if measured("num_updates") else {})
-    columns.update({"hours": hours_of} if measured("seconds") else {})
+    if measured("num_updates"):
+        columns["updates"] = updates_of
+    if measured("seconds"):
+        columns["hours"] = lambda group: spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
     columns["seeds"] = lambda group: str(len(group.runs))
     rows = [[cell(group) for cell in columns.values()] for group in groups]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
-    verb = "Trained" if "hours" in columns else "Measured"
-    measured_on = [f"{verb} on {'; '.join(hardware)}.", ""] if hardware else []
+    measured_on = [f"Measured on {'; '.join(hardware)}.", ""] if hardware else []
     return [f"## {recipe}{small}", "", *markdown(list(columns), rows), "", *measured_on]
 
 

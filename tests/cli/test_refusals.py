@@ -189,7 +189,7 @@ OWN = [
     ("explore a.pt --max-steps 0 --port 0", "--max-steps 0: must be 1 or more"),
     ("explore a.pt --port 70000", "--port 70000: must be between 0 and 65535"),
     ("explore a.pt --host 192.0.2.1 --port 0", "--host 192.0.2.1 --port 0: cannot be served .*; give 127.0.0.1"),
-    ("benchmark train --device meta", "--device meta: unknown; give cpu or cuda"),
+    ("benchmark train --device meta", "argument --device: invalid choice: 'meta'"),
     ("benchmark decode --layers 0", "--layers 0: give 1 or more"),
     ("rl evaluate --path $half", "half: is truncated or corrupt"),
     ("quickstart --text / --out $new", "error: /: no such file; give the recipe's data"),

@@ -37,4 +37,4 @@ def test_models():
 
 def test_bad_input():
     done = peers("--span", "0")
-    assert done.returncode == 2 and "--span 0: give 1 or more" in done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "--span: 0: give a number, 1 or more" in done.stderr.splitlines()[-1]

@@ -51,7 +51,7 @@ def test_hardware(tmp_path, capsys):
     runs = [ptb("feedback_transformer_lm_char_ptb", seed, 1.2, hardware="Some CPU, 2 threads") for seed in (1, 2)]
     write(tmp_path, *runs, ptb("feedback_transformer_lm_char_ptb", 3, 1.2, hardware="Some GPU"))
     text = compared(capsys, tmp_path)
-    assert text.endswith("| 3 |\n\nTrained on Some CPU, 2 threads; Some GPU.\n")
+    assert text.endswith("| 3 |\n\nMeasured on Some CPU, 2 threads; Some GPU.\n")
 
 
 def test_updates(tmp_path, capsys):
@@ -123,14 +123,6 @@ def test_decoding_speed(tmp_path, capsys):
         assert "decoding speed, times that of 6 decoder layers, ours" not in compared(capsys, tmp_path / folder)
 
 
-def test_memory_compositions_before_fine_tuning(tmp_path, capsys):
-    """v1 Table 5 has the Transformer at 1.285, which fine-tuned has 1.256 (v1 Table 2)."""
-    runs = [ptb("same-and-lower", 1, bits, layers=6, finetuned=tuned) for tuned, bits in ((False, 1.3), (True, 1.2))]
-    write(tmp_path, *runs)
-    row = cells(compared(capsys, tmp_path), "Same + all lower layers")
-    assert row[1:4] == ["1.267", "1.320", "same-and-lower, 6 layers"]
-
-
 def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
     run = {"recipe": "algorithmic", "small": False, "model": "streaming_lstm_lm", "layers": 4, "seed": 1}
     write(tmp_path, {**run, "data": "--variables 5 --train 10000", "accuracy": 40.0})
@@ -139,13 +131,12 @@ def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
 
 
 def test_folders_of_seeds_and_agents(tmp_path, capsys):
-    """The output folder of a sweep has one folder per seed; reinforcement learning lists its runs under "all"."""
+    """The output folder of a sweep has one folder per seed."""
     walk = {"recipe": "random_walk", "small": True, "model": "relative_transformer_lm"}
     for seed in (1, 2):
         write(tmp_path / f"walk/seed{seed}", {**walk, "seed": seed, "accuracy": 60.0 + seed})
-    runs = [{"recipe": "maze", "small": True, "agent": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
-    (tmp_path / "maze").mkdir()
-    (tmp_path / "maze/results.json").write_text(json.dumps({"lstm": {"reward": 2.0}, "all": runs}))
+    runs = [{"recipe": "maze", "small": True, "model": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
+    write(tmp_path / "maze", *runs)
     text = compared(capsys, tmp_path / "walk", tmp_path / "maze")
     assert cells(text, "Transformer")[1:3] == ["68", "61.50 ± 0.71"]
     assert cells(text, "lstm")[1:] == ["2.00 ± 1.00", "3"]
@@ -157,7 +148,7 @@ def test_folders_of_seeds_and_agents(tmp_path, capsys):
         (None, "has no results.json; give the output folder of a recipe"),
         ("{", "results.json: cannot be read; run the recipe's last step again"),
         ('{"a": {"test_perplexity": 3}}', "its results do not name their recipe; run the recipe again"),
-        *((damaged, "") for damaged in ("[1]", '{"all": 3}')),
+        *((damaged, "") for damaged in ("[1]", '{"a": 3}')),
     ],
 )
 def test_bad_folders(tmp_path, capsys, content, message):
@@ -189,4 +180,4 @@ def test_odd_measurements(tmp_path, capsys):
     write(tmp_path, *runs, hardware=3)
     text = compared(capsys, tmp_path)
     assert cells(text, "a, fine-tuned")[1:3] == ["nan", "nan"] and cells(text, "b, fine-tuned")[1:3] == ["nan", "nan"]
-    assert cells(text, "c, fine-tuned")[2:5] == ["1.500", "", "–"] and "Trained on 3." in text
+    assert cells(text, "c, fine-tuned")[2:5] == ["1.500", "", "–"] and "Measured on 3." in text

@@ -7,6 +7,7 @@ measured too, on streams of up to 4,096 tokens; its time and state grow.
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -41,8 +42,10 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
     found: dict[str, dict] = {}
     for name, case in models.only(CASES, args).items():
         model = models.build_model(case.model, args, **case.options).eval()
+        x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
         for storage in args.storage:
-            found[f"{name}, {storage}"] = decode(model, storage, args)
+            ring = model.new_ring(storage)
+            found[f"{name}, {storage}"] = time_parts(model, partial(model.run_step, x_BD, ring), ring.nbytes, args)
     stock = models.stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
     if stock is not None:
         found[STOCK_NAME] = decode_stock(stock.eval(), args)
@@ -57,38 +60,28 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
     return found
 
 
-def count_parameters(model: torch.nn.Module) -> int:
-    """Number of parameters without embeddings."""
-    return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
-
-
-def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> dict:
-    """Time the steps of one of our models; ``storage``: one of ``STORAGES``."""
-    ring = model.new_ring(storage)
-    x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
-    return time_parts(model, lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
-
-
 def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> dict:
     """Time the steps of fairseq's ``transformer_lm``."""
     tokens_BT = models.random_tokens(args, args.steps + 1)
-    state = {}
+    state, t = {}, 0
 
-    def step(t: int) -> None:
-        decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
+    def step() -> None:
+        nonlocal t
+        t += 1
+        decoder.extract_features(tokens_BT[:, :t], None, incremental_state=state)
 
     return time_parts(decoder, step, lambda: models.state_bytes(state), args)
 
 
 @torch.no_grad()
 def time_parts(
-    model: torch.nn.Module, step: Callable[[int], object], nbytes: Callable[[], int], args: argparse.Namespace
+    model: torch.nn.Module, step: Callable[[], object], nbytes: Callable[[], int], args: argparse.Namespace
 ) -> dict:
     """Time a stream in ten parts.
 
     Args:
-        model: whose parameters are counted.
-        step: decodes a step, whose number it is given.
+        model: whose parameters are counted, without embeddings.
+        step: decodes the next step.
         nbytes: tells the bytes of the state.
         args: the options of the command.
 
@@ -97,9 +90,9 @@ def time_parts(
     """
     steps = max(args.steps // PARTS, 1)
     times, sizes = [], []
-    for part in range(PARTS):
-        numbers = range(part * steps, (part + 1) * steps)
-        time = seconds(lambda numbers=numbers: [step(t) for t in numbers], args.device)
+    for _ in range(PARTS):
+        time = seconds(lambda: [step() for _ in range(steps)], args.device)
         times.append(round(time / steps * 1e3, 4))
         sizes.append(nbytes())
-    return {"parameters": count_parameters(model), "ms_per_token": times, "state_bytes": sizes}
+    parameters = sum(value.numel() for name, value in model.named_parameters() if not name.startswith("embed"))
+    return {"parameters": parameters, "ms_per_token": times, "state_bytes": sizes}

@@ -85,32 +85,23 @@ class LanguageModelling(Task):
         return Work(repeated(step, self.device, blocks), step, batch * block)
 
     def inference(self, kind, batch):
-        decode = Decoding(self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0])
+        decoder, words_B = self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0]
+        ring, softmax = decoder.stack.new_ring(), decoder.adaptive_softmax
+
+        @torch.no_grad()
+        def decode(steps: int = 1) -> None:
+            nonlocal words_B
+            for _ in range(steps):
+                x_BD = decoder.embed(words_B[:, None], ring.position)[:, 0]
+                y_BD = decoder.stack.run_step(x_BD, ring)
+                words_B = adaptive_guess(softmax, y_BD) if softmax else decoder.output_projection(y_BD).argmax(-1)
+
         prepare = repeated(decode, self.device, self.options["attention_span"])
-        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=decode.ring.nbytes)
+        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=ring.nbytes)
 
     def random_words(self, batch: int, steps: int) -> Tensor:
         """Words [B, T], without the special symbols."""
         return torch.randint(self.words.nspecial, len(self.words), (batch, steps), device=self.device)
-
-
-class Decoding:
-    """Streams that go on with their most probable next words."""
-
-    def __init__(self, decoder: LanguageModelDecoder, words_B: Tensor):
-        self.decoder, self.words_B, self.ring = decoder, words_B, decoder.stack.new_ring()
-
-    @torch.no_grad()
-    def __call__(self, steps: int = 1) -> None:
-        """Decode so many steps."""
-        softmax = self.decoder.adaptive_softmax
-        for _ in range(steps):
-            x_BD = self.decoder.embed(self.words_B[:, None], self.ring.position)[:, 0]
-            y_BD = self.decoder.stack.run_step(x_BD, self.ring)
-            if softmax is None:
-                self.words_B = self.decoder.output_projection(y_BD).argmax(-1)
-            else:
-                self.words_B = adaptive_guess(softmax, y_BD)
 
 
 def total_loss(decoder: LanguageModelDecoder, features_BTD: Tensor, targets_BT: Tensor) -> Tensor:

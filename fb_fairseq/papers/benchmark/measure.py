@@ -28,12 +28,9 @@ def seconds(function: Callable, device: str) -> float:
     return time.perf_counter() - start
 
 
-def progress(text: str = "") -> None:
-    """Say on standard error what is measured now; on a terminal in a line that the next text overwrites."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-    elif text:
-        print(text, file=sys.stderr, flush=True)
+def progress(text: str) -> None:
+    """Say on standard error what is measured now."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int) -> list[float]:
@@ -48,14 +45,12 @@ def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int
     Returns:
         The seconds of each.
     """
-    for number, function in enumerate(functions, 1):
-        progress(f"first call, {number} of {len(functions)}")
+    for function in functions:
         function()
     times = []
     for number in range(1, repeats + 1):
         progress(f"timed run {number} of {repeats}")
         times.append([seconds(function, device) for function in functions])
-    progress()
     return [sorted(column)[repeats // 2] for column in zip(*times)]
 
 

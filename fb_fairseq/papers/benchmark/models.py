@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 
@@ -35,7 +36,7 @@ class Case(NamedTuple):
 
 def add_number(parser: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
     """Add an option with a positive whole number. ``text``: its help, without the default."""
-    parser.add_argument(option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+    parser.add_argument(option, type=whole_number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

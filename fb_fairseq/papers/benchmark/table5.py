@@ -23,7 +23,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, progress, release, table
-from fb_fairseq.papers.benchmark.tasks import PAPERS, PHASES, TRANSFORMER, Task
+from fb_fairseq.papers.benchmark.tasks import PHASES, TRANSFORMER, Task, papers_speed
 
 # Modules and classes; the first two need fairseq.
 TASKS = {
@@ -111,7 +111,7 @@ def measured(key: str, task: Task, phase: str, args: argparse.Namespace) -> list
             "largest_batch": largest[kind],
             "speed_at_largest": speed_at_largest[kind],
             "state_bytes": task.state_bytes(kind),
-            "papers": PAPERS.get((key, phase), {}).get(kind),
+            "papers": papers_speed(key, phase, kind),
         }
         for kind in task.kinds
     ]

@@ -7,17 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from fb_fairseq.papers.benchmark.measure import Work
+from fb_fairseq.papers.values import load
 
 TRANSFORMER, SHARED, PER_LAYER = "Transformer", "Feedback, shared", "Feedback, per-layer"
 PHASES = ("training", "inference")
-# Words or frames per second, by task and phase.
-PAPERS: dict[tuple[str, str], dict[str, float]] = {
-    ("lm", "training"): {TRANSFORMER: 296e3, SHARED: 84.4e3},
-    ("lm", "inference"): {TRANSFORMER: 592, SHARED: 2176},
-    ("translation", "training"): {TRANSFORMER: 280e3, SHARED: 126e3},
-    ("translation", "inference"): {TRANSFORMER: 3190, SHARED: 5410},
-    ("rl", "training"): {TRANSFORMER: 22.3e3, SHARED: 22.3e3},
-}
+
+
+def papers_speed(key: str, phase: str, kind: str) -> float | None:
+    """What the papers report: words, or frames, per second.
+
+    Args:
+        key: of the task: lm, translation or rl.
+        phase: one of ``PHASES``.
+        kind: of the model.
+
+    Returns:
+        The speed; None if it is not reported.
+    """
+    rows = next(table["rows"] for table in load("results") if table["table"] == "v3 Table 5")
+    return next((row.get(f"{key}_{phase}") for row in rows if row["name"] == kind), None)
 
 
 class Task(ABC):

@@ -3,8 +3,7 @@
 Measures the Feedback Transformer with each step loop that runs on the device, a Transformer of the same size, and the
 all-attention network with as many persistent vectors as a feed-forward sublayer has units. Where fairseq is installed,
 its own transformer_lm, which carries no memory, is measured too, and so is our Transformer without memory. Embeddings,
-output layer and optimizer, which are the same for all, are left out. The models take turns. Before that, the gradients
-of all step loops are checked against those of the reference loop.
+output layer and optimizer, which are the same for all, are left out. The models take turns.
 
 --compare spans measures what shorter adaptive spans save: all heads have the same span, S, S/2, S/4, … steps. (In
 training, memory is kept 64 steps further than the longest head reaches.) --compare blocks measures blocks of half, one,
@@ -15,17 +14,14 @@ the forward pass keeps for the backward pass; and the carried memory.
 """
 
 import argparse
-import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.ops.feedback import loops
 from fb_fairseq.ops.feedback.loops import LOOPS, PARALLEL, REFERENCE
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
@@ -39,8 +35,6 @@ OTHER_MODELS = {
 # Passes over all steps of a block at once: fixed, and until they converge.
 PASSES = {"parallel": {"parallel_passes": 6}, "parallel, converged": {"parallel_passes": 0}}
 WITHOUT_MEMORY = "transformer, no memory"
-FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
-HALF_TOLERANCE = 0.1
 SHORT_SPAN = 8  # spans of this length or less are not halved
 
 
@@ -96,14 +90,9 @@ def blocks(args: argparse.Namespace) -> dict[str, Case]:
 
 
 def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Check the step loops' gradients, then measure all cases. Returns the measurements of each."""
+    """Measure all cases. Returns the measurements of each."""
     known = {"loops": lambda args: cases_on(args.device), "spans": spans, "blocks": blocks}[args.compare](args)
     cases = models.only(known, args)
-    if REFERENCE in cases:
-        options = [case.options for case in cases.values() if case.model == "feedback"]
-        check_gradients(args, [given for given in options if not given.get("parallel_passes")])
-    elif args.compare == "loops":
-        print("Gradients are not checked: the reference loop is not among --only.")
     makers: dict[str, Callable[[], Work]] = {name: partial(training_step, case, args) for name, case in cases.items()}
     stock = models.stock_decoder(args, args.block) if args.compare == "loops" else None
     if stock is not None:
@@ -178,31 +167,3 @@ def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> W
     tokens_BT = models.random_tokens(args, args.block)
     weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
     return step_of(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
-
-
-def check_gradients(args: argparse.Namespace, step_loops: list[dict[str, Any]]) -> None:
-    """Compare the gradients of the parameters after a block with a full memory.
-
-    Args:
-        args: the options of the command.
-        step_loops: options of the step loops, those of the reference loop first.
-
-    Raises:
-        RuntimeError: the gradients of a loop differ from those of the first one.
-    """
-    model = models.build_model("feedback", args)
-    x_TBD, state = models.block_with_full_memory(model, args)
-    weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)
-    tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
-    expected: Tensor | None = None
-    for options in step_loops:
-        model.options = dataclasses.replace(model.options, **{"step_loop_recompute": False, **options})
-        # The gradients of the last run are compared, which is that of the captured graph if there is one.
-        for _ in range(loops.warm_up_blocks(options["step_loop"]) + 1):
-            model.zero_grad()
-            (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().sum().backward()
-        gradients = torch.cat([parameter.grad.float().flatten() for parameter in model.parameters()])
-        expected = gradients if expected is None else expected
-        difference = float((gradients - expected).norm() / expected.norm())
-        if not difference < tolerance:
-            raise RuntimeError(f"the gradients of {options} differ from the reference loop's by {difference:.1%}")

@@ -10,7 +10,7 @@ from fb_fairseq.papers.experiments import settings
 from fb_fairseq.papers.experiments.settings import LanguageModeling, Model, Options, Scale, Training
 
 FEEDBACK = Training(
-    source="v3 Table 9 and §7.6, enwik8",
+    # v3 Table 9 and §7.6, enwik8
     updates=100_000,
     finetune_updates=10_000,
     lr=0.0015,
@@ -23,7 +23,7 @@ FEEDBACK = Training(
     bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=50_000),
 )
 ALL_ATTENTION = Training(
-    source="All-attention §5.1; the published code evaluates with 8 streams",
+    # All-attention §5.1; the published code evaluates with 8 streams
     # The paper gives no number of updates: it fine-tunes "when the loss on validation stops decreasing".
     updates=600_000,
     finetune_updates=25_000,
@@ -36,7 +36,7 @@ ALL_ATTENTION = Training(
     warmup=dict(lr_scheduler="fixed", warmup_updates=32_000),
 )
 SMALL = Training(
-    source="this project: minutes to an hour on a CPU",
+    # this project: minutes to an hour on a CPU
     updates=1500,
     finetune_updates=150,
     lr=0.002,

@@ -15,7 +15,7 @@ from fb_fairseq.papers.experiments.settings import (
 
 ARCH = "feedback_transformer_lm_char_ptb"
 FULL = Training(
-    source="v3 Table 9, char-PTB",
+    # v3 Table 9, char-PTB
     # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
     updates=15_000,
     finetune_updates=1000,
@@ -27,7 +27,7 @@ FULL = Training(
     warmup=dict(lr_scheduler="fixed", warmup_updates=1000),
 )
 SMALL = Training(
-    source="this project: a quarter of the width",
+    # this project: a quarter of the width
     updates=1000,
     finetune_updates=100,
     lr=0.002,

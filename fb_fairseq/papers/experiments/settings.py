@@ -39,7 +39,6 @@ class Training:
     """How a language model is trained, fine-tuned and evaluated.
 
     Attributes:
-        source: of the values: paper, table and column.
         lr: fine-tuning has a tenth of it.
         streams: parallel streams in an update, over all processes.
         tokens_per_sample: steps of each stream in an update.
@@ -53,7 +52,6 @@ class Training:
         post_norm_lr: of post-norm models, if it differs.
     """
 
-    source: str
     updates: int
     lr: float
     streams: int
@@ -160,7 +158,6 @@ class TranslationScale:
     """A translation experiment at one size.
 
     Attributes:
-        source: of the values: paper, section and table.
         transformer: the architecture of the vanilla model.
         feedback: that of the feedback decoder.
         max_tokens: in an update, over all processes.
@@ -177,7 +174,6 @@ class TranslationScale:
         variants: further models: feedback decoders with these other options, of which ``decoder_layers`` is one.
     """
 
-    source: str
     transformer: str
     feedback: str
     updates: int

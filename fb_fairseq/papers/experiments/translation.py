@@ -5,7 +5,7 @@ from fb_fairseq.papers.experiments.settings import Translation
 from fb_fairseq.papers.experiments.settings import TranslationScale as Scale
 
 IWSLT14 = Scale(
-    source='v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"',
+    # v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"
     transformer="transformer_iwslt_de_en",
     feedback="feedback_decoder_iwslt_de_en",
     updates=50_000,
@@ -23,8 +23,8 @@ IWSLT14 = Scale(
     decoding=dict(beam=5),
 )
 WMT14 = Scale(
-    source='v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We '
-    'average the last 10 checkpoints and apply compound splitting and compute tokenized BLEU"',
+    # v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We average the
+    # last 10 checkpoints and apply compound splitting and compute tokenized BLEU"
     transformer="transformer_wmt_en_de_big",
     feedback="feedback_decoder_wmt_en_de_big",
     updates=100_000,
@@ -41,7 +41,7 @@ WMT14 = Scale(
     variants={"deep-encoder": dict(encoder_layers=12, encoder_layerdrop=0.2, decoder_layers=2)},
 )
 MULTI30K = Scale(
-    source="this project: small models on Multi30k",
+    # this project: small models on Multi30k
     transformer="transformer",
     feedback="feedback_decoder",
     updates=1000,
@@ -96,7 +96,7 @@ SIDES = ("article", "summary")
 # "use 3-gram blocking and tune length": the length penalty first, then the longest and shortest output
 CNN_DM_DECODING = dict(beam=5, no_repeat_ngram_size=3, max_len_a=0)
 CNN_DM_FULL = Scale(
-    source="v3 §6.3 and Table 8, Summarization",
+    # v3 §6.3 and Table 8, Summarization
     transformer="transformer",
     feedback="feedback_decoder_cnn_dm",
     updates=50_000,
@@ -112,7 +112,7 @@ CNN_DM_FULL = Scale(
     ],
 )
 CNN_DM_SMALL = Scale(
-    source="this project: small models on a sample",
+    # this project: small models on a sample
     transformer="transformer",
     feedback="feedback_decoder",
     updates=300,

@@ -8,7 +8,7 @@ from fb_fairseq.papers.experiments import settings
 from fb_fairseq.papers.experiments.settings import LanguageModeling, Model, Options, Scale, Training
 
 FULL = Training(
-    source="v3 Table 9 and §7.6, WikiText-103",
+    # v3 Table 9 and §7.6, WikiText-103
     updates=200_000,
     finetune_updates=10_000,
     lr=0.0007,
@@ -22,7 +22,7 @@ FULL = Training(
     post_norm_lr=0.00025,  # not in the paper: that of the all-attention paper, whose models are post-norm
 )
 ALL_ATTENTION = Training(
-    source="All-attention §5.1, which gives no number of updates: those are the published code's",
+    # All-attention §5.1, which gives no number of updates: those are the published code's
     updates=800_000,
     finetune_updates=50_000,
     lr=0.00025,
@@ -33,7 +33,7 @@ ALL_ATTENTION = Training(
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
 )
 SMALL = Training(
-    source="this project: an hour on a CPU",
+    # this project: an hour on a CPU
     updates=600,
     finetune_updates=60,
     lr=0.008,

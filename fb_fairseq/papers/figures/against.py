@@ -17,12 +17,12 @@ from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import HEADINGS, NAMED, Group, grouped, read_runs
 
 LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
-FIELD_LABELS = {"lr": "learning rate", "layers": "number of layers"}
-FIELD_LABELS.update(span="attention span (steps)", attention_span="attention span (steps)")
-METRIC_LABELS = {
-    "dev_nll": "dev nll, bits per token",
-    "success": "success, % of the episodes",
-}  # where a table's heading is too short
+FIELD_LABELS = {
+    "lr": "learning rate",
+    "layers": "number of layers",
+    "span": "attention span (steps)",
+    "attention_span": "attention span (steps)",
+}
 WORDS = {"span": "span {}", "attention_span": "span {}", "layers": "{} layers"}
 
 
@@ -77,7 +77,7 @@ def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
     axes.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
     axes.minorticks_off()
     axes.set_xlabel(FIELD_LABELS.get(field, field.replace("_", " ")))
-    quantity, comma, unit = METRIC_LABELS.get(metric, HEADINGS.get(metric, metric)).partition(", ")
+    quantity, comma, unit = HEADINGS.get(metric, metric).partition(", ")
     axes.set_ylabel(f"{quantity} ({unit})" if comma else quantity)
     if unit.startswith("%"):
         axes.set_ylim(0, 102)

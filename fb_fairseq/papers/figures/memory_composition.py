@@ -4,7 +4,6 @@ OUT is the output folder of the recipe; runs with another number of layers are l
 """
 
 import os
-import statistics
 from collections.abc import Iterable, Mapping
 from functools import partial
 
@@ -57,20 +56,15 @@ def panels(found: Mapping[str, Values]) -> list[Panel]:
 
 
 def main(out: str, layers: int) -> None:
-    """Draw one panel per task that has been run, and print the values."""
-    found, lines = {}, []
-    for task, (title, metric, _) in TASKS.items():
+    """Draw one panel per task that has been run."""
+    found = {}
+    for task, (_, metric, _) in TASKS.items():
         folder = os.path.join(out, task)
         if os.path.isdir(folder):
             found[task] = values_of(grouped(read_runs(folder)), metric, layers)
-            for name, values in found[task].items():
-                seeds = f" ({values})" if len(values) > 1 else ""
-                lines.append(f"{title}, {name}: {statistics.mean(values):.3f}{seeds}")
     if not any(found.values()):
         raise UserError(f"{out}: contains results of neither walk nor char_ptb; give the recipe's --out")
-    path = os.path.join(out, "composition.png")
-    draw_figure(path, panels(found))
-    print("\n".join([*lines, f"Wrote {path}"]))
+    draw_figure(os.path.join(out, "composition.png"), panels(found))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from fb_fairseq.papers.results.runs import grouped, read_runs
 
 BITS = "validation bits per byte"
 TRANSFORMER = "relative_transformer_lm"
-VARIANTS = {**{name: name for name in ("attn-split", "head-split", "single-head")}, "ff-attn": "FF-attn"}
+VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
 
 
 def best_of_runs(runs: Iterable[dict]) -> dict[str, list[float]]:
@@ -51,7 +51,7 @@ def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
     rows = {title: best[model] for model, title in names.items() if model in best}
     draw_names(axes, rows, [model_color(title if title == "Transformer" else "all-attention") for title in rows])
     axes.set_xlabel(BITS)
-    axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})" if same_size else "variant")
+    axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})")
 
 
 def numbers_of(best: dict[str, list[float]]) -> list[int]:
@@ -74,9 +74,8 @@ def main(out: str) -> None:
     if not numbers_of(best):
         raise UserError(f"{out}: no result of a model with persistent vectors (N0, N64, …); train one")
     # Compare the variants with the all-attn model that has the same number of persistent vectors.
-    sizes = {int(run["settings"]["persistent_memory_size"]) for run in runs if run["model"] in VARIANTS}
-    known = sizes & set(numbers_of(best))
-    draw_figure(os.path.join(out, "figure2.png"), panels(best, f"N{min(known)}" if known else ""))
+    sizes = [run["settings"]["persistent_memory_size"] for run in runs if run["model"] in VARIANTS]
+    draw_figure(os.path.join(out, "figure2.png"), panels(best, f"N{min(sizes, default='')}"))
 
 
 if __name__ == "__main__":

@@ -26,9 +26,6 @@ from fb_fairseq.papers.results.runs import read, spread
 
 Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
-# Of results whose settings are not recorded.
-FIELDS = "model memory_composition span layers curriculum group symbols longest updates tokens width heads".split()
-DEFAULTS = {"curriculum": "growing"}
 WORDS = {"span": "span {}", "layers": "{} layers", "curriculum": "{} lengths"}
 SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
 
@@ -48,8 +45,7 @@ def read_results(out: str, recipe: str) -> dict[str, dict]:
 
 def setting_of(run: dict) -> dict[str, Any]:
     """All that a run was trained with, but its seed and learning rate."""
-    settings = run.get("settings") or {name: run.get(name, DEFAULTS.get(name)) for name in FIELDS}
-    return {name: str(value) for name, value in settings.items() if name != "lr" and value is not None}
+    return {name: value for name, value in run["settings"].items() if name != "lr"}
 
 
 def best_results(runs: Iterable[dict]) -> Settings:

@@ -8,9 +8,7 @@ relative_transformer_lm or feedback_transformer_lm. fairseq's commands evaluate 
 and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fairseq-preprocess --srcdict.
 """
 
-import os
-
-from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.commands.imported import write_checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
@@ -18,7 +16,6 @@ from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_la
 from fb_fairseq.tensor_files import load_file, using
 
 NAME = "import-original"
-POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
 
 
 def read(path: str) -> Source:
@@ -27,13 +24,7 @@ def read(path: str) -> Source:
     state = saved.get("model") if isinstance(saved, dict) else None
     if not isinstance(state, dict):
         raise UserError(f"{path}: does not contain a model; give a checkpoint of {PROGRAMS}")
-    source = Source(path, state)
-    if not any(name in source for name in POSITIONS):
-        raise UserError(
-            f"{path}: has neither {POSITIONS[0]} nor {POSITIONS[1]}; give a checkpoint of {PROGRAMS} with relative "
-            "positions (others cannot be imported)"
-        )
-    return source
+    return Source(path, state)
 
 
 def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
@@ -64,13 +55,9 @@ def main(argv=None) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.pt", help="fairseq checkpoint to write")
     add_overwrite(parser)
     text = "number of steps over which adaptive spans fade out (default: %(default)s)"
-    parser.add_argument("--span-ramp", type=int, default=32, metavar="R", help=text)
+    parser.add_argument("--span-ramp", type=whole_number, default=32, metavar="R", help=text)
     text = "the symbols are bytes (numbers, or characters with _ for a space; <eos> is a newline), for data of "
     parser.add_argument("--bytes", action="store_true", help=f"{text}preprocess-bytes")
     args = parser.parse_args(argv)
-    if args.span_ramp < 1:
-        parser.error(f"--span-ramp {args.span_ramp}: must be 1 or more")
-    if os.path.abspath(args.out) == os.path.abspath(args.checkpoint):
-        parser.error(f"--out {args.out}: would overwrite the original checkpoint; give another path")
     with parser.one_line_errors():
         convert(args.checkpoint, args.dict, args.out, args.span_ramp, args.bytes, args.overwrite)

@@ -10,12 +10,12 @@ original                                 fairseq model
 ``out_emb``, or ``out.out_emb``          ``decoder.output_projection``, weight and bias
 ``in_emb.emb_layers.{i}.weight``         ``decoder.embed_tokens.embeddings.{i}.0.weight``
 ``in_emb.emb_projs.{i}``                 ``decoder.embed_tokens.embeddings.{i}.1.weight``
-``out_emb.out_layers.0.weight``, and     ``decoder.adaptive_softmax.head.weight``, each row multiplied by
+``out_emb.out_layers.0.weight``, and     ``decoder.adaptive_softmax.head.0.weight``, each row multiplied by
 ``out_emb.cluster_proj.weight``          ``out_emb.out_projs.0``; the clusters in reverse order
 ``out_emb.out_projs.{i}``, i > 0         ``decoder.adaptive_softmax.tail.{i - 1}.0.weight``, transposed
 ``out_emb.out_layers.{i}.weight``        ``decoder.adaptive_softmax.tail.{i - 1}.2.weight``
-``out_emb.out_layers.0.bias``, and       ``decoder.adaptive_softmax.head.1.bias``; with biases, the head's weight is
-``out_emb.cluster_proj.bias``            ``head.0.weight``
+``out_emb.out_layers.0.bias``, and       ``decoder.adaptive_softmax.head.1.bias``
+``out_emb.cluster_proj.bias``
 ``out_emb.out_layers.{i}.bias``          ``decoder.adaptive_softmax.tail.{i - 1}.3.bias``
 =======================================  ===============================================================================
 
@@ -45,11 +45,8 @@ DEFAULT_FACTOR = 4.0
 
 def read_symbols(path: str) -> list[str]:
     """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``."""
-    try:
-        with open_text(path) as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise UserError(f"--dict {path}: {error.strerror}; give the vocabulary, one symbol per line") from None
+    with open_text(path) as file:
+        lines = file.read().splitlines()
     symbols = []
     for line in lines:
         symbol, _, count = line.rpartition(" ")
@@ -128,22 +125,29 @@ def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.
 
 
 def import_adaptive(source: Source, indices: list[int], dictionary_size: int, trained: TrainedModel) -> None:
-    """Import adaptive embeddings and an adaptive softmax, with biases if it has any. Embeddings and softmax become
-    untied: adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied
-    into the weights of the head. Special symbols that the original does not know join the shortlist, and are never
+    """Import adaptive embeddings and an adaptive softmax with biases. Embeddings and softmax become untied:
+    adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied into the
+    weights of the head. Special symbols that the original does not know join the shortlist, and are never
     predicted."""
     tables = embedding_tables(source)
     layers = range(len(tables))
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]
     projections = [source.take(f"out_emb.out_projs.{i}") for i in layers]
-    biases = [source.take(f"out_emb.out_layers.{i}.bias") for i in layers if f"out_emb.out_layers.{i}.bias" in source]
-    clusters = source.take("out_emb.cluster_proj.weight") if len(tables) > 1 else words[0][:0]
-    cluster_bias = source.take("out_emb.cluster_proj.bias") if len(tables) > 1 and biases else clusters[:, 0]
-    biased = any(bias.abs().max() > 0 for bias in [*biases, cluster_bias] if len(bias))
+    biases = [source.take(f"out_emb.out_layers.{i}.bias") for i in layers]
+    clusters, cluster_bias = words[0][:0], biases[0][:0]
+    if len(tables) > 1:
+        clusters = source.take("out_emb.cluster_proj.weight")
+        cluster_bias = source.take("out_emb.cluster_proj.bias")
     sizes = list(map(len, tables))
     sizes[0] += dictionary_size - sum(sizes)  # fairseq's special symbols join the shortlist
     cutoffs = list(accumulate(sizes))
-    check_clusters(source, indices, cutoffs, biased)
+    # Symbols of the other clusters must keep their places.
+    tails = list(range(cutoffs[0], cutoffs[-1]))
+    if indices[len(indices) - len(tails) :] != tails or len(set(indices)) < len(indices):
+        raise UserError(
+            f"{source.path}: fairseq's special symbols would change the clusters of the adaptive softmax; import needs "
+            "them among the most frequent symbols of --dict"
+        )
 
     def shortlist(rows: Tensor, fill: float = 0.0) -> Tensor:
         return scatter_rows(rows, indices[: len(tables[0])], cutoffs[0], fill)
@@ -151,9 +155,8 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
     # The original's head has the clusters' logits in reverse order: that of cluster 1 comes last.
     head = torch.cat([shortlist(words[0]), clusters.flip(0)]) @ projections[0].t()
     softmax = "decoder.adaptive_softmax"
-    parameters = {f"{softmax}.head.{'0.' if biased else ''}weight": head}
-    if biased:
-        parameters[f"{softmax}.head.1.bias"] = torch.cat([shortlist(biases[0], NEVER), cluster_bias.flip(0)])
+    head_bias = torch.cat([shortlist(biases[0], NEVER), cluster_bias.flip(0)])
+    parameters = {f"{softmax}.head.0.weight": head, f"{softmax}.head.1.bias": head_bias}
     for i, table in enumerate(tables):
         embedding = f"decoder.embed_tokens.embeddings.{i}"
         parameters[f"{embedding}.0.weight"] = table if i else shortlist(table)
@@ -162,8 +165,7 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
             tail = f"{softmax}.tail.{i - 1}"
             parameters[f"{tail}.0.weight"] = projections[i].t()
             parameters[f"{tail}.2.weight"] = words[i]
-            if biased:
-                parameters[f"{tail}.3.bias"] = biases[i]
+            parameters[f"{tail}.3.bias"] = biases[i]
     width = source.take("in_emb.emb_projs.0").shape[0]
     factor = width / tables[1].shape[1] if len(tables) > 1 else DEFAULT_FACTOR
     cutoff = ",".join(map(str, cutoffs[:-1]))
@@ -172,22 +174,7 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
         adaptive_input=True,
         adaptive_input_cutoff=cutoff,
         adaptive_softmax_cutoff=cutoff,
-        adaptive_softmax_bias=biased,
+        adaptive_softmax_bias=True,
         adaptive_input_factor=factor,
         adaptive_softmax_factor=factor,
     )
-
-
-def check_clusters(source: Source, indices: list[int], cutoffs: list[int], biased: bool) -> None:
-    """Check that only symbols of the shortlist change their place, and that others can be ruled out. Cutoffs are the
-    first indices after each cluster."""
-    shortlist, symbols = cutoffs[0], cutoffs[-1]
-    tails = list(range(shortlist, symbols))
-    in_place = indices[len(indices) - len(tails) :] == tails and len(set(indices)) == len(indices)
-    if not in_place:
-        reason = "fairseq's special symbols would change the clusters of the adaptive softmax"
-    elif len(indices) < symbols and not biased:
-        reason = "an adaptive softmax without biases cannot rule out fairseq's special symbols"
-    else:
-        return
-    raise UserError(f"{source.path}: {reason}; import needs them among the most frequent symbols of --dict")

@@ -134,12 +134,8 @@ def trainings(name: str, steps: Mapping[str, Entry]) -> Iterator[str]:
 
 def differences(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     """What differs between settings, each as a few words."""
-    found = []
-    for name in sorted({*now, *then}):
-        if name not in then:
-            found.append(f"{name} {now[name]}".strip() + " is new")
-        elif name not in now:
-            found.append(f"{name} {then[name]}".strip() + " is missing")
-        elif now[name] != then[name]:
-            found.append(f"{name} {now[name]} instead of {then[name]}")
-    return found
+    return [
+        f"{name} {now.get(name, 'nothing')} instead of {then.get(name, 'nothing')}"
+        for name in sorted({*now, *then})
+        if now.get(name) != then.get(name)
+    ]

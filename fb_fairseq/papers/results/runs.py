@@ -29,10 +29,10 @@ HEADINGS = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
-    "dev_nll": "dev nll, bits",
+    "dev_nll": "dev nll, bits per token",
     "dev_score": "dev score",
     "decoded_tokens_per_second": "tokens/s",
-    "success": "success, %",
+    "success": "success, % of the episodes",
     "reward": "reward",
 }
 
@@ -61,12 +61,11 @@ class Group(NamedTuple):
 
     def matches(self, wanted: dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
-
-        def fits(name: str, value: object) -> bool:
-            own = self.identity.get(name)
-            return f" {value} " in f" {own} " if name == "data" else own == value
-
-        return all(fits(*item) for item in wanted.items())
+        known = {**self.identity, "data": f" {self.identity.get('data')} "}
+        return all(
+            f" {value} " in known[name] if name == "data" else known.get(name) == value
+            for name, value in wanted.items()
+        )
 
 
 def read(path: str) -> str:
@@ -88,14 +87,11 @@ def read_runs(out: str) -> list[dict]:
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                results = json.load(file)
-            found = dict(enumerate(results["all"])) if "all" in results else results  # "all": an earlier version's
-            for name, run in found.items():
-                path_of_run = os.path.join(os.path.dirname(path), str(name))
-                runs.append({**run, "model": run.get("model", run.get("agent")), "path": path_of_run})
+                found = json.load(file)
+            runs += [{**run, "path": os.path.join(os.path.dirname(path), name)} for name, run in found.items()]
         except (OSError, ValueError, AttributeError, TypeError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
-    if not runs or any("recipe" not in run or run["model"] is None for run in runs):
+    if not runs or any("recipe" not in run or "model" not in run for run in runs):
         raise UserError(f"{out}: its results do not name their recipe; run the recipe again")
     return runs
 

@@ -15,7 +15,7 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.results.record import HERE, MARK, options_of, read_record, trainings
-from fb_fairseq.papers.results.runs import read
+from fb_fairseq.papers.results.runs import HEADINGS, read
 
 PATTERNS = {  # of measures in logs
     "bits": r"\(base 2\): ([\d.]+),",
@@ -26,7 +26,6 @@ PATTERNS = {  # of measures in logs
     "decoded_tokens_per_second": r"Translated [\d,]+ sentences .* sentences/s, ([\d.]+) tokens/s\)",
 }
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
-NOT_SHOWN = ("settings", "hardware", "commit", "training_days", "signature")
 DAY = 86400  # seconds
 
 
@@ -100,8 +99,7 @@ def main() -> None:
         else:
             identity = {name: json.loads(value) for name, value in options_of(given)}
             found, path = result_of(args.path, identity), f"{args.path}.json"
-            shown = {name: value for name, value in found.items() if name not in {*identity, *NOT_SHOWN}}
-            print(", ".join(f"{name} {value}" for name, value in shown.items()))
+            print(", ".join(f"{name} {found[name]}" for name in HEADINGS if name in found))
         with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
 

@@ -11,33 +11,17 @@ benchmark table5 --tasks rl`` measures speed.
 import argparse
 import json
 import os
-import sys
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_file, write_json
-from fb_fairseq.papers.rl.options import LONGEST, SIZES, AgentOptions, TrainingOptions, check_range
+from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions, check_range
 from fb_fairseq.papers.rl.presets import FULL, preset_options
 
 PRESET = "the preset's"
-
-
-def add(parser: argparse.ArgumentParser, name: str, text: str, default: Any = None, **more: Any) -> None:
-    """Add an option.
-
-    Args:
-        parser: the parser to add it to.
-        name: of the option.
-        text: its help.
-        default: its value if it is not given, which says its type and is in its help; None: there is none.
-        more: further arguments of ``add_argument``.
-    """
-    if default is not None:
-        text, more["type"] = f"{text} (default: {default})", type(default)
-    parser.add_argument(name, help=text, default=default, **more)
+DEFAULT = " (default: %(default)s)"
 
 
 def build_parser() -> CommandParser:
@@ -47,42 +31,37 @@ def build_parser() -> CommandParser:
 
     train = commands.add_parser("train", help="train an agent, or resume training")
     text = "folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint"
-    add(train, "--out", text, required=True)
-    add(train, "--agent", "architecture: feedback, transformer or lstm", "feedback")
-    add(train, "--environment", "environment: corridor, maze, maze_easy or water_maze", "corridor")
+    train.add_argument("--out", help=text, required=True)
     train.add_argument("--small", action="store_true", help="use the small preset, for a CPU (default: the papers')")
     for name, text in SIZES.items():
-        add(train, flag(name), f"{text} (default: {PRESET})", type=int)
+        train.add_argument(flag(name), type=int, help=f"{text} (default: {PRESET})")
     for each in (*fields(AgentOptions), *fields(TrainingOptions)):
         if "help" in each.metadata:
-            default = PRESET if each.name in FULL["maze"] else each.default
-            text = f"{each.metadata['help']} (default: {default})"
-            add(train, flag(each.name), text, type=type(each.default))
+            own = each.name in ("agent", "environment")
+            shown = PRESET if each.name in FULL["maze"] else each.default
+            text = f"{each.metadata['help']} (default: {shown})"
+            train.add_argument(
+                flag(each.name), type=type(each.default), default=each.default if own else None, help=text
+            )
     text = f"whether the agent observes its previous action, too (default: {PRESET}; the papers' settings do not)"
-    add(train, "--previous-action", text, action=argparse.BooleanOptionalAction)
-    add(train, "--log-interval", "number of blocks between log entries", 20)
-    text = "number of blocks between checkpoints; one is also written every two minutes, and after Ctrl-C or kill"
-    add(train, "--save-interval", text, 200)
+    train.add_argument("--previous-action", action=argparse.BooleanOptionalAction, help=text)
+    text = f"number of blocks between log entries{DEFAULT}"
+    train.add_argument("--log-interval", type=int, default=20, help=text)
 
     evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
-    add(evaluate, "--path", "checkpoint.pt of a trained agent", required=True, metavar="CHECKPOINT")
-    for name, text in SIZES.items():
-        add(evaluate, flag(name), f"{text} (default: as in training; all corridors have full length)", type=int)
-    add(evaluate, "--episodes", "number of episodes", 500)
-    text = "take the most probable action (default: sample from the policy)"
-    evaluate.add_argument("--greedy", action="store_true", help=text)
-    add(evaluate, "--seed", "seed of the environments and the sampled actions", 0)
+    text = "checkpoint.pt of a trained agent"
+    evaluate.add_argument("--path", required=True, metavar="CHECKPOINT", help=text)
+    evaluate.add_argument("--episodes", type=int, default=500, help=f"number of episodes{DEFAULT}")
     text = "file for a recording of one episode, an animated .gif (default: no recording)"
-    add(evaluate, "--record", text, metavar="FILE")
-    add(evaluate, "--out", "also write the result, a line of JSON, to this file (default: no file)", metavar="FILE")
+    evaluate.add_argument("--record", metavar="FILE", help=text)
+    text = "also write the result, a line of JSON, to this file (default: no file)"
+    evaluate.add_argument("--out", metavar="FILE", help=text)
     add_overwrite(evaluate)
 
-    plot = commands.add_parser("plot", help="draw learning curves: mean and range over seeds")
+    plot = commands.add_parser("plot", help="draw the reward over training: mean and range over seeds")
     text = "--out folder of train, and its name in the legend; folders of the same name are seeds of one curve"
-    add(plot, "runs", text, nargs="+", metavar="NAME=FOLDER")
-    add(plot, "--metric", "metric to draw: reward, success, or another in the log", "reward")
-    plot.add_argument("--title", default="", help="title of the figure (default: none)")
-    add(plot, "--out", "file for the figure", required=True, metavar="PNG")
+    plot.add_argument("runs", nargs="+", metavar="NAME=FOLDER", help=text)
+    plot.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
     add_overwrite(plot)
     for command in (train, evaluate):
         command.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
@@ -100,26 +79,10 @@ def run_train(args: argparse.Namespace) -> None:
     """Run ``rl train``."""
     from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE, train
 
-    check_range("log_interval", args.log_interval, 1, LONGEST)
-    check_range("save_interval", args.save_interval, 1, LONGEST)
+    check_range("log_interval", args.log_interval, 1)
     options, agent = preset_options(args.environment, args.agent, args.small, vars(args))
-    say = partial(show_progress, options.frames)
-    train(options, agent, args.out, select_device(args), args.log_interval, args.save_interval, say)
+    train(options, agent, args.out, select_device(args), args.log_interval)
     print(os.path.join(args.out, CHECKPOINT_FILE))
-
-
-def show_progress(frames: int, entry: dict[str, float]) -> None:
-    """Print progress, reward and speed to stderr: to one line on a terminal, else one line per entry.
-
-    Args:
-        frames: of the whole training.
-        entry: of the log.
-    """
-    share = min(1.0, entry["frames"] / frames)
-    bar = f"[{'#' * int(20 * share):20}] {entry['frames']:,} of {frames:,} frames"
-    reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
-    end = "\r" if sys.stderr.isatty() and share < 1 else "\n"
-    print(f"{bar}{reward}, {entry['fps']:,.0f} frames/s   ", end=end, file=sys.stderr, flush=True)
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -127,7 +90,6 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from fb_fairseq.papers.rl import evaluate as rl
 
     check_range("episodes", args.episodes, 1)
-    check_range("seed", args.seed, 0, LONGEST)
     if args.record:
         if not args.record.endswith(".gif"):
             raise UserError(f"--record {args.record}: give a file name that ends in .gif")
@@ -137,19 +99,12 @@ def run_evaluate(args: argparse.Namespace) -> None:
     agent, options = rl.load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
-    given = {name: value for name in SIZES if (value := getattr(args, name)) is not None}
-    options = replace(options, sizes={**sizes, **given})
-    result = rl.evaluate(agent, options, args.episodes, args.seed, args.greedy)
+    options = replace(options, sizes=sizes)
+    result = rl.evaluate(agent, options, args.episodes)
     if args.out:
         write_json(args.out, rl.NAME, result)
     if args.record:
-        rl.record_episode(args.record, agent, options, args.seed, args.greedy)
-    print(
-        f"{options.environment}: reward {result['reward']:.3f} per episode, "
-        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
-    )
-    if args.record:
-        print(f"Wrote {args.record}")
+        rl.record_episode(args.record, agent, options)
     print(json.dumps(result))
 
 
@@ -159,8 +114,8 @@ def run_plot(args: argparse.Namespace) -> None:
     from fb_fairseq.papers.rl.log import draw_rewards, read_curves
 
     check_figure("--out", args.out, "rl-plot", args.overwrite)
-    draw = partial(draw_rewards, curves=read_curves(args.runs, args.metric), metric=args.metric)
-    draw_figure(args.out, [Panel(draw)], args.title, "rl-plot")
+    panel = Panel(partial(draw_rewards, curves=read_curves(args.runs)))
+    draw_figure(args.out, [panel], command="rl-plot")
     print(f"Wrote {args.out}")
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.files import WRITER, atomic_write
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.options import TrainingOptions
@@ -11,6 +10,7 @@ from fb_fairseq.papers.rl.trainer import Play, load_checkpoint
 from fb_fairseq.tensor_files import using
 
 NAME = "rl-evaluate"  # as the writer of files
+SEED = 0  # of the environments and the sampled actions
 FRAMES_PER_SECOND = 8
 CELL_PIXELS = 16  # side of a cell in recordings
 
@@ -24,19 +24,14 @@ def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]
         return agent.eval(), TrainingOptions(**state["options"])
 
 
-def new_play(agent: Agent, options: TrainingOptions, number: int, seed: int) -> tuple[Play, Actor]:
+def new_play(agent: Agent, options: TrainingOptions, number: int) -> tuple[Play, Actor]:
     """So many parallel environments at the start of an episode, and an actor for them."""
     device = agent.offset_O.device
-    play = Play(options, number, seed, device)
-    sizes = play.env.observation_sizes, len(play.env.action_names)
-    if sizes != (agent.observation_sizes, agent.num_actions):
-        raise UserError("the agent was trained in another environment, or with other sizes")
+    play = Play(options, number, SEED, device)
     return play, Actor(agent, AgentMemory.initial(number, device))
 
 
-def evaluate(
-    agent: Agent, options: TrainingOptions, episodes: int, seed: int, greedy: bool = False
-) -> dict[str, float]:
+def evaluate(agent: Agent, options: TrainingOptions, episodes: int) -> dict[str, float]:
     """Reward and success of an agent. Parallel environments contribute their first episode each, so that short episodes
     are not overrepresented.
 
@@ -44,35 +39,33 @@ def evaluate(
         agent: the agent.
         options: say which environment.
         episodes: their number.
-        seed: of the environments and the sampled actions.
-        greedy: whether to take the most probable actions.
 
     Returns:
         "reward", the mean per episode; "success", the percentage of episodes with a reward; "episodes".
     """
-    play, actor = new_play(agent, options, episodes, seed)
+    play, actor = new_play(agent, options, episodes)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)
     while running.any():
-        *_, rewards = play.step(actor, greedy)
+        *_, rewards = play.step(actor)
         totals += rewards * running
         running &= ~play.starts
     return {"reward": float(totals.mean()), "success": 100 * float((totals > 0).mean()), "episodes": episodes}
 
 
-def record_episode(path: str, agent: Agent, options: TrainingOptions, seed: int, greedy: bool = False) -> None:
+def record_episode(path: str, agent: Agent, options: TrainingOptions) -> None:
     """Write an episode as an animated .gif.
 
     Args:
         path: the file.
-        agent, options, seed, greedy: as of ``evaluate``.
+        agent, options: as of ``evaluate``.
     """
     from PIL import Image
 
-    play, actor = new_play(agent, options, 1, seed)
+    play, actor = new_play(agent, options, 1)
     pages = []
     while not pages or not play.starts[0]:
         pages.append(Image.fromarray(play.env.render_image(0).repeat(CELL_PIXELS, 0).repeat(CELL_PIXELS, 1)))
-        play.step(actor, greedy)
+        play.step(actor)
     with atomic_write(path) as temporary:
         pages[0].save(
             temporary,

@@ -10,7 +10,6 @@ from fb_fairseq.files import atomic_write, open_text
 
 LOG_FILE = "log.jsonl"
 Curve = list[tuple[int, float]]  # (frames, value)
-METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes with a reward"}
 MILLION = 10**6
 
 
@@ -30,46 +29,35 @@ def truncate_log(path: str, frames: int) -> None:
         file.writelines(json.dumps(entry) + "\n" for entry in kept)
 
 
-def read_curve(folder: str, metric: str) -> Curve:
-    """A metric of the run in ``folder``, as (frames, value). Entries without the metric are skipped: there is no reward
-    before the first episode has ended.
-    """
+def read_curve(folder: str) -> Curve:
+    """The reward of the run in ``folder``, as (frames, value). There is none before the first episode has ended."""
     path = os.path.join(folder, LOG_FILE)
     if not os.path.isfile(path):
         raise UserError(f"{folder}: contains no {LOG_FILE}; give an --out folder of train")
-    return [(entry["frames"], entry[metric]) for entry in read_entries(path) if metric in entry]
+    return [(entry["frames"], entry["reward"]) for entry in read_entries(path) if "reward" in entry]
 
 
-def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
-    """The curves of a metric by name.
-
-    Args:
-        runs: NAME=FOLDER each; a folder without a name gets its own.
-        metric: a field of the log's entries.
-    """
+def read_curves(runs: list[str]) -> dict[str, list[Curve]]:
+    """The curves by name. ``runs``: NAME=FOLDER each."""
     curves: dict[str, list[Curve]] = {}
     for run in runs:
-        name, equals, folder = run.partition("=")
-        if not equals or os.path.isdir(run):
-            name, folder = os.path.basename(os.path.normpath(run)), run
-        curve = read_curve(folder, metric)
+        name, _, folder = run.partition("=")
+        curve = read_curve(folder)
         if not curve:
-            raise UserError(f"{name}: the log contains no {metric}; choose another --metric")
+            raise UserError(f"{name}: no episode has ended yet; give a run that was trained for longer")
         curves.setdefault(name, []).append(curve)
     return curves
 
 
-def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
+def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
     """Draw the mean and range of the curves of each name, at the frames that all of them contain."""
     color = colors(curves)
-    last = max(frames for seeds in curves.values() for curve in seeds for frames, _ in curve)
-    unit = MILLION if last >= MILLION else 1
     for name, seeds in curves.items():
         values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         means = [[curve[frame] for curve in values] for frame in frames]
-        draw_band(axes, [frame / unit for frame in frames], means, without_math(model_name(name)), color[name])
-    axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
-    axes.set_ylabel(METRIC_LABELS.get(metric, metric))
+        draw_band(axes, [frame / MILLION for frame in frames], means, without_math(model_name(name)), color[name])
+    axes.set_xlabel("frames of training (millions)")
+    axes.set_ylabel("reward per episode")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from math import inf
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
@@ -15,13 +15,11 @@ SIZES = {
     "size": "number of rows and columns of a maze",
     "limit": "number of steps of an episode in a maze",
 }
-LARGEST = 10**6  # sizes and lengths; no environment or model of this size would fit, or an episode end
 LARGEST_GRID = 100  # rows of a maze
-LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
 
 
-def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> None:
-    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size.
+def check_range(name: str, value: int, minimum: int, maximum: float = inf) -> None:
+    """Check that an option is in its range.
 
     Args:
         name: of the option, with underscores.
@@ -29,12 +27,10 @@ def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> 
         minimum: the smallest value allowed.
         maximum: the largest one.
     """
-    if not isinstance(value, Integral):
-        raise UserError(f"{flag(name)} {value}: give a whole number")
     if value < minimum:
         raise UserError(f"{flag(name)} {value}: give {minimum} or more")
     if value > maximum:
-        raise UserError(f"{flag(name)} {value}: give {maximum:,} or less")
+        raise UserError(f"{flag(name)} {value}: give {maximum} or less")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -47,7 +43,7 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 class AgentOptions(CheckedOptions):
     """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers."""
 
-    agent: str = "feedback"  # one of ``AGENTS``
+    agent: str = option("feedback", "architecture: feedback, transformer or lstm", AGENTS)
     layers: int = option(2, "number of layers")
     width: int = option(64, "model width")
     ffn_width: int = option(0, "width of the feed-forward sublayers; 0: four times the model width")
@@ -58,9 +54,8 @@ class AgentOptions(CheckedOptions):
     previous_action: bool = True
 
     def __post_init__(self):
-        check_choice("agent", self.agent, AGENTS)
-        for name in ("layers", "width", "heads", "span"):
-            check_range(name, getattr(self, name), 1)
+        self.check_fields()
+        self.check_positive("layers", "width", "heads", "span")
         check_range("ffn_width", self.ffn_width, 0)
         self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
 
@@ -69,7 +64,7 @@ class AgentOptions(CheckedOptions):
 class TrainingOptions(CheckedOptions):
     """Environment and hyperparameters of A2C."""
 
-    environment: str = "corridor"  # a name in ``ENVS``
+    environment: str = option("corridor", "environment: corridor, maze, maze_easy or water_maze")
     # Size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
     sizes: dict[str, int] | None = None
     frames: int = option(1_000_000, "total number of steps, summed over the environments")
@@ -85,10 +80,8 @@ class TrainingOptions(CheckedOptions):
     seed: int = option(1, "seed of the parameters, the environments and the sampled actions")
 
     def __post_init__(self):
-        check_range("frames", self.frames, 1, LONGEST)
-        for name in ("environments", "block"):
-            check_range(name, getattr(self, name), 1)
-        check_range("seed", self.seed, 0, LONGEST)
+        self.check_positive("frames", "environments", "block")
+        check_range("seed", self.seed, 0)
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             self.check(getattr(self, name) > 0, name, "must be greater than 0")
         self.check(0 <= self.discount <= 1, "discount", "must be between 0 and 1")

@@ -6,10 +6,8 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -62,47 +60,23 @@ class Play:
         """The next step's observations [B, O], and whether it is the first of an episode [B]."""
         return torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
 
-    def step(self, actor: Actor, greedy: bool = False) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
+    def step(self, actor: Actor) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
         """Act once in each environment. Episodes that end are followed by new ones.
 
         Args:
-            actor: the agent.
-            greedy: whether to take the most probable action, or to sample from the policy.
+            actor: the agent, from whose policy actions are sampled.
 
         Returns:
             What was ``seen``, the actions [B], and the rewards [B].
         """
         observation_BO, starts_B = self.seen()
         logits_BA, _ = actor.step(observation_BO, starts_B)
-        if greedy:
-            action_B = logits_BA.argmax(-1)
-        else:
-            action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
+        action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
         actor.previous_B = action_B
         rewards, self.starts = self.env.step(action_B.cpu().numpy())
         self.env.reset(np.flatnonzero(self.starts))
         self.observation = self.env.observe()
         return observation_BO, starts_B, action_B, rewards
-
-
-class Rollout(NamedTuple):
-    """A block of steps as the agent experienced it.
-
-    Attributes:
-        observations_TBO: what the agent saw before each action.
-        starts_TB: whether the step is the first of an episode.
-        actions_TB: the actions taken.
-        rewards_TB: the rewards that followed.
-        ended_TB: whether the action ended the episode.
-        next_value_B: value after the last step.
-    """
-
-    observations_TBO: Tensor
-    starts_TB: Tensor
-    actions_TB: Tensor
-    rewards_TB: Tensor
-    ended_TB: Tensor
-    next_value_B: Tensor
 
 
 def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tensor, discount: float) -> Tensor:
@@ -126,7 +100,7 @@ def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tenso
 
 def a2c_loss(
     options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
-) -> tuple[Tensor, dict[str, float]]:
+) -> Tensor:
     """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
 
     Args:
@@ -135,17 +109,13 @@ def a2c_loss(
         values_TB: the agent's estimates of the returns; no gradient of the policy's part flows into them.
         actions_TB: the actions taken.
         returns_TB: see ``discounted_returns``.
-
-    Returns:
-        The loss, and its parts as log entries.
     """
     log_p_TBA = F.log_softmax(logits_TBA, -1)
     log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
     policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
     value = (returns_TB - values_TB).square().mean()
     entropy = -(log_p_TBA.exp() * log_p_TBA).sum(-1).mean()
-    loss = policy + options.value_cost * value - options.entropy_cost * entropy
-    return loss, {"policy_loss": policy.item(), "value_loss": value.item(), "entropy": entropy.item()}
+    return policy + options.value_cost * value - options.entropy_cost * entropy
 
 
 class Trainer:
@@ -178,25 +148,26 @@ class Trainer:
         self.recent_rewards: deque[float] = deque(maxlen=RECENT_EPISODES)
         self.frames = 0
 
-    def train_block(self) -> dict[str, float]:
-        """Collect a block, take an optimizer step on it, and carry the memory to its end. Returns losses, entropy and
-        gradient norm, for the log."""
-        rollout = self._collect()
-        seen, actions_TB = rollout.observations_TBO, rollout.actions_TB
-        discount = self.options.discount
-        returns_TB = discounted_returns(rollout.rewards_TB, rollout.ended_TB, rollout.next_value_B, discount)
-        logits_TBA, values_TB, memory = self.agent(seen, actions_TB, rollout.starts_TB, self.memory)
-        loss, logged = a2c_loss(self.options, logits_TBA, values_TB, actions_TB, returns_TB)
+    def train_block(self) -> None:
+        """Collect a block, take an optimizer step on it, and carry the memory to its end."""
+        seen_TBO, starts_TB, actions_TB, rewards_TB, ended_TB, next_value_B = self._collect()
+        returns_TB = discounted_returns(rewards_TB, ended_TB, next_value_B, self.options.discount)
+        logits_TBA, values_TB, memory = self.agent(seen_TBO, actions_TB, starts_TB, self.memory)
+        loss = a2c_loss(self.options, logits_TBA, values_TB, actions_TB, returns_TB)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.agent.parameters(), self.options.clip_norm)
+        torch.nn.utils.clip_grad_norm_(self.agent.parameters(), self.options.clip_norm)
         self.optimizer.step()
         self.memory = memory
         self.frames += actions_TB.numel()
-        return {**logged, "gnorm": norm.item()}
 
-    def _collect(self) -> Rollout:
-        """Act for a block of steps, and move the sums of rewards of the episodes that end to ``recent_rewards``."""
+    def _collect(self) -> list[Tensor]:
+        """Act for a block of steps, and move the sums of rewards of the episodes that end to ``recent_rewards``.
+
+        Returns:
+            Of each step, what the agent saw [T, B, O], whether it was the first of an episode, the action, the reward
+            that followed, and whether it ended the episode [T, B]; and the value after the last step [B].
+        """
         steps, play, actor = [], self.play, Actor(self.agent, self.memory)
         for _ in range(self.options.block):
             *acted, rewards = play.step(actor)
@@ -205,7 +176,7 @@ class Trainer:
             self.recent_rewards.extend(self.episode_rewards[play.starts].tolist())
             self.episode_rewards[play.starts] = 0
         _, next_value_B = actor.step(*play.seen())
-        return Rollout(*map(torch.stack, zip(*steps)), next_value_B)
+        return [*map(torch.stack, zip(*steps)), next_value_B]
 
     def state_dict(self) -> dict:
         """Everything that further training depends on, as plain values and tensors for a checkpoint."""
@@ -263,15 +234,7 @@ def fixed_options(options: dict, settings: dict) -> dict:
     return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
 
 
-def train(
-    options: TrainingOptions,
-    agent: AgentOptions,
-    out: str,
-    device: torch.device,
-    log_interval: int,
-    save_interval: int,
-    say: Callable[[dict], None],
-) -> Trainer:
+def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> Trainer:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
 
     Args:
@@ -280,8 +243,6 @@ def train(
         out: folder of the checkpoint and the log.
         device: where to train.
         log_interval: blocks between log entries.
-        save_interval: blocks between checkpoints.
-        say: takes each log entry.
 
     Raises:
         Interrupted: after the block in which a signal comes, when it is saved.
@@ -308,29 +269,29 @@ def train(
     done = False
     with heeding_signals() as interruption:
         while not done:
-            metrics = trainer.train_block()
+            trainer.train_block()
             blocks = trainer.frames // frames_per_update
             is_last = trainer.frames >= options.frames
             done = is_last or bool(interruption.requested)
             if blocks % log_interval == 0 or is_last:
                 fps = (trainer.frames - logged_frames) / (perf_counter() - logged_at)
-                entry = _log_entry(trainer, fps, metrics)
+                entry = _log_entry(trainer, fps)
                 with open(log, "a") as file:
                     file.write(json.dumps(entry) + "\n")
-                say(entry)
+                reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
+                print(f"{trainer.frames:,} of {options.frames:,} frames{reward}, {fps:,.0f} frames/s", file=sys.stderr)
                 logged_at, logged_frames = perf_counter(), trainer.frames
-            if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
+            if done or perf_counter() - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)
                 saved_at = perf_counter()
     interruption.end_if_requested(blocks, -(-options.frames // frames_per_update))
     return trainer
 
 
-def _log_entry(trainer: Trainer, fps: float, metrics: dict[str, float]) -> dict:
-    """Frames, speed, reward and success of recent episodes, and the metrics of the last block."""
+def _log_entry(trainer: Trainer, fps: float) -> dict:
+    """Frames, speed, and reward and success of recent episodes."""
     entry = {"frames": trainer.frames, "fps": round(fps, 1)}
     if trainer.recent_rewards:
         rewards = np.array(trainer.recent_rewards)
         entry.update(reward=float(rewards.mean()), success=float((rewards > 0).mean()))
-    entry.update({name: round(value, 5) for name, value in metrics.items()})
     return entry

@@ -44,18 +44,14 @@ class Architecture:
 
     Attributes:
         title: its name in figures.
-        source: where the model comes from: its paper, or the class of its library.
         build: builds the layers.
         inner: possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters
             of the Transformer.
-        extra: the extra of this package that has what it needs; empty if nothing is needed.
     """
 
     title: str
-    source: str
     build: Callable[[Shape], Body]
     inner: Callable[[int], Sequence[int]]
-    extra: str = ""
 
 
 def eighths(width: int) -> Sequence[int]:
@@ -106,10 +102,14 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
     """
 
     def built(shape: Shape) -> Body:
-        library = importlib.import_module("transformers")
         common = dict(vocab_size=1, hidden_size=shape.width, num_hidden_layers=shape.layers, pad_token_id=None)
-        config = getattr(library, f"{name}Config")(**{**common, **options(shape)})
-        model = getattr(library, f"{name}Model")(config)
+        try:
+            importlib.import_module("fb_fairseq.transformers.broken_torchaudio")
+            library = importlib.import_module("transformers")
+            config = getattr(library, f"{name}Config")(**{**common, **options(shape)})
+            model = getattr(library, f"{name}Model")(config)
+        except ImportError as error:
+            raise UserError(f"{name}: {error}; pip install -U 'fb_fairseq[{EXTRA}]', or leave the model out") from None
         if hasattr(model, "layers"):
             model.layers = model.layers[: shape.layers]
         return TransformersBody(model, state, **more)
@@ -118,24 +118,25 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
 
 
 def mamba(shape: Shape) -> dict:
-    """Mamba, of state size 16; ``inner`` channels. Its scan is mambapy's, in parallel in both passes."""
+    """Mamba (arXiv 2312.00752), of state size 16; ``inner`` channels. Its scan is mambapy's, in parallel in both
+    passes."""
     return dict(expand=shape.inner // shape.width, use_mambapy=True)
 
 
 def mamba2(shape: Shape) -> dict:
-    """Mamba-2, of state size 64; ``inner`` channels in heads of 32."""
+    """Mamba-2 (arXiv 2405.21060), of state size 64; ``inner`` channels in heads of 32."""
     heads = dict(num_heads=shape.inner // 32, head_dim=32, n_groups=1)
     return dict(expand=shape.inner // shape.width, state_size=64, chunk_size=CHUNK, **heads)
 
 
 def rwkv(shape: Shape) -> dict:
-    """RWKV-4; ``inner`` units in its channel mixing."""
+    """RWKV-4 (arXiv 2305.13048); ``inner`` units in its channel mixing."""
     return dict(attention_hidden_size=shape.width, intermediate_size=shape.inner)
 
 
 def xlstm(shape: Shape) -> dict:
-    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers. Its width
-    is a multiple of 64, to which transformers' memory of this model rounds it up."""
+    """xLSTM (arXiv 2405.04517) with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward
+    sublayers. Its width is a multiple of 64, to which transformers' memory of this model rounds it up."""
     if shape.width % 64:
         raise UserError(f"--width {shape.width}: xLSTM takes multiples of 64 only; give one, or leave the model out")
     sizes = dict(num_heads=shape.heads, qk_dim_factor=1.0, ffn_proj_factor=shape.inner / shape.width)
@@ -144,8 +145,8 @@ def xlstm(shape: Shape) -> dict:
 
 
 def gated_deltanet(shape: Shape, negative: bool = False) -> dict:
-    """The gated DeltaNet layers of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1, or from -1 (Grazzi
-    et al., arXiv 2411.12537)."""
+    """The gated DeltaNet layers (arXiv 2412.06464) of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1,
+    or from -1 (Grazzi et al., arXiv 2411.12537)."""
     head = shape.width // shape.heads
     return dict(
         num_hidden_layers=shape.layers + 1,  # the configuration demands a layer of attention, which is left out
@@ -169,30 +170,26 @@ DELTANET = ("OlmoHybrid", "past_key_values")
 ARCHITECTURES: dict[str, Architecture] = {
     name: Architecture(*entry)
     for name, *entry in (
-        ("feedback", "Feedback Transformer", "arXiv 2002.09402", feedback, eighths),
-        ("transformer", "Transformer", "relative positions: arXiv 1803.02155", transformer, eighths),
-        ("lstm", "LSTM", "torch.nn.LSTM", lstm, eighths),
-        ("mamba", "Mamba", "arXiv 2312.00752", of_transformers("Mamba", "cache_params", mamba), multiples, EXTRA),
-        ("mamba2", "Mamba-2", "arXiv 2405.21060", of_transformers("Mamba2", "cache_params", mamba2), multiples, EXTRA),
-        ("rwkv", "RWKV-4", "arXiv 2305.13048", of_transformers("Rwkv", "state", rwkv), eighths, EXTRA),
-        ("xlstm", "xLSTM (mLSTM)", "arXiv 2405.04517", of_transformers("xLSTM", "cache_params", xlstm), eighths, EXTRA),
+        ("feedback", "Feedback Transformer", feedback, eighths),
+        ("transformer", "Transformer", transformer, eighths),
+        ("lstm", "LSTM", lstm, eighths),
+        ("mamba", "Mamba", of_transformers("Mamba", "cache_params", mamba), multiples),
+        ("mamba2", "Mamba-2", of_transformers("Mamba2", "cache_params", mamba2), multiples),
+        ("rwkv", "RWKV-4", of_transformers("Rwkv", "state", rwkv), eighths),
+        ("xlstm", "xLSTM (mLSTM)", of_transformers("xLSTM", "cache_params", xlstm), eighths),
         (
             "gated_deltanet",
             "Gated DeltaNet",
-            "arXiv 2412.06464",
             of_transformers(*DELTANET, gated_deltanet, chunk_size=CHUNK),
             eighths,
-            EXTRA,
         ),
         (
             "gated_deltanet_negative",
             "Gated DeltaNet [-1, 1]",
-            "arXiv 2411.12537",
             of_transformers(*DELTANET, partial(gated_deltanet, negative=True), chunk_size=CHUNK),
             eighths,
-            EXTRA,
         ),
-        ("slstm", "sLSTM", "arXiv 2405.04517", slstm, eighths),
+        ("slstm", "sLSTM", slstm, eighths),
     )
 }
 
@@ -213,22 +210,10 @@ def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
     sizes = architecture.inner(shape.width)
 
     def count(place: int) -> int:
-        return parameters(build(architecture, replace(shape, inner=sizes[place])))
+        return parameters(architecture.build(replace(shape, inner=sizes[place])))
 
     low, high = 0, len(sizes) - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) <= wanted else (low, middle)
     return sizes[min((low, high), key=lambda place: abs(count(place) - wanted))]
-
-
-def build(architecture: Architecture, shape: Shape) -> Body:
-    """Build the layers."""
-    try:
-        if architecture.extra:
-            importlib.import_module("fb_fairseq.transformers.broken_torchaudio")
-        return architecture.build(shape)
-    except ImportError as error:
-        raise UserError(
-            f"{architecture.title}: {error}; pip install -U 'fb_fairseq[{architecture.extra}]', or leave the model out"
-        ) from None

@@ -29,8 +29,8 @@ class Options(CheckedOptions):
         "in the other tasks all steps of the longest tests",
     )  # fmt: skip
     longest: int = option(
-        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
-        "arithmetic: 4 times)",
+        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall: "
+        "4 times)",
     )  # fmt: skip
     curriculum: str = option(
         "growing", "growing: training sequences get longer as soon as the model is right; mixed: each update has one "

@@ -14,7 +14,7 @@ from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import start_run
 from fb_fairseq.interruption import heeding_signals
-from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, build, fitted_inner, parameters
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
@@ -32,10 +32,10 @@ DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
 def new_model(options: Options, sequences: Sequences) -> Tagger:
     """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``."""
     architecture, wide = ARCHITECTURES[options.model], 4 * options.width
-    wanted = parameters(build(ARCHITECTURES["transformer"], options.shape(wide)))
+    wanted = parameters(ARCHITECTURES["transformer"].build(options.shape(wide)))
     inner = fitted_inner(architecture, options.shape(wide), wanted)
     torch.manual_seed(options.seed)
-    body = build(architecture, options.shape(inner))
+    body = architecture.build(options.shape(inner))
     return Tagger(body, sequences.symbols, sequences.classes, options.width)
 
 
@@ -89,7 +89,7 @@ class Trainer:
                 self.seconds += now - last
                 last = now
                 done = self.update == self.options.updates or last >= end or bool(interruption.requested)
-                if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
+                if done or now - said > SAY_SECONDS:
                     said = now
                     reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"
                     say(f"{reached}, loss {loss:.3f}, {accuracy:.1%} right")

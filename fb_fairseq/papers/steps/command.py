@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, whole_number
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.papers.steps import Call, Recipe, engine, machine
-from fb_fairseq.papers.steps.options import SHORTER, whole_number
+from fb_fairseq.papers.steps.options import SHORTER
 from fb_fairseq.papers.steps.recipes import find, names
 from fb_fairseq.papers.steps.show import show
 

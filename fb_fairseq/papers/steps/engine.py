@@ -33,7 +33,6 @@ from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
 PAUSE = 0.05  # seconds between two looks at what runs
-SHOWN = 3  # differences in a message
 
 
 @dataclass
@@ -104,10 +103,8 @@ class Engine:
             saved = begun and glob.glob(os.path.join(glob.escape(folder), "*.pt"))
             found = differences(entry["settings"], begun) if saved else []
             if found:
-                more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
                 raise UserError(
-                    f"{folder}: was begun with other settings: {', '.join(found[:SHOWN])}{more}; "
-                    "choose another --out, or delete it"
+                    f"{folder}: was begun with other settings: {', '.join(found)}; choose another --out, or delete it"
                 )
 
     def is_done(self, place: int) -> bool:
@@ -185,6 +182,7 @@ class Engine:
             file = files.enter_context(open(log, "ab"))
             file.write(f"{shlex.join(words)}\n".encode())
             file.flush()
+            begin = file.tell()  # (the command moves it)
             source = files.enter_context(open(step.source or os.devnull, "rb"))
             target = files.enter_context(open(unfinished(step.output), "wb")) if step.output else file
             try:
@@ -196,7 +194,7 @@ class Engine:
                     f"{words[0]}: no such program beside this Python or on PATH; install fb_fairseq with its extras, "
                     "pip install 'fb_fairseq[plot,translation,rl]'"
                 ) from None
-            self.running[place] = Running(process, time.monotonic(), log, file.tell())
+            self.running[place] = Running(process, time.monotonic(), log, begin)
         if self.stopped:  # while it was starting
             send(process, self.stopped)
 

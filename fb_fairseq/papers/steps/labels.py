@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import flag
 from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.data import SPLITS, preprocess
 from fb_fairseq.papers.steps.language_modeling import divided
-from fb_fairseq.papers.steps.options import check_models, known, several, whole_number
-from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
+from fb_fairseq.papers.steps.options import check_models, known, several
+from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import Labels, Option
 from fb_fairseq.papers.toy_tasks.common.recipe import FULL, SMALL, Setting
@@ -83,14 +84,11 @@ def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option
             yield Step(f"evaluate {run}", [*command, *call.cpu, "--out", accuracy], [accuracy])
             values = {"model": model, "seed": seed, "layers": own.layers, "updates": own.updates}
             values["attention_span"] = None if "lstm" in model else own.span
-            described_data = [
-                *words(sequences),
-                *(["--curriculum", ",".join(map(str, curriculum))] if curriculum else []),
-            ]
-            yield result(call, run, **values, data=" ".join(described_data))
+            data_words = words({**sequences, "curriculum": ",".join(map(str, curriculum)) or None})
+            yield result(call, run, **values, data=" ".join(data_words))
             logs[run] = runs
     yield from summary(call)
-    yield curves(call, with_earlier(call, logs), "accuracy")
+    yield curves(call, logs, "accuracy")
     for option, field in (("layers", "layers"), ("spans", "attention_span")):
         if len(given.get(option, [])) > 1:
             yield against(call, field, "accuracy")

@@ -29,7 +29,6 @@ from fb_fairseq.papers.steps.training import (
     result,
     suffix,
     summary,
-    with_earlier,
 )
 
 Prepare = Callable[[Call], Iterator[Step]]
@@ -169,7 +168,7 @@ def evaluated(run: Run, call: Call, name: str) -> Iterator[Step]:
 def figures(runs: Sequence[Run], call: Call, setting: LanguageModeling) -> Iterator[Step]:
     """The figures of all runs."""
     logs = {run.name: [run.name, *[f"{run.name}{FINETUNED}"] * bool(run.training.finetune_updates)] for run in runs}
-    yield curves(call, with_earlier(call, logs), setting.metric)
+    yield curves(call, logs, setting.metric)
     measure = "test_perplexity" if setting.metric == "ppl" else "test_bits_per_token"
     varied = ["layers"] if len({run.values["layers"] for run in runs}) > 1 else []
     for field in [*varied, *setting.against]:

@@ -4,9 +4,10 @@ walk in OUT/walk and then, if it is given, character-level PTB in OUT/char_ptb."
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.steps import Call, Recipe, Step
-from fb_fairseq.papers.steps.options import known, whole_number
+from fb_fairseq.papers.steps.options import known
 from fb_fairseq.papers.steps.training import drawn
 
 PAPERS_LAYERS = 6  # of v3 Table 9's setting for PTB

@@ -8,6 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import UserError
 
 WORD = re.compile(r"[A-Za-z0-9_-]+")
@@ -21,13 +22,6 @@ def word_list(text: str) -> list[str]:
     if not all(map(WORD.fullmatch, words)):
         raise argparse.ArgumentTypeError(f"{text}: use only letters, digits, - and _, and spaces between words")
     return list(dict.fromkeys(words))
-
-
-def whole_number(text: str, lowest: int = 1) -> int:
-    """A number, 1 or more."""
-    if not text.isascii() or not text.isdecimal() or not lowest <= int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"{text}: give a number, {lowest} or more, with at most nine digits")
-    return int(text)
 
 
 def learning_rate(text: str) -> float:

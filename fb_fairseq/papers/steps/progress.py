@@ -3,11 +3,10 @@ line of their log."""
 
 import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 
-EVERY = 60  # seconds between two lines about a step that runs; on a terminal, one line is kept up to date
+EVERY = 60  # seconds between two lines about a step that runs
 WIDTH = 90  # of what is said of a log
 TAIL = 4096  # bytes at the end of a log in which its last line is looked for
 ENTRY = re.compile(r'"loss": "([^"]*)".*"num_updates": "(\d+)"')  # fairseq's, in JSON
@@ -34,25 +33,22 @@ class Progress:
 
     def __init__(self, steps: Sequence[str]):
         self.steps, self.started, self.told = steps, {}, {}
-        self.terminal = sys.stdout.isatty()
 
-    def say(self, place: int, text: str, end: str = "\n") -> None:
+    def say(self, place: int, text: str) -> None:
         """Print a line about a step."""
-        line = f"[{place + 1}/{len(self.steps)}] {self.steps[place]}{text}"
-        print(f"\r\033[K{line}" if self.terminal else line, end=end, flush=True)
+        print(f"[{place + 1}/{len(self.steps)}] {self.steps[place]}{text}", flush=True)
 
     def start(self, place: int) -> None:
         """A step begins."""
         self.started[place] = self.told[place] = time.monotonic()
-        self.say(place, " …", end="" if self.terminal else "\n")
+        self.say(place, " …")
 
     def tell(self, place: int, log: str, start: int) -> None:
         """A step is running; its lines in the log begin there."""
         now = time.monotonic()
-        if now - self.told[place] >= (1 if self.terminal else EVERY):
+        if now - self.told[place] >= EVERY:
             self.told[place] = now
-            text = f", {duration(now - self.started[place])}: {last_line(log, start)}"[:WIDTH]
-            self.say(place, text, end="" if self.terminal else "\n")
+            self.say(place, f", {duration(now - self.started[place])}: {last_line(log, start)}"[:WIDTH])
 
     def end(self, place: int, result: str = "") -> None:
         """A step has ended."""

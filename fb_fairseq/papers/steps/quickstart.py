@@ -3,11 +3,12 @@ a CPU."""
 
 from collections.abc import Iterator
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.quickstart import PROMPT, RUN, SETTINGS
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step, language_modeling
 from fb_fairseq.papers.steps.data import preprocess_bytes
-from fb_fairseq.papers.steps.options import known, whole_number
+from fb_fairseq.papers.steps.options import known
 from fb_fairseq.papers.steps.training import best
 
 OPTIONS = {

@@ -1,6 +1,5 @@
 """All recipes by their names, and those in files of one's own."""
 
-import difflib
 import os
 import runpy
 
@@ -84,9 +83,7 @@ def find(name: str) -> Recipe:
     if name in toy_tasks.names():
         return of_task(name)
     if name not in RECIPES:
-        close = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(names())}"
-        raise UserError(f"{name}: unknown recipe; {hint}")
+        raise UserError(f"{name}: unknown recipe; choose from {', '.join(names())}")
     return RECIPES[name]
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from fb_fairseq.papers.steps import Step, machine
 
-WIDTH = 120  # of lines, where possible
-
 
 def show(recipe: str, steps: Sequence[Step], out: str) -> None:
     """Print all steps of a recipe."""
@@ -33,18 +31,6 @@ def typed(step: Step) -> str:
 
 
 def line(words: Sequence[str], end: Sequence[str] = ()) -> str:
-    """A command in lines that are broken before options and redirections."""
-    parts: list[str] = []
-    for word in words:
-        if not parts or word.startswith("-") or len(parts[-1]) + len(word) > WIDTH - 9:
-            parts.append(shlex.quote(word))
-        else:
-            parts[-1] += f" {shlex.quote(word)}"
-    lines = parts[:1]
-    for part in [*parts[1:], *end]:
-        if len(lines[-1]) + len(part) > WIDTH - 3:
-            lines[-1] += " \\"
-            lines.append(f"    {part}")
-        else:
-            lines[-1] += f" {part}"
-    return "\n".join(lines)
+    """A command, each of its options in a line of its own."""
+    broken = [f"\\\n    {shlex.quote(word)}" if word.startswith("--") else shlex.quote(word) for word in words]
+    return " ".join([*broken, *end])

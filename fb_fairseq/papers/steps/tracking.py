@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.papers.experiments.settings import composition, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
-from fb_fairseq.papers.steps.options import check_models, known, whole_number
+from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import FIGURES, suffix
 from fb_fairseq.papers.toy_tasks.common import Tracking
 
@@ -50,7 +51,7 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
     check_models(models, [*KNOWN, "average", "previous", "layer1"], composition)
     axes = (
         given.get("seeds", [1]),
-        given.get("lrs", described.rates),
+        given.get("lrs", [0.003]),
         given.get("layers", none),
         given.get("spans", none),
     )

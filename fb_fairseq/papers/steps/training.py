@@ -1,8 +1,6 @@
 """A training with fairseq, and the last steps of a recipe."""
 
-import glob
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,14 +54,6 @@ def curves(call: Call, logs: Mapping[str, Sequence[str]], metric: str, name: str
     figure = call.at(f"{name}.png")
     command = [*PYTHON, "fb_fairseq", "plot", "--curves", *drawn, "--metric", metric, *more, "--out", figure]
     return Step(f"draw {name}", command, [figure])
-
-
-def with_earlier(call: Call, logs: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """The logs of each run by its name, and those of the results of earlier calls."""
-    paths = glob.glob(os.path.join(glob.escape(call.out), "*.json"))
-    known = {log for all_of_run in logs.values() for log in all_of_run}
-    names = sorted({os.path.basename(path)[: -len(".json")] for path in paths} - known)
-    return {**logs, **{name: [name] for name in names if os.path.exists(call.at(f"{name}.log"))}}
 
 
 def against(call: Call, field: str, *metrics: str) -> Step:

@@ -8,7 +8,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.settings import Translation, resolved, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
-from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary, with_earlier
+from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
 
 MODELS = ("transformer", "feedback", "initialised")
 
@@ -77,7 +77,7 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
         yield result(call, run, model=model, layers=depth, seed=seed, projections=projections)
         runs.append(run)
     yield from summary(call)
-    yield curves(call, with_earlier(call, {run: [run] for run in runs}), "nll_loss")
+    yield curves(call, {run: [run] for run in runs}, "nll_loss")
     if len(depths) > 1:
         yield against(call, "layers", setting.metric[1], "dev_nll", "decoded_tokens_per_second")
 

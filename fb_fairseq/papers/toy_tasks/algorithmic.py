@@ -6,7 +6,6 @@ Statements are
     x ++ ;   x -- ;
     print x ;            the label of x is its value
     if x < y : z ++ ;    comparing, with < or >, two variables, or a variable and a number
-    if x == 4 : z ++ ;   comparing a variable and a number
 
 drawn one after the other from those that are possible. Values stay between 1 and ``highest``.
 
@@ -14,9 +13,9 @@ The paper does not say how likely each kind is. Of the 100 statements of its exa
 --, 27 print, 22 are conditions and 3 initialise. ``mix`` chooses: with "table7", ++ and -- are two kinds, each as
 likely as print and conditions, as in the published generator; with "even", they are one kind.
 
-The paper's text has conditions with ==, its example program (v3 Table 7) has < and >; ``conditions`` chooses. Table 7
-also has an assignment after a condition, ``if z < 5 : y = 7 ;``. It is not executed there, and y is initialised later.
-That is how we read "a variable can only be initialized once": with ``nested_assignments``, a condition may be followed
+The paper's text has conditions with ==, its example program (v3 Table 7) only < and >, and so have ours. Table 7 also
+has an assignment after a condition, ``if z < 5 : y = 7 ;``. It is not executed there, and y is initialised later. That
+is how we read "a variable can only be initialized once": with ``nested_assignments``, a condition may be followed
 by the initialisation of a variable that has no value yet, which leaves it without one unless the condition holds.
 """
 
@@ -30,7 +29,6 @@ MIXES = {  # kinds of statements, each as likely
     "table7": ("initialise", "change", "change", "print", "condition"),
     "even": ("initialise", "change", "print", "condition"),
 }
-CONDITIONS = ("inequality", "equality", "both")
 
 
 def algorithmic(
@@ -39,7 +37,6 @@ def algorithmic(
     statements: int = 100,
     highest: int = 10,
     mix: str = "table7",
-    conditions: str = "inequality",
     nested_assignments: bool = False,
 ) -> LabelledSequence:
     """A program.
@@ -50,10 +47,9 @@ def algorithmic(
         statements: their number.
         highest: largest value of a variable, 2 or more; the smallest is 1.
         mix: one of ``MIXES``.
-        conditions: one of ``CONDITIONS``.
         nested_assignments: whether a condition may be followed by an initialisation.
     """
-    program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
+    program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], nested_assignments)
     inputs: list[str] = []
     labels: list[str] = []
     for _ in range(statements):
@@ -75,7 +71,6 @@ class RandomProgram:
         names: of the variables.
         highest: their largest value.
         kinds: of statements, each as likely.
-        conditions: one of ``CONDITIONS``.
         nested_assignments: see ``algorithmic``.
         values: of the variables that are initialised.
     """
@@ -84,7 +79,6 @@ class RandomProgram:
     names: str
     highest: int
     kinds: Sequence[str]
-    conditions: str
     nested_assignments: bool
     values: dict[str, int] = field(default_factory=dict)
 
@@ -130,15 +124,12 @@ class RandomProgram:
     def _condition(self) -> list[str]:
         """``if x < y :`` and a statement, which is executed if the condition holds."""
         left = self._any_variable()
-        if self.conditions == "equality" or (self.conditions == "both" and self.rng.randint(0, 1)):
-            sign, right = "==", self.rng.randint(1, self.highest)
-        else:
-            others = [name for name in sorted(self.values) if name != left]
-            with_other = others and self.rng.randint(0, 1)
-            right = self.rng.choice(others) if with_other else self.rng.randint(1, self.highest)
-            sign = self.rng.choice("<>")
-        a, b = self.values[left], self.values.get(right, right)
-        holds = {"<": a < b, ">": a > b, "==": a == b}[sign]
+        others = [name for name in sorted(self.values) if name != left]
+        with_other = others and self.rng.randint(0, 1)
+        right = self.rng.choice(others) if with_other else self.rng.randint(1, self.highest)
+        sign = self.rng.choice("<>")
+        value = self.values.get(right, right)
+        holds = self.values[left] < value if sign == "<" else self.values[left] > value
         initialises = self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1)
         nested = self._initialise(executed=holds) if initialises else self._change(executed=holds)
         return ["if", left, sign, str(right), ":", *nested]
@@ -151,8 +142,7 @@ TASK = Task(
         "variables": Option(3, "number of variables in a program", highest=len(NAMES)),
         "statements": Option(100, "number of statements in a program", training_name="shortest"),
         "highest": Option(10, "largest value of a variable; the smallest is 1", lowest=2),
-        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES), metavar="NAME"),
-        "conditions": Option("inequality", "what conditions test", CONDITIONS, metavar="NAME"),
+        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES)),
         "nested_assignments": Option(False, "statements after a condition may also initialise a variable"),
     },
     dict(train=10_000, valid=1_000, test=1_000),

@@ -7,43 +7,33 @@ from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option,
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
 MAZE = ("ABC", "DEF", "GHI")
-BESIDE_START = "BDFH"  # the agent starts in the middle
 BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
 
 
-def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
-    """Check the cells' names, that the agent can leave its start, and that ``free_first_move`` makes a difference."""
+def check_blocks(blocks: str, **others) -> None:
+    """Check the cells' names."""
     if not blocks or len(set(blocks)) < len(blocks) or not set(blocks) <= set("".join(MAZE)):
         raise UserError(f'--blocks "{blocks}": give one or more of the letters A to I, each once')
-    if set(BESIDE_START) <= set(blocks):
-        raise UserError(f"--blocks {blocks}: the agent could not leave its start, E; leave B, D, F or H free")
-    if free_first_move and not set(BESIDE_START) & set(blocks):
-        raise UserError("--free-first-move: has no effect; add a neighbour of the start, B, D, F or H, to --blocks")
 
 
-def simulate_blocked_walk(
-    moves: Sequence[str], blocks: Sequence[str] = BLOCKS, free_first_move: bool = False
-) -> list[str]:
+def simulate_blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) -> list[str]:
     """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1). The agent starts in the middle, at
     E. The maze is a torus: an agent that leaves on one side enters on the other. A move into a blocked cell is ignored,
-    "except for the initial step". That may mean two things: the agent is placed at E even if E is among the blocks, and
-    cannot return; or its first move is not stopped by a block."""
+    "except for the initial step": the agent is placed at E even if E is among the blocks, and cannot return."""
     row, column, cells = 1, 1, []
-    for i, move in enumerate(moves):
+    for move in moves:
         down, right = MOVES[move]
         next_row, next_column = (row + down) % 3, (column + right) % 3
-        if MAZE[next_row][next_column] not in blocks or (free_first_move and i == 0):
+        if MAZE[next_row][next_column] not in blocks:
             row, column = next_row, next_column
         cells.append(MAZE[row][column])
     return cells
 
 
-def blocked_random_walk(
-    rng: SeededRandom, steps: int = 100, blocks: str = BLOCKS, free_first_move: bool = False
-) -> LabelledSequence:
+def blocked_random_walk(rng: SeededRandom, steps: int = 100, blocks: str = BLOCKS) -> LabelledSequence:
     """A walk of random ``MOVES`` through the ``MAZE``."""
     moves = [rng.choice(tuple(MOVES)) for _ in range(steps)]
-    return LabelledSequence(moves, simulate_blocked_walk(moves, blocks, free_first_move))
+    return LabelledSequence(moves, simulate_blocked_walk(moves, blocks))
 
 
 TASK = Task(
@@ -51,8 +41,7 @@ TASK = Task(
     blocked_random_walk,
     {
         "steps": Option(100, "number of actions in a sequence"),
-        "blocks": Option(BLOCKS, "blocked cells, from A in the upper left corner to I", metavar="LETTERS"),
-        "free_first_move": Option(False, "the first move of a sequence may enter a blocked cell"),
+        "blocks": Option(BLOCKS, "blocked cells, from A in the upper left corner to I"),
     },
     dict(train=10_000, valid=1_000, test=10_000),
     check=check_blocks,

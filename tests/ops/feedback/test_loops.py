@@ -1,6 +1,5 @@
 """The table of step loops: a loop that is entered there trains, decodes, and is checked and shown like the others."""
 
-import argparse
 from collections import Counter
 from functools import partial
 
@@ -125,15 +124,9 @@ def test_the_environment_variable(own, monkeypatch):
         build("auto")
 
 
-def test_the_benchmarks_check_of_gradients(own):
-    args = argparse.Namespace(
-        device="cpu", dtype="fp32", batch_size=2, block=3, span=4, layers=2, embed_dim=8, ffn_dim=12, heads=2
-    )
+def test_the_benchmark_measures_it(own):
     cases = train.cases_on("cpu")
     assert list(cases)[0] == "reference" and cases["own"].options == {"step_loop": "own"}
-    blocks = own.calls["forward"]
-    train.check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
-    assert own.calls["forward"] > blocks
     assert "own" not in train.cases_on("cuda:0")
 
 

@@ -93,25 +93,6 @@ def test_peak_bytes():
     assert peak_bytes(function, "cpu") == pytest.approx(8000, abs=64)
 
 
-def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
-    build_model = train.models.build_model
-
-    def build_with_wrong_fast_loop(*args, **options):
-        model = build_model(*args, **options)
-        run_block = model.run_block
-
-        def wrong_run_block(x_TBD, state):
-            out_TBD, state = run_block(x_TBD, state)
-            return (1.1 * out_TBD if model.options.step_loop == "cpp" else out_TBD), state
-
-        monkeypatch.setattr(model, "run_block", wrong_run_block)
-        return model
-
-    monkeypatch.setattr(train.models, "build_model", build_with_wrong_fast_loop)
-    with pytest.raises(RuntimeError, match="the gradients of .*'cpp'.* differ from the reference loop's by 10.0%"):
-        results(capsys, "train", *BLOCK)
-
-
 def test_saved_bytes():
     """Each tensor counts once; parameters, and views of them, do not count."""
     x = torch.randn(10, 10, requires_grad=True)
@@ -124,9 +105,8 @@ def test_saved_bytes():
     "words,message",
     [
         ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
-        ("train --span 0", "--span 0: give 1 or more"),
-        ("decode --device foo", "--device foo: unknown"),
-        ("decode --device cuda", "--device cuda: torch finds no GPU"),
+        ("train --span 0", "--span: 0: give a number, 1 or more"),
+        ("decode --device cuda", "argument --device: invalid choice: 'cuda'"),
         ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference'"),
         (
             "train --compare blocks --batch-size 6",
@@ -143,8 +123,4 @@ def test_bad_input(refused, monkeypatch, words, message):
 
 
 def test_only_some_loops(capsys):
-    """Without the reference loop, gradients are not checked."""
-    main(["train", *SMALL, *BLOCK, "--only", "transformer"])
-    printed = capsys.readouterr().out
-    assert "Gradients are not checked" in printed and "cpp" not in printed
-    assert list(json.loads(printed.splitlines()[-1])["results"])[:1] == ["transformer"]
+    assert "cpp" not in results(capsys, "train", *BLOCK, "--only", "transformer")

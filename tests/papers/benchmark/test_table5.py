@@ -13,7 +13,7 @@ from fb_fairseq.papers.benchmark import table5
 from fb_fairseq.papers.benchmark.agents import ReinforcementLearning
 from fb_fairseq.papers.benchmark.command import main, parse
 from fb_fairseq.papers.benchmark.fairseq_tasks import LanguageModelling, Translation
-from fb_fairseq.papers.benchmark.table5 import largest_batch, work_bytes
+from fb_fairseq.papers.benchmark.table5 import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
 WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)
@@ -67,9 +67,6 @@ def test_table(capsys, monkeypatch):
     assert measured["lm", "inference", SHARED]["papers"] == 2176
     assert measured["rl", "inference", TRANSFORMER]["papers"] is None
     assert all(r["papers"] is None for r in results if r["kind"] == PER_LAYER)
-    for key in ("lm", "translation"):
-        state = {kind: measured[key, "inference", kind]["state_bytes"] for kind in task(key).kinds}
-        assert state[TRANSFORMER] == state[PER_LAYER] == 3 * state[SHARED]
     assert "language modelling, training: Feedback, per-layer" in printed.out and "3.68" in printed.out
     assert "translation, inference, Feedback, shared: the largest batch in 0.001 GB" in printed.err
 
@@ -80,25 +77,6 @@ def test_state(key):
     steps, width = {"lm": (6, 12), "translation": (7, 12), "rl": (6, 8)}[key]
     for kind in task(key).kinds:
         assert task(key).state_bytes(kind) == 2 * steps * width * (1 if kind == SHARED else 3) * 4
-
-
-@pytest.mark.not_fast
-@pytest.mark.parametrize(
-    "key,phase",
-    [
-        ("lm", "training"),
-        ("rl", "inference"),
-        *(pytest.param(key, "training", marks=pytest.mark.slow) for key in ("translation", "rl")),
-        *(pytest.param(key, "inference", marks=pytest.mark.slow) for key in ("lm", "translation")),
-    ],
-)
-def test_largest_batch_is_the_largest(key, phase):
-    def bytes_of(batch):
-        return work_bytes(lambda: task(key).work(phase, SHARED, batch), "cpu")
-
-    limit = 1.01 * bytes_of(7)
-    found = largest_batch(bytes_of, limit, 2)
-    assert found >= 7 and bytes_of(found) <= limit < bytes_of(found + 1)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, 
 
 CPU = torch.device("cpu")
 TINY = dict(layers=2, width=12, heads=2, span=7)
-FINITE = ("lr", "rmsprop-eps", "clip-norm", "discount", "entropy-cost", "value-cost")
 STATE = "settings options agent optimizer frames memory age previous world observation starts rewards recent rng device"
 
 
@@ -83,9 +82,9 @@ def test_loss_by_hand():
     """One step, two equally probable actions, the first was taken; advantage 3."""
     options = TrainingOptions(entropy_cost=0.1, value_cost=0.5)
     logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
-    loss, logged = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
+    loss = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
     expected = 3 * math.log(2) + 0.5 * 9 - 0.1 * math.log(2)
-    assert loss.item() == pytest.approx(expected) and logged["entropy"] == pytest.approx(math.log(2), abs=1e-5)
+    assert loss.item() == pytest.approx(expected)
     loss.backward()
     assert values.grad.item() == pytest.approx(0.5 * 2 * -3), "no gradient through the advantage"
     assert logits.grad.flatten().tolist() == pytest.approx([-1.5, 1.5])
@@ -100,12 +99,14 @@ def test_trainer_resumes(agent):
         return Trainer(options, AgentOptions(agent, **TINY), CPU)
 
     def blocks(trainer, number):
-        return [trainer.train_block() for _ in range(number)][-1]
+        for _ in range(number):
+            trainer.train_block()
 
     whole, first, second = trainer(), trainer(), trainer()
     blocks(first, 5)
     second.load_state_dict(first.state_dict())
-    assert blocks(whole, 10) == blocks(second, 5)
+    blocks(whole, 10)
+    blocks(second, 5)
     assert list(first.state_dict()) == STATE.split(), "checkpoints of earlier versions can be read"
     for (name, a), b in zip(whole.agent.state_dict().items(), second.agent.state_dict().values()):
         assert torch.equal(a, b), name
@@ -134,7 +135,7 @@ def test_learns(agent, tmp_path, capsys):
 def test_commands(tmp_path, capsys):
     """Interrupted and resumed training; curves; recordings."""
     pytest.importorskip("matplotlib")
-    arguments = "--environment water_maze --small --environments 4 --block 10 --log-interval 1 --cpu".split()
+    arguments = "--environment water_maze --small --limit 9 --environments 4 --block 10 --log-interval 1 --cpu".split()
     out = tmp_path / "run"
     main(["train", *arguments, "--out", str(out), "--frames", "80"])
     main(["train", *arguments, "--out", str(out), "--frames", "200"])
@@ -149,10 +150,8 @@ def test_commands(tmp_path, capsys):
     main(["train", *arguments, "--out", str(out), "--frames", "240"])
     assert "this run is finished: 240 frames of --frames 240" in capsys.readouterr().err
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
-    main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
-    recorded = ["--record", str(tmp_path / "e.gif"), "--greedy", "--cpu"]
-    main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", *recorded])
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and (tmp_path / "e.gif").exists()
+    main(["plot", f"A={out}", f"A={out}", f"B={out}", "--out", str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_interrupted(tmp_path, monkeypatch, capsys):
@@ -185,7 +184,7 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("environment", FULL)
-def test_previous_action(environment, tmp_path):
+def test_previous_action(environment):
     """Hidden in the papers' settings and in corridors, visible in small mazes; the command line decides."""
     parser = build_parser()
 
@@ -196,10 +195,6 @@ def test_previous_action(environment, tmp_path):
     assert not shown() and shown("--small") == (environment != "corridor")
     for scale in [], ["--small"]:
         assert shown("--previous-action", *scale) and not shown("--no-previous-action", *scale)
-    words = "--small --no-previous-action --agent lstm --frames 6 --environments 2 --block 3 --cpu --out".split()
-    main(["train", "--environment", environment, *words, str(tmp_path)])
-    assert "embed_action.weight" not in load_checkpoint(str(tmp_path / "checkpoint.pt"))["agent"]
-    main(["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--episodes", "2", "--cpu"])
 
 
 TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
@@ -210,8 +205,10 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
     [
         (TRAIN + "--environment desert", "--environment desert: unknown; choose from corridor, maze"),
         (TRAIN + "--heads 3", "--heads 3: does not divide --width 256"),
-        (TRAIN + "--length 1000001", "--length 1000001: give 1,000,000 or less"),
-        *((TRAIN + f"--{name} nan", f"--{name} nan: must be a finite number") for name in FINITE),
+        (TRAIN + "--environment maze --size 101", "--size 101: give 100 or less"),
+        (TRAIN + "--agent gru", "--agent gru: unknown; choose from feedback, transformer, lstm"),
+        (TRAIN + "--layers 0", "--layers 0: must be 1 or more"),
+        (TRAIN + "--lr nan", "--lr nan: must be a finite number"),
         (TRAIN + "--lr -1", "--lr -1.0: must be greater than 0"),
         (TRAIN + "--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
         (TRAIN + "--discount 2", "--discount 2.0: must be between 0 and 1"),
@@ -248,16 +245,11 @@ def test_checkpoint_of_other_options(tmp_path, refused):
             assert "checkpoint.pt: " in line and message in line
 
 
-def test_sizes_that_no_machine_has():
-    with pytest.raises(UserError, match="--block 10000000: give 1,000,000 or less"):
-        TrainingOptions(block=10**7)
-
-
 @pytest.mark.parametrize("line", ["{", "\0"])
 def test_damaged_log(tmp_path, line):
     path = tmp_path / LOG_FILE
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")
     with pytest.raises(UserError, match=f"{LOG_FILE}: is damaged"):
-        read_curve(str(tmp_path), "reward")
+        read_curve(str(tmp_path))
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line)
-    assert read_curve(str(tmp_path), "reward") == [(1, 0.5)], "an incomplete last line"
+    assert read_curve(str(tmp_path)) == [(1, 0.5)], "an incomplete last line"

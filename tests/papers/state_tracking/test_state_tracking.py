@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from fb_fairseq.papers.state_tracking import trainer as training
-from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.command import main
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
@@ -33,7 +32,7 @@ def options_of(options, *left_out):
 def needs_transformers(request):
     """Skip models whose packages are missing: tests/run.sh --without-fairseq installs no transformers in some cases."""
     name = request.node.callspec.params.get("name") if hasattr(request.node, "callspec") else None
-    if name and ARCHITECTURES[name].extra:
+    if name and name not in ("feedback", "transformer", "lstm", "slstm"):
         pytest.importorskip("transformers")
 
 
@@ -41,9 +40,9 @@ def needs_transformers(request):
 def test_models(name):
     """Equal parameters; a step depends on no later one; and decoding step by step gives the same."""
     shape = Shape(layers=2, width=64, heads=2, inner=256, span=8)
-    wanted = parameters(build(ARCHITECTURES["transformer"], shape))
+    wanted = parameters(ARCHITECTURES["transformer"].build(shape))
     inner = fitted_inner(ARCHITECTURES[name], shape, wanted)
-    body = build(ARCHITECTURES[name], replace(shape, inner=inner))
+    body = ARCHITECTURES[name].build(replace(shape, inner=inner))
     assert abs(parameters(body) - wanted) < 0.07 * wanted
     model = Tagger(body, 6, 6, 64).eval()
     inputs = torch.randint(6, (1, 20))
@@ -77,7 +76,7 @@ def test_all_models_see_the_same_sequences():
     assert not one.draw("train", 0, 7, 3)[0].equal(one.draw("valid", 0, 7, 3)[0])
 
 
-@pytest.mark.parametrize("task,size", [("word_problem", 5), ("recall", 3), ("modular_arithmetic", 9)])
+@pytest.mark.parametrize("task,size", [("word_problem", 5), ("recall", 3)])
 def test_tensors(task, size):
     sequences = Sequences(task, dict(group="S3", symbols=32), 1)
     inputs, labels = sequences.draw("train", 0, size, 50)
@@ -175,16 +174,6 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["train", *options_of(replace(TINY, width=16)), "--device", "cpu", "--out", str(tmp_path / "parts")])
     assert "checkpoint.pt: was made with --width 64, not 16; give another --out" in capsys.readouterr().err
-
-
-def test_a_time_limit(tmp_path, capsys):
-    """The last update is saved, and the same command goes on."""
-    updates = []
-    for minutes in ("0.0001", "0.0001", "9"):
-        out = str(tmp_path / "run")
-        main(["train", "--out", out, *options_of(TINY), "--device", "cpu", "--minutes", minutes])
-        updates.append(re.findall(r"^update (\d+) of 4", capsys.readouterr().out, re.MULTILINE)[-1])
-    assert updates == ["1", "2", "4"]
 
 
 def test_results_and_cards_say_what_was_done(tmp_path, capsys):

@@ -4,17 +4,14 @@ import re
 import shlex
 import subprocess
 import sys
-import traceback
 import zipfile
-from pathlib import Path
 
 import pytest
 
-from fb_fairseq.commands import main as run_command
 from fb_fairseq.modules.memory import COMPOSITIONS
 from fb_fairseq.papers.experiments.settings import COMPOSITION
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.steps import Call, Step, command, labels, machine, recipes, tracking
+from fb_fairseq.papers.steps import Call, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
 from tests.papers.steps.printed import commands, printed, refuses, trainings, values
 
@@ -45,22 +42,6 @@ def test_no_torch_is_imported():
         assert done.returncode == 0 and " train" in done.stdout.replace("-", " "), done.stderr
 
 
-def test_the_way_from_the_command_line_to_fairseq_train(monkeypatch, capsys):
-    """Five calls, as docs/recipes.md says."""
-    found = []
-
-    def recorded(*arguments):
-        frames = iter(traceback.extract_stack()[:-1])
-        found.append(
-            [f"{Path(frame.filename).parent.name}.{frame.name}" for frame in frames if "/fb_fairseq/" in frame.filename]
-        )
-        return Step("train", [], ["out/a"])
-
-    monkeypatch.setattr(labels, "fairseq_train", recorded)
-    run_command(["recipe", "copy", "--small", "--print"])
-    assert found[0] == ["commands.main", "commands.run", "steps.main", "steps.steps_of"]
-
-
 def test_names_that_are_kept_twice():
     """Where the first list is in a module that imports torch."""
     for name, kind in COMPOSITIONS.items():
@@ -71,7 +52,7 @@ def test_names_that_are_kept_twice():
 @pytest.mark.parametrize(
     "words,message",
     [
-        ("chr_ptb", "chr_ptb: unknown recipe; did you mean char_ptb?"),
+        ("chr_ptb", "chr_ptb: unknown recipe; choose from quickstart, char_ptb"),
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
         ("char_ptb --models nosuch", "--models nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),

@@ -158,11 +158,6 @@ def test_training_time():
     """v1 Table 6: the Feedback Transformers are the post-norm rows of the ablation, in which 19.7 and 19.9 are."""
     runs = {run.save_dir.split("/")[-1]: run for run in trainings(printed(f"{WIKITEXT}_training_time"))}
     ablation = {run.save_dir.split("/")[-1]: run for run in trainings(printed(f"{WIKITEXT}_ablation"))}
-    tables = {
-        table["recipe"]: {row.get("match", {}).get("model"): row["dev_perplexity"] for row in table["rows"]}
-        for table in load("results")
-        if table["recipe"].startswith(f"{WIKITEXT}_") and "dev_perplexity" in table["metrics"]
-    }
     for name, run in runs.items():
         assert bool(run.bptt_warmup_tokens) == name.endswith("-bptt") and run.decoder_layers == 12
         assert run.decoder_normalize_before == (name == "transformer") == (run.lr == [0.0007])
@@ -175,9 +170,6 @@ def test_training_time():
         row = name.replace("feedback", "feedback-post")
         own = {option: getattr(runs[name], option) for option in ("data", "save_dir")}
         assert vars(runs[name]) == {**vars(ablation[row]), **own}
-        assert tables[f"{WIKITEXT}_training_time"][name] == tables[f"{WIKITEXT}_ablation"][row]
-    # Without a row: the Transformer that initialised models start from, and initialisation without BPTT warm-up.
-    assert set(runs) == {*tables[f"{WIKITEXT}_training_time"], "transformer-post", "initialised"}
 
 
 def test_end_of_line():

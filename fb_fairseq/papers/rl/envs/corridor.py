@@ -7,7 +7,6 @@ from fb_fairseq.papers.rl.options import check_range
 
 HALLWAY, DOORS = 2, 3  # observations on the way and at the end; 0 and 1 are the colour of the object at the start
 STEP_LIMIT_FACTOR = 3  # the step limit of an episode, as a multiple of the steps needed
-DARK_GREY = 90
 
 
 class Corridor(BatchedEnv):
@@ -47,10 +46,9 @@ class Corridor(BatchedEnv):
         return np.where(self.position == 0, self.colour, seen)[:, None]
 
     def render_image(self, index: int) -> np.ndarray:
-        """See ``BatchedEnv``. All images have the same width; the part beyond a shorter corridor is dark."""
+        """See ``BatchedEnv``. The agent is red."""
         end = self.end[index]
-        image = np.full((3, self.length + 2, 3), DARK_GREY, np.uint8)
-        image[1, : end + 1] = LIGHT_GREY
+        image = np.full((3, self.length + 2, 3), LIGHT_GREY, np.uint8)
         image[0, 0] = (BLUE, GREEN)[self.colour[index]]
         image[0, end], image[2, end] = BLUE, GREEN
         image[1, self.position[index]] = RED

@@ -8,7 +8,6 @@ from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
 
 EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell; the object of colour c is FIRST_COLOUR + c
 COLOURS = 8
-DARKENED = 0.7  # brightness of the cell that the agent faces
 # Of rendered cells: empty, wall, the colours.
 PALETTE = np.frombuffer(
     bytes.fromhex("ebebeb 464646 1f77b4 ff7f0e 2ca02c d62728 9467bd 8c564b e377c2 bcbd22"), np.uint8
@@ -115,13 +114,10 @@ class Maze(BatchedEnv):
         return np.concatenate([seen.reshape(self.num_envs, 9), self.target[:, None]], 1)
 
     def render_image(self, index: int) -> np.ndarray:
-        """See ``BatchedEnv``. The agent is black, the cell it faces darkened; the last row has the target colour."""
+        """See ``BatchedEnv``. The agent is black; the last row has the target colour."""
         image = PALETTE[self.cells[index]]
         row, column = self.position[index]
         image[row, column] = 0
-        if self.oriented:
-            ahead = tuple(self.position[index] + DIRECTIONS[self.heading[index]])
-            image[ahead] = image[ahead] * DARKENED
         target = np.broadcast_to(PALETTE[FIRST_COLOUR + self.target[index]], (1, self.size + 2, 3))
         return np.concatenate([image, target])
 

@@ -5,8 +5,6 @@ import numpy as np
 from fb_fairseq.papers.rl.envs.base import DIRECTIONS, GREEN, LIGHT_GREY, RED, BatchedEnv
 from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
 
-GREY = 200
-
 
 class WaterMaze(BatchedEnv):
     """A square without walls inside. Reaching the goal is rewarded with 1, and the agent is moved to another random
@@ -54,11 +52,8 @@ class WaterMaze(BatchedEnv):
         return np.stack([own, goal, near.astype(np.int64)], 1)
 
     def render_image(self, index: int) -> np.ndarray:
-        """See ``BatchedEnv``. The agent is red, the goal green, and the cells that the agent sees are darker."""
+        """See ``BatchedEnv``. The agent is red, the goal green."""
         image = np.full((self.size, self.size, 3), LIGHT_GREY, np.uint8)
-        row, column = self.position[index]
-        around = np.s_[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
-        image[around] = GREY
         image[tuple(self.goal[index])] = GREEN
-        image[row, column] = RED
+        image[tuple(self.position[index])] = RED
         return image

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import own_folder
 from fb_fairseq.papers.toy_tasks import load, names
@@ -36,7 +36,7 @@ def build_parser() -> CommandParser:
         command.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
         for split, number in task.sequences.items():
             text = f"number of sequences in {split}.input (default: %(default)s)"
-            command.add_argument(flag(split), type=int, default=number, metavar="N", help=text)
+            command.add_argument(flag(split), type=whole_number, default=number, metavar="N", help=text)
         for name, option in task.options.items():
             option.add(command, name)
     return parser
@@ -63,10 +63,7 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[s
 
 
 def check_options(task: Task, options: dict[str, Any]) -> None:
-    """Check the numbers of sequences and the task's own options."""
-    for split in SPLITS:
-        if options[split] < 1:
-            raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
+    """Check the task's own options."""
     for name, option in task.options.items():
         for spelling in option.names(name):
             if options[spelling] is not None:

@@ -1,6 +1,6 @@
 """How models are trained on a task: settings, and recipes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -110,10 +110,8 @@ class Tracking:
         summary: one line for the list of recipes.
         small: options of ``state-tracking train`` for a CPU, the default.
         full: options for a GPU.
-        rates: default of ``--lrs``.
     """
 
     summary: str
     small: Mapping[str, Any]
     full: Mapping[str, Any]
-    rates: Sequence[float] = (0.003,)

@@ -21,7 +21,6 @@ class Option:
         highest: largest value of a size.
         test_name: an option that overrides the size in the test split; empty: none.
         training_name: an option with which sizes in training vary, from its value to the size; empty: none.
-        metavar: stands for its value in the help.
     """
 
     default: Any
@@ -31,7 +30,6 @@ class Option:
     highest: int = 1_000_000
     test_name: str = ""
     training_name: str = ""
-    metavar: str = "N"
 
     @property
     def test_lowest(self) -> str:
@@ -58,7 +56,9 @@ class Option:
         for each in self.names(name):
             default = self.default if each == name else None
             kind = type(self.default)
-            parser.add_argument(flag(each), type=kind, default=default, metavar=self.metavar, help=texts[each])
+            parser.add_argument(
+                flag(each), type=kind, default=default, metavar="N" if kind is int else "NAME", help=texts[each]
+            )
 
     def check(self, name: str, value: Any) -> None:
         """Raise a ``UserError`` for a wrong value of the option ``name``."""
