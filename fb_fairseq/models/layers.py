@@ -1,30 +1,19 @@
-"""Layers of the models: fairseq's decoder layers as layers of a stack, input and output layers of language models, and
-decoders whose adaptive softmax obeys ``--temperature``."""
+"""Parts of the models: options as fields of configurations, input and output layers of language models, and decoders
+whose adaptive softmax obeys ``--temperature``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
 import torch
-import torch.nn as nn
 from fairseq.data import Dictionary
 from fairseq.dataclass.constants import StrEnum
-from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.modules.layer import (
-    LayerWeights,
-    attention_projection,
-    cross_attention,
-    encoder_context,
-    transformer_weights,
-)
 from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
-from fb_fairseq.ops.feedback.types import EncoderContext
-from fb_fairseq.ops.layers import Layer, Projection
 
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
@@ -65,30 +54,6 @@ def with_options(*groups: Described) -> Callable[[type], type]:
 def make_options(kind: type, values: dict[str, Any]):
     """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text."""
     return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})
-
-
-class FairseqLayer(LayerWeights):
-    """A decoder layer of fairseq. A stack uses its parameters only."""
-
-    def __init__(self, layer: TransformerDecoderLayerBase):
-        self.layer = layer
-
-    def weights(self, reach: int) -> Layer:
-        """See ``LayerWeights``. (fairseq's layers have no adaptive spans.)"""
-        return transformer_weights(self.layer, cross=cross_attention(self.layer))
-
-    def projection(self) -> Projection:
-        return attention_projection(self.layer)
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self.layer.parameters()
-
-    def attention_parameters(self) -> list[nn.Parameter]:
-        return [*self.layer.self_attn.parameters(), *self.layer.self_attn_layer_norm.parameters()]
-
-    def encoder_context(self, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
-        """Keys and values of the encoder's output; None without cross attention."""
-        return encoder_context(self.layer, out_CBD, padding_BC)
 
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:

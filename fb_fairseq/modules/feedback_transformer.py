@@ -8,7 +8,7 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.interface import Report, StreamState
-from fb_fairseq.modules.layer import LayerWeights
+from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
@@ -34,7 +34,7 @@ class FeedbackTransformer(TransformerStack):
 
     sequential = True
 
-    def __init__(self, options: TransformerOptions, layers: Sequence[LayerWeights] | None = None):
+    def __init__(self, options: TransformerOptions, layers: Sequence[nn.Module] | None = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
         self.convergence = Convergence()
@@ -45,9 +45,9 @@ class FeedbackTransformer(TransformerStack):
 
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         memory = self.memory
-        projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
+        projections = [memory.projection()] if memory.shared else [attention_projection(layer) for layer in self.layers]
         return FeedbackWeights(
-            layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
+            layers=[self.layer_weights(layer, reach) for layer, reach in zip(self.layers, reaches)],
             projections=projections,
             mix_KA=memory.mix(device),
             positions=self.positions.weights(),

@@ -11,7 +11,7 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StreamState
-from fb_fairseq.modules.layer import LayerWeights, TransformerLayer
+from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import TRAINING_MARGIN, RelativePositions, reaches
 from fb_fairseq.ops.feedback.loops import Stepper
@@ -27,15 +27,14 @@ Holder = TypeVar("Holder", bound="StackHolder")
 
 class TransformerStack(Stack):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
-    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: layers that belong to another
-    module; None: new ones of ``layer_class``."""
+    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: a list of
+    layers that belong to another module, fairseq's or ours; None: new ones of ``layer_class``."""
 
     layer_class = TransformerLayer
+    layer_weights = staticmethod(transformer_weights)  # a layer's weights, given how many steps back it attends
     uses_feedback_step = True  # whether its steps are ``feedback_step``; loops with their own arithmetic look at it
 
-    def __init__(
-        self, options: TransformerOptions, own_keys: bool = True, layers: Sequence[LayerWeights] | None = None
-    ):
+    def __init__(self, options: TransformerOptions, own_keys: bool = True, layers: Sequence[nn.Module] | None = None):
         super().__init__()
         self._stepper: Stepper | None = None
         self._watched: list[list[Tensor]] | None = None
@@ -84,8 +83,8 @@ class TransformerStack(Stack):
 
     def attention_parameters(self) -> list[nn.Parameter]:
         """Parameters without a gradient if T = 1 and nothing is carried in."""
-        parts = [parameter for layer in self.layers for parameter in layer.attention_parameters()]
-        return [*parts, *self.positions.parameters()]
+        attention = [part for layer in self.layers for part in (layer.self_attn, layer.self_attn_layer_norm)]
+        return [parameter for part in (*attention, self.positions) for parameter in part.parameters()]
 
     def add_zero_gradient_terms(self, out_TBD: Tensor) -> Tensor:
         """Add zero-valued terms, so that DDP finds a gradient for every parameter.
@@ -202,10 +201,8 @@ class TransformerStack(Stack):
 
     def step_parameters(self) -> list[nn.Parameter]:
         """The parameters that ``loop_weights`` depends on, and perhaps others."""
-        return [
-            *self.parameters(),
-            *(p for layer in self.layers if not isinstance(layer, nn.Module) for p in layer.parameters()),
-        ]
+        others = [] if isinstance(self.layers, nn.Module) else self.layers
+        return [*self.parameters(), *(parameter for layer in others for parameter in layer.parameters())]
 
     def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """Attention of each head in a block, for inspection: without dropout and without gradient, by the reference
