@@ -25,10 +25,10 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
 
     Args:
         source: an options dataclass, whose fields are made with ``fb_fairseq.command_line.option``.
-        names: which of its fields.
+        names: which of its fields; none, and no defaults: all.
         defaults: further fields, with other defaults than in ``source``."""
     own, result = {f.name: f for f in fields(source)}, {}
-    for name in [*names, *defaults]:
+    for name in [*names, *defaults] or own:
         choices = own[name].metadata.get("choices")
         kind = own[name].type
         if choices:  # (as ``ChoiceEnum``; former names are aliases, which help does not show)
@@ -51,9 +51,16 @@ def with_options(*groups: Described) -> Callable[[type], type]:
     return decorate
 
 
-def make_options(kind: type, values: dict[str, Any]):
-    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text."""
-    return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})
+def make_options(kind: type, cfg: Any, **more: Any) -> Any:
+    """An options dataclass of ``fb_fairseq.modules``, from a configuration of fairseq.
+
+    Args:
+        kind: the dataclass. Its options that the configuration has not, or as None, keep their defaults.
+        cfg: the configuration. Its enumerations become plain text.
+        more: further values, which take precedence."""
+    given = {f.name: getattr(cfg, f.name, None) for f in fields(kind)}
+    values = {name: str(value) if isinstance(value, Enum) else value for name, value in given.items()}
+    return kind(**{name: value for name, value in {**values, **more}.items() if value is not None})
 
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
@@ -63,7 +70,7 @@ def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> W
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
             if getattr(cfg, name):
                 raise UserError(f"{flag(name)}: inputs and labels (--labels) have different dictionaries; leave it out")
-    options = make_options(WordOptions, {f.name: getattr(cfg, f.name) for f in fields(WordOptions)})
+    options = make_options(WordOptions, cfg)
     return build_word_layers(options, cfg.decoder_embed_dim, len(dictionary), dictionary.pad(), len(output_dictionary))
 
 
