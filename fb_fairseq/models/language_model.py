@@ -29,7 +29,7 @@ from fb_fairseq.models.layers import (
 from fb_fairseq.models.pruning import kept_layers, prune
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import adaptive_spans, sinusoidal_positions
+from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
@@ -222,10 +222,9 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
             raise UserError(f"--criterion: another one than lm_loss ignores {ignored}; use --criterion lm_loss")
         return super().get_targets(sample, net_output)
 
-    # Called by every task, fairseq's own too: see fb_fairseq.patches.models.
-
     def before_train_step(self, sample) -> None:
-        """Before the first training step on a CPU, choose torch's number of threads for batches of this size."""
+        """Before the first training step on a CPU, choose torch's number of threads for batches of this size. Called by
+        ``streaming_lm``."""
         tokens_BT = sample["net_input"]["src_tokens"]
         if self._threads_chosen or not self.decoder.stack.sequential or tokens_BT.device.type != "cpu":
             return
@@ -234,15 +233,15 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         keep_threads_for_loops(2 * tokens_BT.numel() * largest_matrix)
 
     def after_optimizer_step(self, optimizer) -> None:
-        """Bring adaptive spans that the optimizer moved out of [0, 1] back.
+        """Bring adaptive spans that the optimizer moved out of [0, 1] back. Every task calls it, fairseq's too (see
+        ``fb_fairseq.patches.models``).
 
         This is the only place that does. Spans start within the bounds, and so whatever follows an update finds them
         there: the next step, validation, checkpoints and runs that resume from these. With ``--fp16`` and ``--bf16``
         the next update starts from the optimizer's fp32 copies, so these are clamped too.
 
         ``optimizer``: fairseq's."""
-        self.decoder.stack.clamp()
-        clamp_master_copies(optimizer, [span.z for span in adaptive_spans(self)])
+        clamp_master_copies(optimizer, self.decoder.stack.clamp())
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
