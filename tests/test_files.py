@@ -109,10 +109,6 @@ def test_what_others_have_written_stays(tmp_path):
     shutil.move(tmp_path / "out/inner", tmp_path / "theirs")
     (tmp_path / "out/inner").symlink_to(tmp_path / "theirs")
     refused(tmp_path / "out", "/out/inner: this command has not written it", a="3", inner_b="4")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/checksums.json").write_text('{"../a": "00000000", "a": "00000000"}')
-    write(tmp_path / "mine", overwrite=True, b="1")
-    assert (tmp_path / "a").read_text() == "mine" and sorted(content(tmp_path / "mine")) == ["b", "checksums.json"]
 
 
 def test_what_was_made_from_something_else_stays(tmp_path):
