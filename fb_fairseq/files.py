@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +21,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-# Not to follow symbolic links, nor to wait at pipes. Windows has no such flags.
-CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
 LOCK = ".lock"  # a lock file's name; what it contains does not matter
 MARK = ".fb_fairseq-{}"  # the name of the file by which a command marks a folder
 WRITER = "written_by"  # in a file that a command writes, near its beginning or end, before the command's name
@@ -34,21 +30,9 @@ SIGN = rb"(?s)written_by(?:q.X....|[^a-z]{1,5})"
 _locks: dict[str, int] = {}  # descriptors of the locks that this process has, by path
 
 
-def check_regular(path: str, or_pipe: bool = False) -> None:
-    """Check that a path, if it exists, is no device and no pipe, which may never end. ``or_pipe``: whether standard
-    input and the pipes of a shell will do: ``<(command)``."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # to open it says why
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or or_pipe and str(path).startswith(PIPES)):
-        raise UserError(f"{path}: is a device or a pipe; give a file")
-
-
 @contextmanager
 def open_text(path: str) -> Iterator[IO[str]]:
     """Open a UTF-8 text file for reading."""
-    check_regular(path, or_pipe=True)
     try:
         with open(path, encoding="utf-8") as file:
             yield file
@@ -66,7 +50,8 @@ def atomic_write(path: str) -> Iterator[str]:
 
         with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
             file.write(results)"""
-    check_regular(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path}: is no file, but a folder, a device or a pipe; give the name of a file")
     temporary = os.path.join(os.path.dirname(path), f".incomplete-{secrets.token_hex(8)}")
     try:
         yield temporary
@@ -119,7 +104,7 @@ def lock_folder(option: str, path: str) -> None:
     name = os.path.join(os.path.realpath(path), LOCK)
     if fcntl is None or name in _locks:
         return
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | CAREFULLY, 0o666)
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -156,13 +141,9 @@ def is_written_by(command: str, path: str) -> bool:
 def check_output_file(option: str, path: str, command: str, overwrite: bool = False) -> None:
     """Check that a file can be written, before long work whose result it will hold. A file that is there already may be
     replaced if it is empty, or ``is_written_by`` the command. ``overwrite``: any file may be replaced."""
-    try:
-        check_regular(path)
-    except UserError as error:
-        raise UserError(f"{option} {error}") from None
     folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path):
-        raise UserError(f"{option} {path}: is a folder; give the name of a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{option} {path}: is no file, but a folder, a device or a pipe; give the name of a file")
     if not os.path.isdir(folder):
         raise UserError(f"{option} {path}: its folder does not exist; create it, or give another path")
     if not os.access(folder, os.W_OK):
@@ -186,7 +167,6 @@ def check_marked_folder(option: str, path: str, mark: str, remedy: str = "give a
     """Check that a folder is new or empty, but for hidden files, or has the file that marks it. ``mark``: its path.
     ``remedy``: what to do otherwise."""
     check_output_folder(option, path)
-    check_regular(mark)
     if _visible(path) and not os.path.isfile(mark):
         raise UserError(f"{option} {path}: has files that this command has not written; {remedy}")
 

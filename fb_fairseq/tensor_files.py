@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fb_fairseq.errors import UserError, debugging, explain, names_an_option
-from fb_fairseq.files import atomic_write, check_regular
+from fb_fairseq.files import atomic_write
 from fb_fairseq.meaning import check_former
 
 # The training state (``extra_state``) of a checkpoint that no training has written: a run from it is a new one.
@@ -60,7 +60,6 @@ def check_intact(path: str) -> bool:
 
     Returns:
         Whether the file is an archive, as torch writes it since 1.6."""
-    check_regular(path)
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive and not is_intact(path):

@@ -15,11 +15,9 @@ from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.language_model import (
-    AttentionLanguageModel,
     AttentionLMConfig,
     LanguageModelConfig,
     StreamingLanguageModel,
-    TransformerLanguageModel,
     TransformerLMConfig,
 )
 from fb_fairseq.models.layers import described, with_options
@@ -48,13 +46,12 @@ class FeedbackTransformerLMConfig(TransformerLMConfig):
 
 
 @register_model("feedback_transformer_lm", dataclass=FeedbackTransformerLMConfig)
-class FeedbackTransformerLanguageModel(TransformerLanguageModel):
+class FeedbackTransformerLanguageModel(StreamingLanguageModel):
     """Feedback Transformer language model (v3 §3.3).
 
     ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
     because it does not support ``autograd.Function``, which the loop uses."""
 
-    config_class = FeedbackTransformerLMConfig
     stack_class = FeedbackTransformer
 
 
@@ -64,10 +61,9 @@ class RelativeTransformerLMConfig(TransformerLMConfig):
 
 
 @register_model("relative_transformer_lm", dataclass=RelativeTransformerLMConfig)
-class RelativeTransformerLanguageModel(TransformerLanguageModel):
+class RelativeTransformerLanguageModel(StreamingLanguageModel):
     """Transformer language model with cached context and relative positions (v3 §3.1, §7.6)."""
 
-    config_class = RelativeTransformerLMConfig
     stack_class = RelativeTransformer
 
 
@@ -77,10 +73,9 @@ class AllAttentionLMConfig(AttentionLMConfig):
 
 
 @register_model("all_attention_lm", dataclass=AllAttentionLMConfig)
-class AllAttentionLanguageModel(AttentionLanguageModel):
+class AllAttentionLanguageModel(StreamingLanguageModel):
     """Language model of attention layers only, with persistent vectors in place of feed-forward sublayers (§4.2)."""
 
-    config_class = AllAttentionLMConfig
     stack_class = AllAttention
 
 
@@ -93,7 +88,6 @@ class StreamingLSTMLMConfig(LanguageModelConfig):
 class StreamingLSTMLanguageModel(StreamingLanguageModel):
     """LSTM language model on streams."""
 
-    config_class = StreamingLSTMLMConfig
     stack_class = LSTM
     options_class = LSTMOptions
 

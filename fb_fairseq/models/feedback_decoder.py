@@ -26,9 +26,10 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.layers import DecodesLogProbs, FairseqLayer, check_dictionary
+from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.modules.layer import encoder_context
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
@@ -48,7 +49,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         # By number: iterating over fairseq's list would drop some (LayerDrop).
         layers = [self.layers[l] for l in range(len(self.layers))]
-        self.hold(FeedbackTransformer(self.options, [FairseqLayer(layer) for layer in layers]))
+        self.hold(FeedbackTransformer(self.options, layers))
         memory = self.stack.memory
         if memory.shared:
             for projection in (memory.k_proj, memory.v_proj):
@@ -172,7 +173,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
 
     def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
         """Each layer's keys and values of the encoder's output."""
-        contexts = [layer.encoder_context(out_CBD, padding_BC) for layer in self.stack.layers]
+        contexts = [encoder_context(layer, out_CBD, padding_BC) for layer in self.stack.layers]
         return [context for context in contexts if context is not None]
 
     def reorder_incremental_state(self, incremental_state, new_order):

@@ -22,6 +22,7 @@ from torch import Tensor
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.meaning import check_same_meaning
 from fb_fairseq.models.checkpoints import read_checkpoint, update_names
 from fb_fairseq.models.pruning import count_layers, parse_layers
 from fb_fairseq.tensor_files import using
@@ -106,7 +107,6 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     sides = {"source": getattr(model, "encoder", model.decoder), "target": model.decoder}
     own_dictionaries = dictionary_checksums({name: part.dictionary for name, part in sides.items()})
     check_dictionaries(source.path, source.dictionaries, own_dictionaries)
-    check_kind(source, model)
     check_options(source, model)
     update_names(source.parameters)
     taken = choose_layers(source, layers, count_layers(own))
@@ -123,36 +123,17 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
 # Checks before parameters are compared.
 
 
-def check_kind(source: TrainedModel, model) -> None:
-    """Check that both models are of the same kind."""
-    if not any(name.startswith("decoder.layers.") for name in source.parameters):
-        raise source.error("does not hold a Transformer (it has no decoder.layers); give a checkpoint of one")
-    kinds = {True: "an encoder-decoder", False: "a language model"}
-    theirs = kinds[any(name.startswith("encoder.") for name in source.parameters)]
-    own = kinds[isinstance(model, FairseqEncoderDecoderModel)]
-    if theirs != own:
-        raise source.error(f"holds {theirs}, but the new model is {own}; give a checkpoint of the same kind")
-
-
 def check_options(source: TrainedModel, model) -> None:
     """Check the options that change what a model computes, but not the names and shapes of its parameters."""
     options = model.decoder.options
-    own = {
-        "activation_fn": options.activation_fn,
-        "decoder_attention_heads": options.decoder_attention_heads,
-        "decoder_normalize_before": options.decoder_normalize_before,
-    }
+    names = ["activation_fn", "decoder_attention_heads", "decoder_normalize_before"]
+    if options.adaptive_span and source.options.get("adaptive_span"):
+        names += ["adaptive_span", "adaptive_span_ramp", "attention_span"]
+    own = {name: getattr(options, name) for name in names}
     if isinstance(model, FairseqEncoderDecoderModel):
-        cfg = model.encoder.cfg
-        own["encoder_attention_heads"] = cfg.encoder.attention_heads
-        own["encoder_normalize_before"] = cfg.encoder.normalize_before
-        own["no_token_positional_embeddings"] = cfg.no_token_positional_embeddings
-    if options.adaptive_span and source.options.get("adaptive_span"):  # spans are fractions of it
-        own.update(adaptive_span_ramp=options.adaptive_span_ramp, attention_span=options.attention_span)
-    for name, value in own.items():
-        theirs = source.options.get(name)
-        if theirs is not None and theirs != value:
-            raise source.error(f"was trained with {flag(name)} {theirs}, not {value}; give the same")
+        encoder = ("encoder_attention_heads", "encoder_normalize_before", "no_token_positional_embeddings")
+        own.update({name: getattr(model.encoder.cfg, name) for name in encoder})
+    check_same_meaning(source.path, source.options, own, "give the same")
 
 
 def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
@@ -160,7 +141,9 @@ def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
     ``wanted``: number of decoder layers of the new model."""
     available = count_layers(source.parameters)
     if not text:
-        if available != wanted:
+        if available < wanted:
+            raise source.error(f"has {available} decoder layers, the model {wanted}; give a Transformer with as many")
+        if available > wanted:
             evenly_spaced = ",".join(str(l * available // wanted) for l in range(wanted))
             raise source.error(
                 f"has {available} decoder layers, the model {wanted}; choose {wanted} of them with "

@@ -2,7 +2,6 @@
 
 import os
 from argparse import SUPPRESS
-from dataclasses import fields
 from typing import Optional
 
 import torch
@@ -30,7 +29,7 @@ from fb_fairseq.models.layers import (
 from fb_fairseq.models.pruning import kept_layers, prune
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import adaptive_spans, sinusoidal_positions
+from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
@@ -44,7 +43,7 @@ from fb_fairseq.streams.state import CarriesMemory
     described(
         TransformerOptions, "dropout", "embedding_dropout", "output_dropout", "decoder_layers", "decoder_embed_dim"
     ),
-    described(WordOptions, *(f.name for f in fields(WordOptions))),
+    described(WordOptions),
 )
 class LanguageModelConfig(FairseqDataclass):
     """Options of every language model here. Those that fairseq has too keep fairseq's names."""
@@ -74,7 +73,7 @@ class AttentionLMConfig(LanguageModelConfig):
 
 @with_options(
     described(TransformerOptions, "activation_fn", "activation_dropout", "decoder_ffn_embed_dim"),
-    described(InitialisationOptions, "init_from_transformer", "init_layers", "init_shared_projections"),
+    described(InitialisationOptions),
 )
 class TransformerLMConfig(AttentionLMConfig):
     """Options of the models with feed-forward sublayers, which can start from a vanilla Transformer's parameters."""
@@ -84,31 +83,19 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
     """Embedding, a stack of layers, and the output layer.
 
     Args:
-        output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
-        absolute_positions: add sinusoidal positions to the embeddings, or learned ones.
-        learned_positions: the number of learned positions; 0: none.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.MemoryRing``."""
+        output_dictionary: the dictionary of the targets, if it is another one than that of the inputs."""
 
-    def __init__(
-        self,
-        cfg: LanguageModelConfig,
-        stack: Stack,
-        dictionary,
-        output_dictionary=None,
-        absolute_positions: bool = False,
-        learned_positions: int = 0,
-        memory_storage: str = "keys-values",
-    ):
+    def __init__(self, cfg: LanguageModelConfig, stack: Stack, dictionary, output_dictionary=None):
         super().__init__(dictionary)
         self.hold(stack)
         words = word_layers(cfg, dictionary, output_dictionary or dictionary)
         self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
-        self.memory_storage = memory_storage
-        self.absolute_positions = absolute_positions
+        self.memory_storage = str(getattr(cfg, "memory_storage", STORAGES[0]))
+        self.absolute_positions = str(getattr(cfg, "relative_positions", "")) == "none"
         self.embed_positions = None
-        if learned_positions:
-            D, positions = cfg.decoder_embed_dim, learned_positions + dictionary.pad() + 1
+        if self.absolute_positions and cfg.decoder_learned_pos:
+            D, positions = cfg.decoder_embed_dim, cfg.tokens_per_sample + dictionary.pad() + 1
             self.embed_positions = LearnedPositionalEmbedding(positions, D, dictionary.pad())
             nn.init.normal_(self.embed_positions.weight, std=D**-0.5)
 
@@ -191,36 +178,40 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     """A language model for endless streams. It also trains on independent samples (``--task language_modeling``).
 
     Attributes:
-        config_class: the configuration that it is registered with.
         stack_class, options_class: its stack of layers, and that stack's options."""
 
-    config_class: type[LanguageModelConfig]
     stack_class: type[Stack]
-    options_class: type
+    options_class: type = TransformerOptions
     _threads_chosen = False
 
     @classmethod
+    def add_args(cls, parser):
+        """Add the options of the configuration, and one that takes back what a named architecture sets."""
+        super().add_args(parser)
+        if cls.options_class is TransformerOptions:
+            parser.add_argument(
+                "--no-decoder-normalize-before",
+                dest="decoder_normalize_before",
+                action="store_false",
+                default=SUPPRESS,
+                help="apply layernorm after each decoder block (post-norm), where the architecture is pre-norm",
+            )
+
+    @classmethod
     def build_model(cls, cfg, task):
-        """Build a model from a configuration."""
-        cls.check_config(cfg, task)
-        stack = cls.stack_class(make_options(cls.options_class, cls.stack_values(cfg)))
-        arguments = cls.decoder_arguments(cfg)
-        return cls(LanguageModelDecoder(cfg, stack, task.source_dictionary, task.target_dictionary, **arguments))
-
-    @classmethod
-    def check_config(cls, cfg, task) -> None:
-        """Check the configuration."""
-
-    @classmethod
-    def stack_values(cls, cfg) -> dict:
-        """The values of the stack's options; what the configuration does not have keeps its default."""
-        names = {f.name for f in fields(cls.config_class)} & {f.name for f in fields(cls.options_class)}
-        return {name: getattr(cfg, name) for name in names}
-
-    @classmethod
-    def decoder_arguments(cls, cfg) -> dict:
-        """Further arguments of ``LanguageModelDecoder``."""
-        return {}
+        """Build a model from a configuration, with the layers that pruning keeps; with ``--init-from-transformer`` its
+        parameters are those of a checkpoint."""
+        layers = len(kept_layers(cfg)) or cfg.decoder_layers
+        stack = cls.stack_class(make_options(cls.options_class, cfg, decoder_layers=layers))
+        model = cls(LanguageModelDecoder(cfg, stack, task.source_dictionary, task.target_dictionary))
+        if model.decoder.embed_positions is not None and getattr(task, "endless_streams", False):
+            raise UserError(
+                "--decoder-learned-pos: a learned table ends, a stream does not; leave it out (fixed sinusoids), or "
+                "use --relative-positions key"
+            )
+        if hasattr(cfg, "init_from_transformer"):
+            initialise_if_asked(model, cfg)
+        return model
 
     def get_targets(self, sample, net_output):
         """The targets, for fairseq's own criterions in training: not those that would leave out what ``lm_loss`` adds
@@ -231,10 +222,9 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
             raise UserError(f"--criterion: another one than lm_loss ignores {ignored}; use --criterion lm_loss")
         return super().get_targets(sample, net_output)
 
-    # Called by every task, fairseq's own too: see fb_fairseq.patches.models.
-
     def before_train_step(self, sample) -> None:
-        """Before the first training step on a CPU, choose torch's number of threads for batches of this size."""
+        """Before the first training step on a CPU, choose torch's number of threads for batches of this size. Called by
+        ``streaming_lm``."""
         tokens_BT = sample["net_input"]["src_tokens"]
         if self._threads_chosen or not self.decoder.stack.sequential or tokens_BT.device.type != "cpu":
             return
@@ -243,15 +233,15 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         keep_threads_for_loops(2 * tokens_BT.numel() * largest_matrix)
 
     def after_optimizer_step(self, optimizer) -> None:
-        """Bring adaptive spans that the optimizer moved out of [0, 1] back.
+        """Bring adaptive spans that the optimizer moved out of [0, 1] back. Every task calls it, fairseq's too (see
+        ``fb_fairseq.patches.models``).
 
         This is the only place that does. Spans start within the bounds, and so whatever follows an update finds them
         there: the next step, validation, checkpoints and runs that resume from these. With ``--fp16`` and ``--bf16``
         the next update starts from the optimizer's fp32 copies, so these are clamped too.
 
         ``optimizer``: fairseq's."""
-        self.decoder.stack.clamp()
-        clamp_master_copies(optimizer, [span.z for span in adaptive_spans(self)])
+        clamp_master_copies(optimizer, self.decoder.stack.clamp())
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
@@ -271,60 +261,3 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         check_dictionary(state_dict, "decoder", self.decoder.dictionary)
         prune(state_dict, model_cfg)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
-
-
-class AttentionLanguageModel(StreamingLanguageModel):
-    """A language model with attention over a memory of past steps."""
-
-    options_class = TransformerOptions
-
-    @classmethod
-    def add_args(cls, parser):
-        """Add the options of the configuration, and one that takes back what a named architecture sets."""
-        super().add_args(parser)
-        parser.add_argument(
-            "--no-decoder-normalize-before",
-            dest="decoder_normalize_before",
-            action="store_false",
-            default=SUPPRESS,
-            help="apply layernorm after each decoder block (post-norm), where the architecture is pre-norm",
-        )
-
-    @classmethod
-    def check_config(cls, cfg, task) -> None:
-        """Check the configuration."""
-        super().check_config(cfg, task)
-        if cls.absolute_positions(cfg)[1] and getattr(task, "endless_streams", False):
-            raise UserError(
-                "--decoder-learned-pos: a learned table ends, a stream does not; leave it out (fixed sinusoids), or "
-                "use --relative-positions key"
-            )
-
-    @classmethod
-    def stack_values(cls, cfg) -> dict:
-        """See ``StreamingLanguageModel``; only the layers that pruning keeps are built."""
-        kept = kept_layers(cfg)
-        values = super().stack_values(cfg)
-        return {**values, "decoder_layers": len(kept)} if kept else values
-
-    @staticmethod
-    def absolute_positions(cfg) -> tuple[bool, int]:
-        """Whether positions are absolute, and how many of them are learned."""
-        absolute = str(cfg.relative_positions) == "none"
-        return absolute, cfg.tokens_per_sample if absolute and cfg.decoder_learned_pos else 0
-
-    @classmethod
-    def decoder_arguments(cls, cfg) -> dict:
-        absolute, learned = cls.absolute_positions(cfg)
-        return dict(absolute_positions=absolute, learned_positions=learned, memory_storage=str(cfg.memory_storage))
-
-
-class TransformerLanguageModel(AttentionLanguageModel):
-    """A language model that can start from a vanilla Transformer's parameters."""
-
-    @classmethod
-    def build_model(cls, cfg, task):
-        """See ``StreamingLanguageModel``; with ``--init-from-transformer`` the parameters are those of a checkpoint."""
-        model = super().build_model(cfg, task)
-        initialise_if_asked(model, cfg)
-        return model

@@ -1,30 +1,19 @@
-"""Layers of the models: fairseq's decoder layers as layers of a stack, input and output layers of language models, and
-decoders whose adaptive softmax obeys ``--temperature``."""
+"""Parts of the models: options as fields of configurations, input and output layers of language models, and decoders
+whose adaptive softmax obeys ``--temperature``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
 import torch
-import torch.nn as nn
 from fairseq.data import Dictionary
 from fairseq.dataclass.constants import StrEnum
-from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.modules.layer import (
-    LayerWeights,
-    attention_projection,
-    cross_attention,
-    encoder_context,
-    transformer_weights,
-)
 from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
-from fb_fairseq.ops.feedback.types import EncoderContext
-from fb_fairseq.ops.layers import Layer, Projection
 
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
@@ -36,10 +25,10 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
 
     Args:
         source: an options dataclass, whose fields are made with ``fb_fairseq.command_line.option``.
-        names: which of its fields.
+        names: which of its fields; none, and no defaults: all.
         defaults: further fields, with other defaults than in ``source``."""
     own, result = {f.name: f for f in fields(source)}, {}
-    for name in [*names, *defaults]:
+    for name in [*names, *defaults] or own:
         choices = own[name].metadata.get("choices")
         kind = own[name].type
         if choices:  # (as ``ChoiceEnum``; former names are aliases, which help does not show)
@@ -62,33 +51,16 @@ def with_options(*groups: Described) -> Callable[[type], type]:
     return decorate
 
 
-def make_options(kind: type, values: dict[str, Any]):
-    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text."""
-    return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})
+def make_options(kind: type, cfg: Any, **more: Any) -> Any:
+    """An options dataclass of ``fb_fairseq.modules``, from a configuration of fairseq.
 
-
-class FairseqLayer(LayerWeights):
-    """A decoder layer of fairseq. A stack uses its parameters only."""
-
-    def __init__(self, layer: TransformerDecoderLayerBase):
-        self.layer = layer
-
-    def weights(self, reach: int) -> Layer:
-        """See ``LayerWeights``. (fairseq's layers have no adaptive spans.)"""
-        return transformer_weights(self.layer, cross=cross_attention(self.layer))
-
-    def projection(self) -> Projection:
-        return attention_projection(self.layer)
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        return self.layer.parameters()
-
-    def attention_parameters(self) -> list[nn.Parameter]:
-        return [*self.layer.self_attn.parameters(), *self.layer.self_attn_layer_norm.parameters()]
-
-    def encoder_context(self, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
-        """Keys and values of the encoder's output; None without cross attention."""
-        return encoder_context(self.layer, out_CBD, padding_BC)
+    Args:
+        kind: the dataclass. Its options that the configuration has not, or as None, keep their defaults.
+        cfg: the configuration. Its enumerations become plain text.
+        more: further values, which take precedence."""
+    given = {f.name: getattr(cfg, f.name, None) for f in fields(kind)}
+    values = {name: str(value) if isinstance(value, Enum) else value for name, value in given.items()}
+    return kind(**{name: value for name, value in {**values, **more}.items() if value is not None})
 
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
@@ -98,7 +70,7 @@ def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> W
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
             if getattr(cfg, name):
                 raise UserError(f"{flag(name)}: inputs and labels (--labels) have different dictionaries; leave it out")
-    options = make_options(WordOptions, {f.name: getattr(cfg, f.name) for f in fields(WordOptions)})
+    options = make_options(WordOptions, cfg)
     return build_word_layers(options, cfg.decoder_embed_dim, len(dictionary), dictionary.pad(), len(output_dictionary))
 
 

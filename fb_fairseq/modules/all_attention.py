@@ -13,7 +13,7 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
 from fb_fairseq.modules.interface import StreamState
-from fb_fairseq.modules.layer import AttentionLayer
+from fb_fairseq.modules.layer import AttentionLayer, attention_projection, span_mask
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.ops.all_attention import (
@@ -79,6 +79,7 @@ class AllAttentionLayer(AttentionLayer):
             self.self_attn.out_proj.weight.data.div_(math.sqrt(sublayers * options.decoder_layers))
 
     def weights(self, reach: int) -> AllAttentionWeights:
+        """The weights without key and value projections. ``reach``: how many steps back the layer attends."""
         warn_of_hooks(self, self.self_attn)
         return AllAttentionWeights(
             query=affine(self.self_attn.q_proj),
@@ -87,7 +88,7 @@ class AllAttentionLayer(AttentionLayer):
             persistent=self.persistent_memory and self.persistent_memory.weights(),
             variant=self.variant,
             persistent_norm=self.final_layer_norm and norm(self.final_layer_norm),
-            span_mask_HS=self.span_mask(reach),
+            span_mask_HS=span_mask(self, reach),
         )
 
 
@@ -97,9 +98,10 @@ class AllAttention(RelativeTransformer):
     Like the baseline they carry their inputs at the last S steps, and no step attends to itself."""
 
     layer_class = AllAttentionLayer
+    layer_weights = staticmethod(AllAttentionLayer.weights)
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
-        o, weights = self.options, layer.weights(reach)
+        o, weights = self.options, self.layer_weights(layer, reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
         attend = partial(
@@ -117,7 +119,7 @@ class AllAttention(RelativeTransformer):
         """A layer's context in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
         # No step of the block attends to its last one.
         inputs_CBD = torch.cat([carried_CBD, x_TBD[:-1]])
-        keys_CBHE, values_CBHE = project_memory(inputs_CBD, layer.projection(), self.options.context_heads)
+        keys_CBHE, values_CBHE = project_memory(inputs_CBD, attention_projection(layer), self.options.context_heads)
         positions = self.positions.weights().reaching(reach)
         context = dict(k_CBHE=keys_CBHE, span=reach, positions=positions, span_mask_HS=weights.span_mask_HS)
         return context, values_CBHE
@@ -214,7 +216,7 @@ class AllAttention(RelativeTransformer):
 
     def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
         """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to."""
-        weights = layer.weights(reach)
+        weights = self.layer_weights(layer, reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         seen: dict[str, Tensor] = {}
 

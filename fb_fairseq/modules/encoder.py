@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
-from fb_fairseq.modules.layer import TransformerLayer
+from fb_fairseq.modules.layer import TransformerLayer, attention_projection, transformer_weights
 from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.ops.layers import (
@@ -153,7 +153,7 @@ class TransformerEncoder(Embedder):
 
     def _run(self, layer: TransformerLayer, x_CBD: Tensor, kept_BC: Tensor) -> Tensor:
         """Run a layer."""
-        o, weights = self.options, layer.weights(0)
+        o, weights = self.options, transformer_weights(layer, 0)
         heads, pre_norm = o.encoder_attention_heads, o.encoder_normalize_before
 
         def draw(p: float, *shape: int):
@@ -161,7 +161,7 @@ class TransformerEncoder(Embedder):
 
         query_CBHE = project_query(x_CBD, weights, heads, pre_norm)
         attended_BHCE = F.scaled_dot_product_attention(
-            *(y.permute(1, 2, 0, 3) for y in (query_CBHE, *project_memory(x_CBD, layer.projection(), heads))),
+            *(y.permute(1, 2, 0, 3) for y in (query_CBHE, *project_memory(x_CBD, attention_projection(layer), heads))),
             attn_mask=kept_BC[:, None, None],
             dropout_p=o.attention_dropout if self.training else 0.0,
         )

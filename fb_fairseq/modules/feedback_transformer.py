@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.interface import Report, StreamState
-from fb_fairseq.modules.layer import LayerWeights
+from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
@@ -34,7 +35,7 @@ class FeedbackTransformer(TransformerStack):
 
     sequential = True
 
-    def __init__(self, options: TransformerOptions, layers: Sequence[LayerWeights] | None = None):
+    def __init__(self, options: TransformerOptions, layers: Sequence[nn.Module] | None = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
         self.convergence: dict[str, Tensor] = {}  # of the last training block in parallel passes, for the log
@@ -45,9 +46,9 @@ class FeedbackTransformer(TransformerStack):
 
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         memory = self.memory
-        projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
+        projections = [memory.projection()] if memory.shared else [attention_projection(layer) for layer in self.layers]
         return FeedbackWeights(
-            layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
+            layers=[self.layer_weights(layer, reach) for layer, reach in zip(self.layers, reaches)],
             projections=projections,
             mix_KA=memory.mix(device),
             positions=self.positions.weights(),
@@ -74,41 +75,22 @@ class FeedbackTransformer(TransformerStack):
         return y_TBD, state.extended(memory_KTBD, self.carried_steps(reaches))
 
     @outside_compiler
-    def run_loop(
-        self,
-        x_TBD: Tensor,
-        memory_KCBD: Tensor,
-        options: FeedbackOptions,
-        dropouts: FeedbackDropouts,
-        encoder: Sequence[EncoderContext] = (),
-        reaches: list[int] | None = None,
-        age_TB: Tensor | None = None,
-    ) -> BlockResults:
+    def run_loop(self, *block: Any, **more: Any) -> BlockResults:
         """Run the step loop of ``--step-loop`` over a block, without the final norm.
 
         Args:
-            reaches: how many steps back each layer attends; None: ``self.reaches()``.
+            block, more: arguments of ``block_inputs``.
 
         Returns:
             Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants."""
-        weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
+        inputs = self.block_inputs(*block, **more)
         loop = REFERENCE if is_tracing() else self.loop_name
-        if loop != REFERENCE and has_modules(weights):
+        if loop != REFERENCE and has_modules(inputs.weights):
             log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
             loop = REFERENCE
         if not all(active):  # (LayerDrop)
             loop = REFERENCE
         log_choice(loop)
-        inputs = BlockInputs(
-            x_TBD=x_TBD,
-            memory_KCBD=memory_KCBD,
-            weights=weights,
-            options=options,
-            active=active,
-            dropouts=dropouts,
-            encoder=encoder,
-            age_TB=age_TB,
-        )
         if loop == PARALLEL:
             training = self.training and torch.is_grad_enabled()
             passes = self.options.parallel_passes if training else 0
@@ -121,38 +103,53 @@ class FeedbackTransformer(TransformerStack):
         return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)
 
     @outside_compiler
-    def run_reference_loop(
+    def run_reference_loop(self, *block: Any, **more: Any) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
+        """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
+        gradients or not at all.
+
+        Args:
+            block, more: arguments of ``block_inputs``.
+
+        Returns:
+            Outputs and memories as ``run_loop``; the attention to the encoder [B, T, C] of ``options.alignment_layer``,
+            averaged over heads, or None; the embeddings and each layer's outputs, L + 1 times [T, B, D]. All of them
+            are differentiable."""
+        steps = feedback_steps(self.block_inputs(*block, **more))
+        representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
+        aligned_BTC = stack_attention([step.aligned_BC for step in steps])
+        memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
+        return self.add_zero_gradient_terms(representations[-1]), memory_KTBD, aligned_BTC, representations
+
+    def block_inputs(
         self,
         x_TBD: Tensor,
         memory_KCBD: Tensor,
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
         encoder: Sequence[EncoderContext] = (),
+        reaches: list[int] | None = None,
         age_TB: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
-        """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
-        gradients or not at all.
+    ) -> BlockInputs:
+        """The inputs of a loop over a block, with the model's weights and the layers that LayerDrop leaves.
 
-        Returns:
-            Outputs and memories as ``run_loop``; the attention to the encoder [B, T, C] of ``options.alignment_layer``,
-            averaged over heads, or None; the embeddings and each layer's outputs, L + 1 times [T, B, D]. All of them
-            are differentiable."""
-        weights = self.loop_weights(x_TBD.device, self.reaches())
-        inputs = BlockInputs(
+        Args:
+            x_TBD: embeddings.
+            memory_KCBD: the memory carried in.
+            options: see ``loop_options``.
+            dropouts: see ``draw_dropouts``.
+            encoder: each layer's keys and values of the encoder's output; empty in language models.
+            reaches: how many steps back each layer attends; None: ``self.reaches()``.
+            age_TB: see ``run_block``."""
+        return BlockInputs(
             x_TBD=x_TBD,
             memory_KCBD=memory_KCBD,
-            weights=weights,
+            weights=self.loop_weights(x_TBD.device, reaches or self.reaches()),
             options=options,
             active=self.active_layers(),
             dropouts=dropouts,
             encoder=encoder,
             age_TB=age_TB,
         )
-        steps = feedback_steps(inputs)
-        representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
-        aligned_BTC = stack_attention([step.aligned_BC for step in steps])
-        memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
-        return self.add_zero_gradient_terms(representations[-1]), memory_KTBD, aligned_BTC, representations
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
         """Draw the masks of a block. ``slots``: the most slots that a step attends to."""

@@ -120,8 +120,9 @@ class Stack(nn.Module, ABC):
         the last one are the features. They run by plain operations, and are differentiable."""
         raise UserError(f"{type(self).__name__}: does not show what its layers return")
 
-    def clamp(self) -> None:
-        """Clamp parameters that have bounds. To be called after each optimizer step."""
+    def clamp(self) -> list[nn.Parameter]:
+        """Bring parameters that must be within [0, 1] back, and return them. To be called after each optimizer step."""
+        return []
 
     def forward(
         self, x_TBD: Tensor, state: StreamState | None = None, age_TB: Tensor | None = None

@@ -3,9 +3,6 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
 
 import torch.nn as nn
 from torch import Tensor
@@ -15,26 +12,6 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import AdaptiveSpan
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp32, project_memory
-
-
-class LayerWeights(ABC):
-    """A layer's weights, as a stack needs them: our own layers implement it, and an adapter for fairseq's."""
-
-    @abstractmethod
-    def weights(self, reach: int) -> Any:
-        """The weights without key and value projections, with adaptive spans for ``reach`` steps back."""
-
-    @abstractmethod
-    def projection(self) -> Projection:
-        """The layer's own key and value projections."""
-
-    @abstractmethod
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """All parameters of the layer."""
-
-    @abstractmethod
-    def attention_parameters(self) -> list[nn.Parameter]:
-        """The parameters of self-attention and its norm."""
 
 
 class SelfAttention(nn.Module):
@@ -52,7 +29,7 @@ class SelfAttention(nn.Module):
         self.adaptive_span = AdaptiveSpan(options) if options.adaptive_span else None
 
 
-class AttentionLayer(nn.Module, LayerWeights):
+class AttentionLayer(nn.Module):
     """Base class of our layers: self-attention and its norm. ``own_keys``: whether the layer has key and value
     projections of its own."""
 
@@ -61,18 +38,6 @@ class AttentionLayer(nn.Module, LayerWeights):
         self.normalize_before = options.decoder_normalize_before
         self.self_attn = SelfAttention(options, own_keys, bias)
         self.self_attn_layer_norm = nn.LayerNorm(options.decoder_embed_dim)
-
-    def span_mask(self, reach: int) -> Tensor | None:
-        """The heads' adaptive spans [H, reach] by distance; None: all reach S steps back."""
-        span = self.self_attn.adaptive_span
-        return None if span is None else span.mask(reach)
-
-    def projection(self) -> Projection:
-        """The layer's own key and value projections; with pre-norm the attention's norm comes before them."""
-        return attention_projection(self)
-
-    def attention_parameters(self) -> list[nn.Parameter]:
-        return [*self.self_attn.parameters(), *self.self_attn_layer_norm.parameters()]
 
 
 class TransformerLayer(AttentionLayer):
@@ -91,13 +56,11 @@ class TransformerLayer(AttentionLayer):
             for module in (self.self_attn.out_proj, self.fc2):
                 module.weight.data.div_(math.sqrt(2 * options.decoder_layers))
 
-    def weights(self, reach: int) -> Layer:
-        return transformer_weights(self, span_mask_HS=self.span_mask(reach))
 
+def transformer_weights(layer: nn.Module, reach: int) -> Layer:
+    """The weights of a layer with fairseq's parameter names, ours or fairseq's own, without key and value projections.
 
-def transformer_weights(layer: nn.Module, **more) -> Layer:
-    """The weights of a layer with fairseq's parameter names, ours or fairseq's own. ``more``: further fields of
-    ``Layer``."""
+    ``reach``: how many steps back it attends, for adaptive spans."""
     warn_of_hooks(layer, layer.self_attn)
     return Layer(
         query=affine(layer.self_attn.q_proj),
@@ -106,8 +69,15 @@ def transformer_weights(layer: nn.Module, **more) -> Layer:
         fc1=affine(layer.fc1),
         fc2=affine(layer.fc2),
         ffn_norm=norm(layer.final_layer_norm),
-        **more,
+        span_mask_HS=span_mask(layer, reach),
+        cross=cross_attention(layer),
     )
+
+
+def span_mask(layer: nn.Module, reach: int) -> Tensor | None:
+    """The adaptive spans [H, reach] of a layer's heads by distance; None: all reach S steps back."""
+    span = getattr(layer.self_attn, "adaptive_span", None)  # fairseq's layers have none
+    return None if span is None else span.mask(reach)
 
 
 def attention_projection(layer: nn.Module) -> Projection:
@@ -142,13 +112,10 @@ class CrossAttentionLayer(TransformerLayer):
         self.encoder_attn = EncoderAttention(width, encoder_width, options.decoder_attention_heads)
         self.encoder_attn_layer_norm = nn.LayerNorm(width)
 
-    def weights(self, reach: int) -> Layer:
-        return transformer_weights(self, cross=cross_attention(self))
-
 
 def cross_attention(layer: nn.Module) -> CrossAttention | None:
     """The weights of a layer's attention to the encoder; None if it has no such attention."""
-    attention = layer.encoder_attn
+    attention = getattr(layer, "encoder_attn", None)
     if attention is None:
         return None
     return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), norm(layer.encoder_attn_layer_norm))

@@ -80,18 +80,3 @@ class AdaptiveSpan(nn.Module):
     def lengths(self) -> Tensor:
         """The heads' spans in steps, ramp included: [H]."""
         return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)
-
-    def clamp(self) -> None:
-        """Bring z back to [0, 1], in place."""
-        self.z.data.clamp_(0, 1)
-
-
-def adaptive_spans(module: nn.Module) -> list[AdaptiveSpan]:
-    """All adaptive spans of a model, which may be wrapped for distributed training."""
-    return [part for part in module.modules() if isinstance(part, AdaptiveSpan)]
-
-
-def reaches(spans: list[AdaptiveSpan]) -> list[int]:
-    """The span of each layer's longest head in steps, with one transfer from the device for all layers."""
-    longest = torch.stack([span.lengths().max() for span in spans]).tolist()
-    return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.modules.interface import StreamState
+from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops.attention import block_attention
 from fb_fairseq.ops.feedback.types import FeedbackWeights
@@ -23,8 +24,8 @@ class RelativeTransformer(TransformerStack):
         composition, where layer l attends to the outputs of layer l - 1."""
         L = len(self.layers)
         return FeedbackWeights(
-            layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
-            projections=[layer.projection() for layer in self.layers],
+            layers=[self.layer_weights(layer, reach) for layer, reach in zip(self.layers, reaches)],
+            projections=[attention_projection(layer) for layer in self.layers],
             mix_KA=torch.eye(L, L + 1, device=device),
             positions=self.positions.weights(),
         )
@@ -53,9 +54,9 @@ class RelativeTransformer(TransformerStack):
         ``reach``: how many steps back the layer attends."""
         o = self.options
         T, B, D = x_TBD.shape
-        weights, heads, before = layer.weights(reach), o.decoder_attention_heads, o.decoder_normalize_before
+        weights, heads, before = self.layer_weights(layer, reach), o.decoder_attention_heads, o.decoder_normalize_before
         # No step of the block attends to its last one.
-        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), heads)
+        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), attention_projection(layer), heads)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),
             keys,

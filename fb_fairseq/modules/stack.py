@@ -1,5 +1,6 @@
 """The base class of the stacks of attention layers."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -11,9 +12,9 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StreamState
-from fb_fairseq.modules.layer import LayerWeights, TransformerLayer
+from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import TRAINING_MARGIN, RelativePositions, reaches
+from fb_fairseq.modules.positions import TRAINING_MARGIN, AdaptiveSpan, RelativePositions
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
 from fb_fairseq.ops.feedback.ring import MemoryRing
@@ -27,17 +28,16 @@ Holder = TypeVar("Holder", bound="StackHolder")
 
 class TransformerStack(Stack):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
-    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: layers that belong to another
-    module; None: new ones of ``layer_class``."""
+    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: a list of
+    layers that belong to another module, fairseq's or ours; None: new ones of ``layer_class``."""
 
     layer_class = TransformerLayer
+    layer_weights = staticmethod(transformer_weights)  # a layer's weights, given how many steps back it attends
     uses_feedback_step = True  # whether its steps are ``feedback_step``; loops with their own arithmetic look at it
 
-    def __init__(
-        self, options: TransformerOptions, own_keys: bool = True, layers: Sequence[LayerWeights] | None = None
-    ):
+    def __init__(self, options: TransformerOptions, own_keys: bool = True, layers: Sequence[nn.Module] | None = None):
         super().__init__()
-        self._stepper: Stepper | None = None
+        self.stepper: Stepper | None = None  # runs decoding steps
         self._watched: list[list[Tensor]] | None = None
         self.options = options
         if layers is None:
@@ -56,20 +56,17 @@ class TransformerStack(Stack):
     def options(self, options: TransformerOptions) -> None:
         """Take other options; the step loop is chosen now."""
         self._options, name = options, options.loop_choice()
-        if self._stepper is None or name != self.loop_name:
-            self._stepper = Stepper(name)
+        if self.stepper is None or name != self.loop_name:
+            self.stepper = Stepper(name)
         self.loop_name = name
-
-    @property
-    def stepper(self) -> Stepper:
-        """The runner of decoding steps."""
-        return self._stepper
 
     def reaches(self) -> list[int]:
         """The steps that each layer attends back to: S, or its longest head's adaptive span. (In a trace: S.)"""
-        if not self.options.adaptive_span or is_tracing():
+        spans = self.spans()
+        if not spans or is_tracing():
             return [self.options.attention_span] * len(self.layers)
-        return reaches([layer.self_attn.adaptive_span for layer in self.layers])
+        longest = torch.stack([span.lengths().max() for span in spans]).tolist()  # one transfer for all layers
+        return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]
 
     def carried_steps(self, reaches: list[int]) -> int:
         """The number of steps whose memory is carried to the next block."""
@@ -84,8 +81,8 @@ class TransformerStack(Stack):
 
     def attention_parameters(self) -> list[nn.Parameter]:
         """Parameters without a gradient if T = 1 and nothing is carried in."""
-        parts = [parameter for layer in self.layers for parameter in layer.attention_parameters()]
-        return [*parts, *self.positions.parameters()]
+        attention = [part for layer in self.layers for part in (layer.self_attn, layer.self_attn_layer_norm)]
+        return [parameter for part in (*attention, self.positions) for parameter in part.parameters()]
 
     def add_zero_gradient_terms(self, out_TBD: Tensor) -> Tensor:
         """Add zero-valued terms, so that DDP finds a gradient for every parameter.
@@ -202,10 +199,8 @@ class TransformerStack(Stack):
 
     def step_parameters(self) -> list[nn.Parameter]:
         """The parameters that ``loop_weights`` depends on, and perhaps others."""
-        return [
-            *self.parameters(),
-            *(p for layer in self.layers if not isinstance(layer, nn.Module) for p in layer.parameters()),
-        ]
+        others = [] if isinstance(self.layers, nn.Module) else self.layers
+        return [*self.parameters(), *(parameter for layer in others for parameter in layer.parameters())]
 
     def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """Attention of each head in a block, for inspection: without dropout and without gradient, by the reference
@@ -227,24 +222,29 @@ class TransformerStack(Stack):
 
     # Adaptive spans.
 
-    def span_penalty(self) -> Tensor:
-        """``λ S mean(z)``, summed over layers: nats per target, for the training loss (v3 §7.6)."""
-        means = torch.stack([layer.self_attn.adaptive_span.z.float().mean() for layer in self.layers])
-        return self.options.adaptive_span_loss * self.options.attention_span * means.sum()
+    def spans(self) -> list[AdaptiveSpan]:
+        """The layers' adaptive spans; none without ``--adaptive-span``."""
+        return [layer.self_attn.adaptive_span for layer in self.layers] if self.options.adaptive_span else []
 
     def report(self) -> Report:
-        """Average and longest adaptive span, in steps, and the spans' penalty in training."""
-        if not self.options.adaptive_span:
+        """Average and longest adaptive span, in steps; in training the spans' penalty, in nats per target: ``λ S
+        mean(z)``, summed over layers (v3 §7.6)."""
+        spans = self.spans()
+        if not spans:
             return Report({})
-        lengths = torch.stack([layer.self_attn.adaptive_span.lengths() for layer in self.layers])
+        lengths = torch.stack([span.lengths() for span in spans])
         logged = {"avg_span": lengths.mean(), "max_span": lengths.max()}
-        return Report(logged, self.span_penalty() if self.training else None)
+        if not self.training:
+            return Report(logged)
+        means = torch.stack([span.z.float().mean() for span in spans])
+        return Report(logged, self.options.adaptive_span_loss * self.options.attention_span * means.sum())
 
-    def clamp(self) -> None:
-        """Bring the spans z back to [0, 1]."""
-        if self.options.adaptive_span:
-            for layer in self.layers:
-                layer.self_attn.adaptive_span.clamp()
+    def clamp(self) -> list[nn.Parameter]:
+        """Bring the spans z back to [0, 1], and return them."""
+        bounded = [span.z for span in self.spans()]
+        for z in bounded:
+            z.data.clamp_(0, 1)
+        return bounded
 
 
 class StackHolder(nn.Module):

@@ -10,7 +10,7 @@ inside their functions, so that the warning filters are in place before fairseq'
     models.py          models in training and evaluation: hooks, dictionaries and options that fit
     checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
-    generation.py      --no-repeat-ngram-size, padding words; words that fairseq-eval-lm counts
+    generation.py      --no-repeat-ngram-size, padding words
     stopping.py        Ctrl-C, and a finished run that is started again
     runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
@@ -40,7 +40,6 @@ COMFORT = (
     command_line.patch_restore_file,  # a --restore-file that is missing is not training from scratch
     command_line.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
     stopping.patch_interruption,  # Ctrl-C and kill cost no updates
-    models.patch_train_step,  # torch's number of threads
 )
 
 # Without one of these, a command that is right fails, computes something else, loses data, or runs code or
@@ -49,7 +48,6 @@ NEEDED = (
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
     models.patch_model_overrides,  # options that a checkpoint is older than; misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
-    safe_loading.patch_foreign_numpy,  # other programs' files beside them
     safe_loading.patch_weights_only,  # the same with torch 2.4 and 2.5
     safe_loading.patch_literal_values,  # no code in options
     models.patch_hub_addresses,  # no downloads that a checkpoint names
@@ -58,7 +56,6 @@ NEEDED = (
     generation.patch_ngram_blocking,  # --no-repeat-ngram-size
     generation.patch_padding_words,  # words that pad a dictionary are never generated
     generation.patch_empty_texts,  # BLEU of a text without words
-    generation.patch_line_scores,  # fairseq-eval-lm counts whole words on streams
     runtime.patch_log_file,  # each line once
     runtime.patch_torchrun,  # its processes form one group
     runtime.patch_ddp_on_cpu,  # several processes on CPUs

@@ -25,7 +25,6 @@ from fb_fairseq.files import check_output_folder, lock_folder
 from fb_fairseq.patches.stopping import training_modules
 from fb_fairseq.patches.wrapping import wrap_once
 
-BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 # Patterns in ``KindOfError: its message``, or in a message of the parser, and the line to print instead; {1} is the
 # pattern's first group.
 REMEDIES = {
@@ -108,8 +107,6 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     if getattr(args, "path", "") is None:
         parser.error("--path is missing; give a checkpoint, for example --path checkpoints/checkpoint_best.pt")
     _prepare_half_precision(args)
-    if hasattr(args, "output_word_stats"):  # fairseq-eval-lm
-        args.post_process = _word_pieces(args.post_process)
     prepare = _task_hook(args)
     if prepare is not None:
         prepare(args, given)
@@ -139,13 +136,6 @@ def _prepare_half_precision(args) -> None:
         args.tpu = False
     if getattr(args, "fp16", False) and (args.cpu or not torch.cuda.is_available()):
         args.fp16_no_flatten_grads = True
-
-
-def _word_pieces(post_process: str | None) -> str | None:
-    """The value that fairseq-eval-lm understands. (``subword_nmt``, which --remove-bpe gives, it does not.)"""
-    if post_process in (None, "subword_nmt", BPE_MARK, f"{BPE_MARK} "):
-        return post_process and f"{BPE_MARK} "
-    raise UserError(f"--post-process {post_process}: fairseq-eval-lm joins words of subword-nmt only; leave it out")
 
 
 def patch_restore_file() -> None:

@@ -1,8 +1,7 @@
-"""Words that fairseq-generate and fairseq-interactive may generate, and those that are counted in evaluation."""
+"""Words that fairseq-generate and fairseq-interactive may generate."""
 
 import torch
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import padding_words
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -53,26 +52,3 @@ def _add_to_bleu(original, self, ref, pred):
     # (</s> at the ends does not count.)
     ref, pred = (tokens if tokens.numel() else tokens.new_full((1,), self.eos) for tokens in (ref, pred))
     return original(self, ref, pred)
-
-
-def patch_line_scores() -> None:
-    """Let fairseq-eval-lm count words in lines instead of blocks, where a task gives a sample ``lines``.
-
-    It counts a word twice that ends in the next block, and joins no pieces of words across blocks. A task has no hook
-    between scoring and counting. (It also takes the scores of the wrong steps after a padding symbol within a stream,
-    which is refused.)"""
-    from fairseq.sequence_scorer import SequenceScorer
-
-    wrap_once(SequenceScorer, "generate", "line_scores", _score)
-
-
-def _score(original, self, models, sample, **kwargs):
-    hypotheses = original(self, models, sample, **kwargs)
-    if "block" in sample:  # of streams
-        for (hypothesis,), length in zip(hypotheses, sample["net_input"]["src_lengths"].tolist()):
-            if len(hypothesis["tokens"]) != length:
-                raise UserError("--gen-subset: the text has the symbol <pad>; use fairseq-validate, which ignores it")
-    for hypothesis in (best for group in hypotheses for best in group):
-        if not len(hypothesis["tokens"]):
-            hypothesis["score"] = torch.tensor(0.0)  # of an empty text, which fairseq divides by its length
-    return sample["lines"].replace(sample, hypotheses) if "lines" in sample else hypotheses

@@ -4,7 +4,6 @@ import logging
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,23 +18,6 @@ from fb_fairseq.patches.wrapping import wrap_once
 
 logger = logging.getLogger(__name__)
 STREAMS = "streaming_lm"
-
-
-def patch_train_step() -> None:
-    """Call a model's ``before_train_step(sample)``, which chooses torch's number of threads before the first one.
-
-    The choice depends on the size of the batch, and is made for the whole process. fairseq has no hook that is given a
-    batch but the model's own ``forward``, which must not change the process."""
-    from fairseq.tasks import FairseqTask
-
-    wrap_once(FairseqTask, "train_step", "train_step", _train_step)
-
-
-def _train_step(original, self, sample, model, *args, **kwargs):
-    prepare = getattr(model, "before_train_step", None)
-    if prepare is not None:
-        prepare(sample)
-    return original(self, sample, model, *args, **kwargs)
 
 
 def patch_optimizer_step() -> None:
@@ -205,9 +187,7 @@ def _override(original, cfg, overrides):
     # fairseq-validate overrides all that its command line has.
     for name in parse_literal(overrides["model_overrides"]) if "model_overrides" in overrides else overrides:
         if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            hint = f"did you mean {close[0]}?" if close else "leave it out"
-            raise UserError(f"--model-overrides: neither the model nor the task has an option {name!r}; {hint}")
+            raise UserError(f"--model-overrides: neither the model nor the task has an option {name!r}; leave it out")
 
 
 def _names(values: Mapping[str, Any]) -> set[str]:

@@ -105,16 +105,11 @@ def scalar(kind: PlainType, data: bytes) -> Any:
     return np.frombuffer(data, kind.dtype, 1)[0]
 
 
-def stand_ins() -> list[Any]:
-    """The classes and functions that ``torch.load`` may call in place of numpy's."""
-    found: list[Any] = [PlainType, PlainArray]
-    for module in MULTIARRAY:
-        found.append(named(module, "_reconstruct")(lambda *args: reconstruct()))
-        found.append(named(module, "scalar")(lambda *args: scalar(*args)))
-    return found
-
-
-STAND_INS = stand_ins()
+# The classes and functions that ``torch.load`` may call in place of numpy's.
+STAND_INS = [PlainType, PlainArray]
+for _module in MULTIARRAY:
+    STAND_INS.append(named(_module, "_reconstruct")(lambda *args: reconstruct()))
+    STAND_INS.append(named(_module, "scalar")(lambda *args: scalar(*args)))
 
 
 def patch_safe_globals() -> None:
@@ -129,39 +124,6 @@ def patch_safe_globals() -> None:
     metadata = omegaconf.base.ContainerMetadata, omegaconf.base.Metadata
     plain = argparse.Namespace, collections.defaultdict, dict, list, int
     torch.serialization.add_safe_globals([*plain, *STAND_INS, *omegaconfs, *metadata, _TensorPlaceholder, *ANY])
-
-
-def patch_foreign_numpy() -> None:
-    """Let a program that allows numpy's own functions, such as transformers' ``Trainer``, read its own files with them.
-
-    torch knows each name once: with some functions of numpy's and some of ours, neither's files could be read.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, because of what ``patch_safe_globals`` does.
-    Remove when: numpy builds no types from a pickle that end the process."""
-    wrap_once(torch, "load", "foreign_numpy", _load_beside_numpy)
-
-
-def _load_beside_numpy(original, *args, **kwargs):
-    allowed = list(torch.serialization.get_safe_globals())
-    own = {id(stand_in) for stand_in in STAND_INS}
-    names = {full_name(stand_in) for stand_in in STAND_INS}
-    others = [entry for entry in allowed if id(entry) not in own]
-    if not names & set(map(full_name, others)):
-        return original(*args, **kwargs)
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(others)
-    try:
-        return original(*args, **kwargs)
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(allowed)
-
-
-def full_name(entry: Any) -> str:
-    """The name under which torch finds what it may call, which is given as itself, or with its name."""
-    if isinstance(entry, tuple):
-        return entry[1]
-    return f"{entry.__module__}.{getattr(entry, '__qualname__', entry)}"
 
 
 def patch_weights_only() -> None:

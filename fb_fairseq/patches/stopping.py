@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
@@ -199,19 +199,12 @@ def _save_checkpoint(original, self, filename, extra_state):
     return original(self, filename, {**extra_state, STOPPING: stopping})
 
 
-class _Resets(NamedTuple):
-    """The parts of a checkpoint that a trainer leaves out: by options, or because it starts from another run's."""
-
-    optimizer: bool = False
-    scheduler: bool = False
-    meters: bool = False
-
-
 def _note_resets(original, self, *args, **kwargs):
     given = inspect.signature(original).bind(self, *args, **kwargs).arguments
-    self.resets = _Resets(*(given.get(f"reset_{part}", False) for part in ("optimizer", "lr_scheduler", "meters")))
+    # The parts of a checkpoint that are left out: by options, or because the run starts from another one's.
+    self.resets = [part for part in ("optimizer", "lr_scheduler", "meters") if given.get(f"reset_{part}")]
     extra_state = original(self, *args, **kwargs)
-    if extra_state is not None and self.resets.meters:
+    if extra_state is not None and "meters" in self.resets:
         self._previous_training_time = 0
     return extra_state
 
@@ -220,12 +213,12 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
     extra_state, epoch_itr = original(cfg, trainer, **kwargs)
     if extra_state is not None:
         resets, stopping = trainer.resets, extra_state.get(STOPPING, {})
-        if resets.meters or resets.optimizer:  # as for fairseq's own best
+        if "meters" in resets or "optimizer" in resets:  # as for fairseq's own best
             stopping = {}
         worse = stopping.get("num_runs", 0)
         if worse or stopping.get("best") is not None:
             _early_stop().best, _early_stop().num_runs = stopping["best"], worse
-        if _plateau(trainer) is not None and not (resets.scheduler or resets.optimizer):
+        if _plateau(trainer) is not None and not {"lr_scheduler", "optimizer"} & {*resets}:
             _plateau(trainer).num_bad_epochs = stopping.get("num_bad_epochs", 0)
             if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
                 trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
@@ -236,7 +229,7 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
             trainer.cfg,
             trainer.get_num_updates(),
             epoch_itr.next_epoch_idx,
-            0 if resets.meters else extra_state.get("previous_training_time", 0) / 3600,
+            0 if "meters" in resets else extra_state.get("previous_training_time", 0) / 3600,
             worse,
             trainer.get_lr(),
         )
@@ -259,7 +252,7 @@ def _make_up_for_validation(trainer, epoch_itr) -> None:
         losses, epoch_itr.is_finished = module.validate_and_save(cfg, trainer, trainer.task, place, subsets, is_at_end)
         _give_signals_back()
         _end_if_requested(cfg, trainer, interruption)
-    if is_at_end and not (epoch_itr.is_finished or trainer.resets.scheduler):
+    if is_at_end and not (epoch_itr.is_finished or "lr_scheduler" in trainer.resets):
         trainer.lr_step(place.epoch, losses[0])
 
 

@@ -139,7 +139,7 @@ class MemoryFiles:
         # Copied one by one: torch.save would write all of the tensor that a view belongs to.
         copies = [torch.empty_like(memory, device="cpu", dtype=dtype).copy_(memory) for _, memory in states]
         content = [(torch.tensor(streams), copy) for (streams, _), copy in zip(states, copies)]
-        saved = {"place": position.as_dict(), "run": run, "states": content}
+        saved = {"place": position._asdict(), "run": run, "states": content}
         save_file(saved, _path(folder, position, rank))
         self._remove_old_files(folder, FileName(position.epoch, position.turns, rank), processes)
 
@@ -174,7 +174,7 @@ class MemoryFiles:
             if all(stream in memory for stream in streams):
                 break
             content = _read(files[name])
-            if content["place"] == position.as_dict() and content.get("run") == run:
+            if content["place"] == position._asdict() and content.get("run") == run:
                 for ids, states in content["states"]:
                     memory.update(zip(ids.tolist(), states.unbind(2)))
         if all(stream in memory for stream in streams):

@@ -1,6 +1,6 @@
 """How far a run has come in an epoch, as checkpoints and memory files keep it."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
@@ -25,20 +25,6 @@ class StreamPosition(NamedTuple):
     streams: int
     tokens: int
     fingerprint: int
-
-    @classmethod
-    def from_checkpoint(cls, saved: Any) -> "StreamPosition":
-        """A position as ``as_dict`` gives it."""
-        try:
-            return cls(**saved)
-        except TypeError:
-            raise UserError(
-                f"--restore-file: its position in the epoch is of another version; give another one, {START_ANEW}"
-            ) from None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The form in which checkpoints and memory files hold it."""
-        return self._asdict()
 
     def check(self, layout: StreamLayout, split: str, fingerprint: int) -> None:
         """Check that a run with this layout can resume here.

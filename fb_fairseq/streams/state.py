@@ -35,11 +35,6 @@ class StateStore:
             for earlier in [o for o in states if o < offset]:
                 del states[earlier]
 
-    def read_all(self, offsets: dict[int, int]) -> dict[int, StreamState]:
-        """The states of several cohorts, by cohort, each before the block at its offset; without those not stored."""
-        states = {cohort: self.read(cohort, offset) for cohort, offset in offsets.items()}
-        return {cohort: state for cohort, state in states.items() if state is not None}
-
 
 class CarriesMemory:
     """Base class of models that carry memory from block to block: ``forward`` takes a ``StateHandle`` as ``stream``."""

@@ -158,22 +158,22 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
         raise UserError("--skip-remainder-batch would drop targets in every epoch; leave it out")
 
 
-def counts_words(cfg: StreamingLMConfig) -> bool:
-    """Whether fairseq-eval-lm is asked for figures of words, which blocks and streams would cut."""
-    return bool(cfg.post_process or cfg.output_word_probs or cfg.output_word_stats)
-
-
-def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
-    """Check that a shard of an evaluation has streams of its own, and whole words."""
+def check_scoring_options(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
+    """Check the options of ``fairseq-eval-lm``. ``shards``, ``shard``: ``--num-shards`` and ``--shard-id``."""
+    if cfg.labels:
+        raise UserError(
+            "fairseq-eval-lm scores the next symbol, and this model was trained with --labels; use "
+            "python -m fb_fairseq evaluate-labels"
+        )
+    if cfg.post_process or cfg.output_word_probs or cfg.output_word_stats:
+        raise UserError(
+            "--remove-bpe, --post-process, --output-word-probs and --output-word-stats: fairseq-eval-lm would count "
+            "words that blocks and streams cut; leave them out"
+        )
     if not shard < shards <= cfg.valid_streams:
         raise UserError(
             f"--num-shards {shards}, --shard-id {shard}: shards have the numbers 0 to {shards - 1}, and each needs a "
             f"stream; --valid-streams is {cfg.valid_streams}"
-        )
-    if shards > 1 and counts_words(cfg):
-        raise UserError(
-            "--num-shards: a shard ends within a word; leave it out, or --post-process (--remove-bpe), "
-            "--output-word-probs and --output-word-stats"
         )
 
 

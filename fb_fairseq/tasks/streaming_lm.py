@@ -7,7 +7,6 @@ import os
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders import register_bpe
-from fairseq.data.iterators import CountingIterator
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
@@ -19,7 +18,6 @@ from fb_fairseq.streams.checkpoints import MemoryFiles
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
     Documents,
-    LineScores,
     StreamDataset,
     check_ends,
     load_indexed_dataset,
@@ -32,9 +30,8 @@ from fb_fairseq.tasks.options import (
     check_architecture,
     check_batch_options,
     check_own_options,
-    check_shards,
+    check_scoring_options,
     check_training_options,
-    counts_words,
     prepare_arguments,
 )
 
@@ -146,6 +143,11 @@ class StreamingLMTask(LanguageModelingTask):
 
     # Batches
 
+    def train_step(self, sample, model, *args, **kwargs):
+        """fairseq's; before the first one, the model chooses torch's number of threads, for the whole process."""
+        model.before_train_step(sample)
+        return super().train_step(sample, model, *args, **kwargs)
+
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
         if not isinstance(dataset, StreamDataset):
@@ -164,22 +166,16 @@ class StreamingLMTask(LanguageModelingTask):
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, **kwargs):
         """The batches of ``fairseq-eval-lm``, as in validation; ``batch_size`` is the number of streams."""
-        if self.args.labels:
-            raise UserError(
-                "fairseq-eval-lm scores the next symbol, and this model was trained with --labels; use "
-                "python -m fb_fairseq evaluate-labels"
-            )
         if context_window:
             raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
         if batch_size:
             self.args.valid_streams = batch_size
         check_batch_options(self.args)
-        check_shards(self.args, kwargs.get("num_shards", 1), kwargs.get("shard_id", 0))
-        iterator = self._evaluation_iterator(dataset, **kwargs)
-        batches = iterator.next_epoch_itr(shuffle=False)
-        if not counts_words(self.args):
-            return batches
-        return CountingIterator(LineScores(iterator.dataset).attach(batches), start=0, total=len(batches))
+        check_scoring_options(self.args, kwargs.get("num_shards", 1), kwargs.get("shard_id", 0))
+        text = dataset.corpus.dataset
+        if any(bool(text[i].eq(self.dictionary.pad()).any()) for i in range(len(text))):  # would shift fairseq's scores
+            raise UserError("--gen-subset: the text has the symbol <pad>; use fairseq-validate, which ignores it")
+        return self._evaluation_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
 
     def _evaluation_iterator(self, dataset: StreamDataset, num_shards=1, **kwargs) -> StreamBatchIterator:
         return self._iterator(self._arrange_for_evaluation(dataset, num_shards), num_shards=num_shards, **kwargs)

@@ -1,9 +1,6 @@
 """No command replaces or removes a file of the user's, nor one that was changed since; it replaces its own files."""
 
-import contextlib
-import json
 import shutil
-import zlib
 
 import pytest
 import torch
@@ -79,43 +76,6 @@ def test_data(tmp_path, capsys):
         assert (out / name).read_bytes() == before and (out / "bin/mine").read_text() == "mine"
 
 
-def test_folders_of_other_commands(language_models, tmp_path, capsys):
-    """A command's own mark does not stand for another's: an export replaced data, and data an export."""
-    pytest.importorskip("transformers")
-    checkpoint = language_models["feedback_transformer_lm"]
-    (tmp_path / "text").write_bytes(bytes(range(200)) * 5)
-    writers = {
-        "data": (preprocess_bytes.main, ["--text", tmp_path / "text", "--destdir"]),
-        "toy": (synthetic_tasks.main, ["copy", "--train", 3, "--valid", 3, "--test", 3, "--out"]),
-        "model": (export.main, [checkpoint, "--to"]),
-    }
-    for folder, (write, arguments) in writers.items():
-        write([*map(str, arguments), str(tmp_path / folder)])
-        before = {path: path.read_bytes() for path in (tmp_path / folder).iterdir()}
-        for other, (command, others) in writers.items():
-            if other != folder:
-                line = one_line(capsys, command, *others, tmp_path / folder)
-                assert f" {tmp_path / folder}: has files that this command has not written; give a new or empty" in line
-        assert before == {path: path.read_bytes() for path in (tmp_path / folder).iterdir()}
-
-
-@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
-def test_a_downloaded_list_of_files(language_models, tmp_path, overwrite):
-    """No file of a folder names what is removed or replaced: not ../, and not what lies there with the right CRC-32."""
-    pytest.importorskip("transformers")
-    folder = tmp_path / "model"
-    folder.mkdir()
-    names = ["../thesis.txt", str(tmp_path / "photos.txt"), "notes.txt"]
-    for name in names:
-        (folder / name).write_text("three years of work")
-    crc = f"{zlib.crc32(b'three years of work'):08x}"
-    (folder / "checksums.json").write_text(json.dumps(dict.fromkeys(names, crc)))
-    with contextlib.suppress(SystemExit):
-        export.main([str(language_models["feedback_transformer_lm"]), "--to", str(folder), *overwrite])
-    assert (folder / "config.json").exists() == bool(overwrite)
-    assert all((folder / name).read_text() == "three years of work" for name in names)
-
-
 def test_export_and_import(language_models, tmp_path, capsys):
     pytest.importorskip("transformers")
     checkpoint, folder = language_models["feedback_transformer_lm"], tmp_path / "model"
@@ -172,28 +132,6 @@ def test_figures_and_results(tmp_path, capsys):
         refused(capsys, evaluate_labels.main, "--out", out, "nothing", "--path", "nothing.pt", "--out", out)
         write_json(str(out), "evaluate-labels", {"accuracy": 1.0})
     assert "nothing" in one_line(capsys, evaluate_labels.main, "nothing", "--path", "nothing.pt", "--out", out)
-
-
-def test_pictures(tmp_path, capsys):
-    """One of the same format is not a command's own: of a camera, a scanner, another program, or another command."""
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    from fb_fairseq.papers.rl import command as rl
-
-    log = tmp_path / "log"
-    log.write_text('{"num_updates": "1", "loss": "3"}\n{"num_updates": "2", "loss": "2"}\n')
-    for name in ("a.png", "a.pdf", "a.svg"):
-        path = tmp_path / name
-        Figure().savefig(path)
-        refused(capsys, plot.main, "--out", path, "--curves", log, "--out", path)
-        plot.main(["--curves", str(log), "--out", str(path), "--overwrite"])
-        refused(capsys, rl.main, "--out", path, "plot", "a=nothing", "--out", path)
-    from PIL import Image
-
-    film = tmp_path / "b.gif"
-    Image.new("RGB", (9, 9)).save(film)
-    refused(capsys, rl.main, "--record", film, "evaluate", "--path", "x.pt", "--record", film)
 
 
 def test_runs(tmp_path, capsys):

@@ -206,14 +206,16 @@ def test_files_without_a_suitable_model(tmp_path):
     with pytest.raises(UserError, match="text: not a checkpoint, or one with objects that are not data"):
         initialise(build(), str(tmp_path / "text"))
     vanilla_lm(tmp_path / "lm.pt")
-    with pytest.raises(UserError, match="holds a language model, but the new model is an encoder-decoder"):
-        initialise(build(), str(tmp_path / "lm.pt"))
+    with pytest.raises(UserError, match="the model needs|does not have encoder"):
+        initialise(build(decoder_normalize_before=True, decoder_layers=2), str(tmp_path / "lm.pt"))
     other = {"model": {"decoder.x": torch.zeros(1)}, "cfg": {"model": {"_name": "transformer"}}}
     torch.save(other, tmp_path / "other.pt")
-    with pytest.raises(UserError, match="does not hold a Transformer"):
+    with pytest.raises(UserError, match="has 0 decoder layers, the model 3; give a Transformer"):
         initialise(build(), str(tmp_path / "other.pt"))
     problem = build(init_from_transformer=str(tmp_path / "other.pt")).initialisation_problem
-    assert "does not hold a Transformer" in problem, "raised by the trainer, unless it resumes from its own checkpoint"
+    assert "has 0 decoder layers, the model 3; give a Transformer" in problem, (
+        "raised by the trainer, unless it resumes from its own checkpoint"
+    )
     with pytest.raises(UserError, match="--init-layers 0: has no effect without --init-from-transformer"):
         build(init_layers="0")
     with pytest.raises(UserError, match="--init-shared-projections best: unknown; choose from mean, first, last"):

@@ -239,7 +239,7 @@ def test_nan_and_infinity(seed, native_steps):
     parameter = parameters[torch.randint(len(parameters), (), generator=draw)]
     parameter.view(-1)[torch.randint(parameter.numel(), (), generator=draw)] = spoiled.VALUES[seed % 3]
     plain = copy.deepcopy(model)
-    plain._stepper = Stepper("reference")
+    plain.stepper = Stepper("reference")
     x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
     ours, expected = (steps_of(m, x_TBD, m.new_ring()) for m in (model, plain))
     assert spoiled.kinds(ours).equal(spoiled.kinds(expected)) and len(native_steps) == 6

@@ -41,23 +41,14 @@ def test_other_compositions(composition, rows):
     assert m.memories == len(rows)
 
 
-class EmbeddingAndTop(Composition):
-    """As somebody else would add it."""
-
-    summary = "the embedding and the top layer, with learned weights"
-
-    def logits_shape(self):
-        return (2,)
-
-    def mix(self, logits, device):
-        mix = logits.new_zeros(1, self.layers + 1)
-        mix[0, [0, -1]] = logits.softmax(0)
-        return mix
+def embedding_and_top(L, _, device):
+    return torch.eye(L + 1, device=device)[[0, -1]].sum(0)
 
 
 def test_one_entry_adds_a_composition(monkeypatch):
     """Options check it, and a model trains with it."""
-    monkeypatch.setitem(COMPOSITIONS, "ends", EmbeddingAndTop)
+    ends = Composition("the embedding and the top layer", embedding_and_top, learned=True)
+    monkeypatch.setitem(COMPOSITIONS, "ends", ends)
     options = random_options(1, memory_composition="ends", adaptive_span=False)
     both = [dataclasses.replace(options, step_loop=name) for name in ("auto", "reference")]
     model, plain = (FeedbackTransformer(each).double() for each in both)

@@ -5,6 +5,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops import all_attention_reference as reference
 from fb_fairseq.ops.layers import attention_residual, feed_forward, layer_norm, project_memory, project_query
@@ -106,8 +107,8 @@ def weights_slot_by_slot(model, l, past, x_D):
     the persistent vectors by group [U, N]. ``past``: its inputs at the steps before; ``x_D``: what it projects queries
     from."""
     o, layer = model.options, model.layers[l]
-    reach, projection, E = model.reaches()[l], layer.projection(), model.options.head_dim
-    weights = layer.weights(reach)
+    reach, projection, E = model.reaches()[l], attention_projection(layer), model.options.head_dim
+    weights = model.layer_weights(layer, reach)
     past = [layer_norm(step_D, projection.norm) for step_D in past][-reach:]
     q_HE = project_query(x_D, weights, o.decoder_attention_heads, o.decoder_normalize_before)
     N, variant = o.persistent_memory_size, weights.variant

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
-from fb_fairseq.modules import stack as stack_module
 from fb_fairseq.ops.attention import Positions, span_mask, span_softmax, step_attention
 from tests.modules.options import randomise
 from tests.ops.feedback.cases import compare
@@ -70,7 +69,7 @@ def test_trimmed_equals_untrimmed(model, monkeypatch):
 
     trimmed, slots = run()
     assert slots == 30
-    monkeypatch.setattr(stack_module, "reaches", lambda spans: [S] * len(spans))
+    monkeypatch.setattr(model, "reaches", lambda: [S] * len(model.layers))
     untrimmed, slots = run()
     assert slots == 90
     compare(trimmed, untrimmed, 1e-9)
@@ -87,6 +86,6 @@ def test_penalty_and_clamping():
     model = FeedbackTransformer(OPTIONS)
     model.layers[0].self_attn.adaptive_span.z.data = torch.tensor([0.1, 0.2, 0.6])
     model.layers[1].self_attn.adaptive_span.z.data = torch.tensor([-0.1, 1.7, 0.5])
-    assert model.span_penalty().item() == pytest.approx(0.01 * S * (0.3 + 0.7))
+    assert model.report().penalty.item() == pytest.approx(0.01 * S * (0.3 + 0.7))
     model.clamp()
     assert model.layers[1].self_attn.adaptive_span.z.tolist() == [0, 1, 0.5]

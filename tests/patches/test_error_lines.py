@@ -54,7 +54,7 @@ def test_which_errors_are_the_users(error, line):
     [
         (ModuleNotFoundError("", name="torch.nosuch"), None),  # torch is there
         (ImportError("cannot import name 'x' from 'y'"), None),
-        (ModuleNotFoundError("", name="gymnasium"), "gymnasium is not installed; pip install 'fb_fairseq[rl]'"),
+        (ModuleNotFoundError("", name="PIL"), "PIL is not installed; pip install 'fb_fairseq[rl]'"),
         (RuntimeError("DefaultCPUAllocator: you tried to allocate 4000000000000 bytes"), "out of memory; use smaller"),
         (RuntimeError("Storage size calculation overflowed"), "out of memory"),
     ],

@@ -100,13 +100,9 @@ def test_overrides_of_options_that_a_checkpoint_lacks():
     overrides = {"data": "b", "valid_streams": 1, "memory_storage": "vectors", "bpe_codes": "a file", "seed": 2}
     checkpoint_utils.overwrite_args_by_name(cfg, overrides)
     assert cfg.model == {**model, "memory_storage": "vectors"} and cfg.task.data == "b" and cfg.task.valid_streams == 1
-    for name, message in (
-        ("memory_storag", "'memory_storag'; did you mean memory_storage"),
-        ("x", "'x'; leave it out"),
-    ):
-        for given in ({name: 1}, {"path": "of fairseq-validate", "model_overrides": repr({name: 1}), name: 1}):
-            with pytest.raises(UserError, match=f"--model-overrides: .*{message}"):
-                checkpoint_utils.overwrite_args_by_name(cfg, given)
+    for given in ({"x": 1}, {"path": "of fairseq-validate", "model_overrides": repr({"x": 1}), "x": 1}):
+        with pytest.raises(UserError, match="--model-overrides: .* an option 'x'; leave it out"):
+            checkpoint_utils.overwrite_args_by_name(cfg, given)
     other = OmegaConf.create({**saved, "model": {"_name": "transformer_lm"}})
     checkpoint_utils.overwrite_args_by_name(other, {"x": 1})  # fairseq's own models are its own affair
 
@@ -215,44 +211,20 @@ def test_no_warnings_that_a_user_cannot_act_on(tmp_path):
     assert warned == []
 
 
-def test_a_model_is_told_of_training_steps_and_updates():
+def test_a_model_is_told_of_updates():
     """By fairseq's own tasks; fairseq's own models, which do not ask for it, are left alone."""
     from fairseq.tasks import FairseqTask
 
     calls = []
 
     class Stock:
-        def train(self):
-            calls.append("train")
-
-        def set_num_updates(self, updates):
-            calls.append(updates)
+        pass
 
     class Ours(Stock):
-        def before_train_step(self, sample):
-            calls.append(sample)
-
         def after_optimizer_step(self, optimizer):
             calls.append(optimizer)
 
-    task, loss = FairseqTask(None), torch.zeros(())
-    optimizer = SimpleNamespace(backward=lambda loss: None, step=lambda: calls.append("step"))
-    criterion = lambda model, sample: (loss, 1, {})
+    optimizer = SimpleNamespace(step=lambda: calls.append("step"))
     for model in (Stock(), Ours()):
-        task.train_step({"id": 1}, model, criterion, optimizer, update_num=7)
-        task.optimizer_step(optimizer, model=model, update_num=7)
-    assert calls == ["train", 7, "step", {"id": 1}, "train", 7, "step", optimizer]
-
-
-def test_files_of_programs_that_allow_numpy(tmp_path):
-    """As transformers' Trainer does; what is ours stays as it was."""
-    value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}
-    torch.save(value, tmp_path / "x.pt")
-    allowed = set(map(id, torch.serialization.get_safe_globals()))
-    reconstruct, scalar = np.zeros(1).__reduce__()[0], np.float64(1).__reduce__()[0]
-    foreign = [reconstruct, scalar, np.ndarray, np.dtype, type(np.dtype("u4")), type(np.dtype("f8"))]
-    with torch.serialization.safe_globals(foreign):
-        found = torch.load(tmp_path / "x.pt", weights_only=True)
-    for loaded in (found, torch.load(tmp_path / "x.pt", weights_only=True)):
-        assert (loaded["state"] == value["state"]).all() and loaded["number"] == 3.5
-    assert set(map(id, torch.serialization.get_safe_globals())) == allowed
+        FairseqTask(None).optimizer_step(optimizer, model=model, update_num=7)
+    assert calls == ["step", "step", optimizer]

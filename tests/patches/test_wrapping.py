@@ -146,7 +146,7 @@ def targets(monkeypatch):
 @pytest.mark.not_fast
 def test_patches_are_installed_over_and_under_others_wrappers(targets):
     """Whatever wrapped fairseq's functions first: each patch is installed, once, and the streams' memory is saved."""
-    assert len(targets) > 30
+    assert len(targets) > 25
     command = [sys.executable, "-c", PROGRAM, json.dumps(targets)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "['folder']", done.stderr

@@ -14,7 +14,7 @@ from fb_fairseq import pretrained
 from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.commands.plot.vocabulary import Vocabulary
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_regular, open_text
+from fb_fairseq.files import open_text
 from fb_fairseq.meaning import EOS
 
 CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
@@ -155,7 +155,6 @@ def text_of(loaded: LoadedModel, prompt: str | None, file: str | None) -> list[i
     if prompt is not None:
         tokens = encode(prompt, loaded.vocabulary.symbols)
     elif file is not None:
-        check_regular(file, or_pipe=True)
         with open(file, "rb") if loaded.vocabulary.of_bytes else open_text(file) as opened:
             tokens = loaded.vocabulary.encode(opened.read())
     else:

@@ -4,7 +4,6 @@ import functools
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -124,14 +123,10 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
         raise UserError(f"{path}: is a text file of --dataset-impl raw; run fairseq-preprocess without it (mmap)")
     if impl in (None, "cached") and indexed_dataset.infer_dataset_impl(path) == "cached":
         impl = "lazy"  # the same format; "cached" reads only what is asked for beforehand
-    is_empty_file = os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0  # fairseq cannot map it
-    dataset = None if is_empty_file else data_utils.load_indexed_dataset(path, dictionary, impl, combine=combine)
-    if is_empty_file or (dataset is not None and not dataset.sizes.sum()):
-        raise UserError(f"{path}: the split is empty; {remedy}")
+    is_empty = os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0  # fairseq cannot map it
+    dataset = None if is_empty else data_utils.load_indexed_dataset(path, dictionary, impl, combine=combine)
     if dataset is None:
-        raise UserError(f"{path}: the split is missing; {remedy}")
-    if not any(dataset[i].ne(dictionary.pad()).any() for i in range(len(dataset))):  # as a rule it reads one item
-        raise UserError(f"{path}: all of the split is {dictionary.pad_word}; {remedy}")
+        raise UserError(f"{path}: the split is {'empty' if is_empty else 'missing'}; {remedy}")
     return dataset
 
 
@@ -201,38 +196,3 @@ class StreamDataset(FairseqDataset):
         return batch.steps * len(batch.streams)
 
     size = num_tokens
-
-
-class LineScores:
-    """Collects the scores of blocks, and gives them back as lines of the text. ``dataset``: an arranged dataset, all
-    streams of which are scored."""
-
-    def __init__(self, dataset: StreamDataset):
-        self.corpus, self.layout = dataset.corpus, dataset.layout
-        self.scores = torch.zeros(len(self.corpus))
-        self.missing = len(self.corpus)
-
-    def attach(self, batches: Iterable[dict]) -> Iterator[dict]:
-        """Give each batch these scores as ``lines``, for ``fb_fairseq.patches.generation``."""
-        for batch in batches:
-            yield {**batch, "lines": self}
-
-    def replace(self, sample: dict, hypotheses: list[list[dict]]) -> Iterable[list[dict]]:
-        """Keep the scores of a block. After the last block, all lines with their scores, before it none. ``sample``:
-        the batch; in the last one, ``id`` becomes the numbers of the lines. ``hypotheses``: what fairseq's
-        ``SequenceScorer`` returns for it."""
-        steps = sample["net_input"]["src_tokens"].shape[1]
-        for stream, (hypothesis,) in zip(sample["id"].tolist(), hypotheses):
-            first, last = self.layout.targets(stream, sample["block"]["offset"], steps)
-            self.scores[first:last] = hypothesis["positional_scores"].float().cpu()
-            self.missing -= last - first
-        if self.missing:
-            return []
-        sample["id"] = range(len(self.corpus.documents))
-        return self._lines()
-
-    def _lines(self) -> Iterator[list[dict]]:
-        start = 0
-        for end in self.corpus.documents.tolist():
-            yield [{"tokens": self.corpus[start:end], "positional_scores": self.scores[start:end]}]
-            start = end

@@ -92,15 +92,15 @@ class StreamBatchIterator(EpochBatchIterator):
         if self.end_of_epoch():
             return
         position = self._position()
-        states = self.store.read_all({c: position.offsets[self.layout.part_of(c)] for c in self._cohorts})
-        memory = [(self.layout.cohort(cohort), state.memory_KCBD) for cohort, state in states.items()]
+        states = {c: self.store.read(c, position.offsets[self.layout.part_of(c)]) for c in self._cohorts}
+        memory = [(self.layout.cohort(c), state.memory_KCBD) for c, state in states.items() if state is not None]
         self.memory_files.save(folder, position, self.run, self.shard_id, self.num_shards, memory)
 
     def state_dict(self):
         """fairseq's state, and in mid-epoch the position of the streams."""
         state = super().state_dict()
         if state["iterations_in_epoch"] > 0:
-            state["streams"] = self._position().as_dict()
+            state["streams"] = self._position()._asdict()
             state["run"] = self.run
         return state
 
@@ -111,7 +111,7 @@ class StreamBatchIterator(EpochBatchIterator):
             return
         if state_dict.get("streams") is None:
             raise UserError(f"--task: the checkpoint was saved mid-epoch by another task; use that one, {START_ANEW}")
-        position = StreamPosition.from_checkpoint(state_dict["streams"])
+        position = StreamPosition(**state_dict["streams"])
         position.check(self.layout, self.dataset.split, self.dataset.corpus.fingerprint())
         self.run = state_dict.get("run")
         turns = self.layout.turns_until(position.offsets)

@@ -60,9 +60,6 @@ class LabelledCorpus:
                 f"{self.path}: line {line + 1} has {input_sizes[line] - 1} inputs, but {label_sizes[line] - 1} labels; "
                 f"give each symbol a label ({IGNORED} if it has none)"
             )
-        labels = self.labels.dataset
-        if all(torch.isin(labels[line], self.ignored).all() for line in range(len(labels))):  # as a rule it reads one
-            raise UserError(f"{self.path}: none of its symbols has a label (only {IGNORED}); give some of them one")
 
     @property
     def ends(self) -> np.ndarray:

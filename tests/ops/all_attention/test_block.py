@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.modules import AllAttention, RelativeTransformer, TransformerOptions
+from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops import all_attention
 from fb_fairseq.ops.all_attention import PersistentVectors, persistent_attention, persistent_scores
@@ -70,7 +71,7 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
         x,
         carried,
         layer.weights(reach),
-        layer.projection(),
+        attention_projection(layer),
         model.positions.weights(),
         H,
         reach,

@@ -1,14 +1,13 @@
-"""A split as a dataset, its iterator and its lines: every target once and in order, however the corpus is cut."""
+"""A split as a dataset, and its iterator: every target once and in order, however the corpus is cut."""
 
 import gc
 import weakref
 
 import pytest
-import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.fairseq.corpus import LineScores, StreamDataset
+from fb_fairseq.streams.fairseq.corpus import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import EOS, PAD, corpus
@@ -84,22 +83,6 @@ def test_little_text_is_told(caplog):
 def test_more_streams_than_tokens_is_refused():
     with pytest.raises(UserError, match=r"--batch-size.*5 streams.*4 tokens"):
         StreamDataset("train", corpus([4]), PAD).arrange(StreamLayout(4, 5, 1, BlockLengths(3)), "--batch-size")
-
-
-SIZES = [3, 1, 9, 2, 6]
-
-
-@pytest.mark.parametrize("streams,block", [(1, 100), (1, 4), (3, 4), (4, 1)])
-def test_lines(streams, block):
-    data = StreamDataset("test", corpus(SIZES), PAD).arrange(StreamLayout(21, streams, 1, BlockLengths(block)), "--x")
-    lines, found = LineScores(data), []
-    for sample in lines.attach(data[i] for (i,) in data.layout.batches()):
-        assert not found, "they come after the last block"
-        rows = [row[row != PAD] for row in sample["target"]]
-        found = list(sample["lines"].replace(sample, [[{"positional_scores": -row.float()}] for row in rows]))
-    assert [int(n) for n in sample["id"]] == [0, 1, 2, 3, 4] and [len(line["tokens"]) for (line,) in found] == SIZES
-    assert torch.cat([line["tokens"] for (line,) in found]).tolist() == list(range(10, 31))
-    assert all(line["positional_scores"].equal(-line["tokens"].float()) for (line,) in found)
 
 
 @pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])

@@ -73,8 +73,6 @@ def test_refused():
         corpus(INPUTS, THEIRS[:3])
     with pytest.raises(UserError, match="data/train: line 2 has 1 inputs, but 2 labels"):
         corpus(INPUTS, [THEIRS[0], [5, 5], *THEIRS[2:]])
-    with pytest.raises(UserError, match="data/train: none of its symbols has a label"):
-        corpus(INPUTS, [[4] * len(line) for line in THEIRS])
     with pytest.raises(UserError, match="a label is not in dict.label.txt"):
         corpus(INPUTS, [[5, LABELS.unk(), 5], *THEIRS[1:]]).block(0, 4)
 
