@@ -88,7 +88,7 @@ class FeedbackTransformer(TransformerStack):
         if loop != REFERENCE and has_modules(inputs.weights):
             log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
             loop = REFERENCE
-        if not all(active):  # (LayerDrop)
+        if inputs.active is not None and not all(inputs.active):  # (LayerDrop)
             loop = REFERENCE
         log_choice(loop)
         if loop == PARALLEL:
