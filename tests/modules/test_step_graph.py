@@ -40,7 +40,7 @@ def build(step_loop="triton", seed=1, **changes):
 def plain_copy(model):
     """The same model, whose steps are never captured."""
     other = copy.deepcopy(model)
-    other._stepper = Stepper("reference")
+    other.stepper = Stepper("reference")
     return other
 
 
