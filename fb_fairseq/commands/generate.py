@@ -87,20 +87,20 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors(), no_log():
         check(args)
-        from fb_fairseq.pretrained.model import decoder, encode, reader, sample
+        from fb_fairseq.pretrained.model import sample
 
         model = read_language_model(args.path, args.data, args.cpu)
         if model.labels:
             raise UserError(
                 f"--path {args.path}: gives labels, and cannot generate text; use explore, or evaluate-labels"
             )
-        read, symbols = reader(model, args.length), model.symbols
+        read, vocabulary = model.reader(args.length), model.vocabulary
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
-        prompt, text = encode(args.prompt, symbols), decoder(symbols)
+        prompt, text = vocabulary.encode_prompt(args.prompt), vocabulary.decoder()
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))
-        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, symbols, args.seed):
+        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, vocabulary, args.seed):
             write(text(token))
         write("\n")

@@ -112,11 +112,8 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
     """The contents of the files that an option names."""
     contents = []
     for path in paths:
-        try:
-            with open(path, "rb") as file:
-                contents.append(file.read())
-        except OSError as error:
-            raise UserError(f"{option} {path}: {error.strerror}; give a readable file") from error
+        with open(path, "rb") as file:
+            contents.append(file.read())
         check_unpacked(f"{option} {path}", contents[-1])
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")

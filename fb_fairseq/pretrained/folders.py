@@ -14,7 +14,7 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.checksums import WEIGHTS, facts_in
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import SPECIAL, check_former
+from fb_fairseq.meaning import END_OF_WORD, SEPARATOR, SPECIAL, check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.lstm import LSTMOptions
@@ -23,7 +23,6 @@ from fb_fairseq.trained_model import PREFIX, TRANSLATOR, TrainedModel
 
 COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
 TARGET_FOLDER = "target"  # of a translation model's second tokenizer
-END_OF_WORD, SEPARATOR = "</w>", "@@"  # of a piece that ends a word, in a tokenizer; of one that does not, in a text
 LSTM_MODEL = "streaming_lstm_lm"
 OPTIONS = {
     "feedback_transformer_lm": (TransformerOptions, WordOptions),

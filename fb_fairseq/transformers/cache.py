@@ -142,10 +142,6 @@ class StreamCache(MemoryCache):
         self.start, self._hash_before_B = 0, 0
         self._ring: StepMemory | None = None
 
-    def reset(self) -> None:
-        """Forget everything: the next block begins a new text."""
-        self.__init__(self.storage)
-
     def load_state(self, state: StreamState | None, position: int) -> None:
         """Continue where streams have stopped, all at the same position."""
         self.__init__(self.storage, state, position)
@@ -229,11 +225,6 @@ class StreamCache(MemoryCache):
             if self.age_B is not None:
                 self._ring.reset(self.age_B)
         return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
-
-    def count(self, tokens: int, ages: Tensor | None) -> None:
-        """Count the tokens that ``run`` has read. ``ages``: see ``age_B``, after them."""
-        self.position += tokens
-        self.age_B = ages
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self.texts = len(beam_idx)

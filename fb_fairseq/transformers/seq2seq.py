@@ -14,13 +14,14 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.encoder import Embedder, EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
-from fb_fairseq.transformers.decoder import OutputLayer, check_loaded
+from fb_fairseq.transformers.decoder import check_loaded, mean_loss
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
@@ -217,7 +218,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             raise UserError("past_key_values: decoding step by step has no gradient; call the model in torch.no_grad()")
         else:
             features_BTD = self.decoder.run_steps(decoder_input_ids, cache)
-        loss = None if labels is None else self.decoder.loss(features_BTD, labels, num_items_in_batch, None)
+        loss = None if labels is None else mean_loss(self.decoder, features_BTD, labels, num_items_in_batch)
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         output = TranslationOutput(
             loss=loss,

@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.measures import cut_text, persistent_shares, persistent_use
-from fb_fairseq.commands.plot.models import load_corpus, load_model
+from fb_fairseq.commands.plot.models import load_inputs, load_to_read
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.cli.checkpoints import eval_lm, loss_by_hand
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train, train_in_two_processes
@@ -42,8 +42,8 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path, capsys):
     out = eval_lm(byte_data, tmp_path / "a/checkpoint_last.pt", **cut)
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
     path = str(tmp_path / "a/checkpoint_last.pt")
-    loaded = load_model("--persistent-shares", path, str(byte_data), cpu=True)
-    streams = cut_text(load_corpus(loaded, str(byte_data), "valid"), 99, 10)
+    loaded = load_to_read("--persistent-shares", path, str(byte_data), cpu=True)
+    streams = cut_text(load_inputs(loaded, str(byte_data), "valid"), 99, 10)
     shares = persistent_shares(loaded, *streams, block=44)
     assert len(shares.rows) == 2 and all(0 < share < 100 for layer in shares.rows for share in layer)
     for layer, other in zip(shares.rows, persistent_shares(loaded, *streams, block=3).rows):

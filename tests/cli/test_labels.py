@@ -10,7 +10,7 @@ import pytest
 from fb_fairseq.commands import evaluate_labels
 from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.measures import accuracy_by_position
-from fb_fairseq.commands.plot.models import load_model
+from fb_fairseq.commands.plot.models import load_data, load_to_read
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 from tests.cli.checkpoints import eval_lm, hub, interactive
@@ -56,7 +56,7 @@ def evaluate(capsys, *arguments):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_accuracy(walks, trained, capsys, tmp_path):
+def test_accuracy(walks, trained, capsys, tmp_path, monkeypatch):
     """On the validation split it equals what training logged, whatever the length of blocks."""
     folder, log = trained
     logged = [float(entry["valid_accuracy"]) for entry in json_logs(log, "valid")]
@@ -67,7 +67,8 @@ def test_accuracy(walks, trained, capsys, tmp_path):
     found = evaluate(capsys, walks, "--path", checkpoint, *as_validation)
     assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
     assert found["labels"] == 300 and found["sequences"] == 30
-    more = ("--tokens-per-sample", 4, "--out", tmp_path / "accuracy.json")
+    more = ("--out", tmp_path / "accuracy.json")
+    monkeypatch.setattr(evaluate_labels, "BLOCK", 4)
     other = evaluate(capsys, walks, "--path", checkpoint, *as_validation, *more)
     assert other == found
     assert json.loads((tmp_path / "accuracy.json").read_text()) == {"written_by": "evaluate-labels", **found}
@@ -105,23 +106,22 @@ def test_accuracy_by_position(walks, trained, capsys, tmp_path):
     """Over all positions it is the accuracy of evaluate-labels; ``</s>`` has no label."""
     checkpoint = str(trained[0] / "checkpoint_best.pt")
     found = evaluate(capsys, walks, "--path", checkpoint, "--cpu")
-    loaded = load_model("--position-accuracy", checkpoint, str(walks), cpu=True)
-    labels, correct = accuracy_by_position(loaded, "test", 10**6)
+    loaded = load_to_read("--position-accuracy", checkpoint, str(walks), cpu=True)
+    corpus = load_data(loaded, str(walks), "test")
+    labels, correct = accuracy_by_position(loaded, corpus, 10**6)
     assert labels == [0] + [40] * 10
     assert 100 * sum(correct) / sum(labels) == pytest.approx(found["accuracy"])
     by_hand = [0] * 11
-    loaded.task.load_dataset("test")
-    corpus = loaded.task.dataset("test").corpus
     tokens, targets = corpus.block(0, len(corpus))
-    guesses = loaded.model(tokens[None])[0][0].argmax(-1)  # one stream: every sequence with the memory of all before
+    guesses = loaded(tokens[:, None])[0][:, 0].argmax(-1)  # one stream: every sequence with the memory of all before
     for i, (guess, target) in enumerate(zip(guesses, targets)):
         by_hand[i % 11] += int(guess == target)
     one_stream = evaluate(capsys, walks, "--path", checkpoint, "--cpu", "--streams", 1)
     assert 100 * sum(by_hand) / 400 == pytest.approx(one_stream["accuracy"])
     # The span is 10 steps, but the memory reaches further: so the number of streams may change a few guesses.
     assert all(abs(one - other) <= 4 for one, other in zip(by_hand, correct))
-    assert accuracy_by_position(loaded, "test", 30).labels == [0] + [2] * 10, "whole sequences of 11 tokens"
-    assert accuracy_by_position(loaded, "test", 1).labels == [0] + [1] * 10, "at least one"
+    assert accuracy_by_position(loaded, corpus, 30).labels == [0] + [2] * 10, "whole sequences of 11 tokens"
+    assert accuracy_by_position(loaded, corpus, 1).labels == [0] + [1] * 10, "at least one"
     arguments = ["--position-accuracy", f"A={checkpoint}", "--attention", checkpoint, "--split", "test"]
     plot([*arguments, "--data", str(walks), "--cpu", "--tokens", "200", "--out", str(tmp_path / "positions.png")])
     assert (tmp_path / "positions.png").read_bytes().startswith(b"\x89PNG")
@@ -192,12 +192,12 @@ def test_sequences_are_read_as_in_training(tracker, capsys, tmp_path):
     path, data = tracker
     right = evaluate(capsys, data, "--path", path, "--cpu")
     assert right == {"accuracy": 100.0, "sequence_accuracy": 100.0, "labels": 360, "sequences": 30}
-    assert evaluate(capsys, data, "--path", path, "--cpu", "--streams", 7, "--tokens-per-sample", 5) == right
+    assert evaluate(capsys, data, "--path", path, "--cpu", "--streams", 7) == right
     for context in (0, 1):
         joined = evaluate(capsys, data, "--path", path, "--cpu", "--streams", 2, "--context-sequences", context)
         assert joined["accuracy"] < 30
-    loaded = load_model("--position-accuracy", str(path), str(data), cpu=True)
-    found = accuracy_by_position(loaded, "test", 10**6)
+    loaded = load_to_read("--position-accuracy", str(path), str(data), cpu=True)
+    found = accuracy_by_position(loaded, load_data(loaded, str(data), "test"), 10**6)
     assert found.correct == found.labels == [0] + [30] * 12
     drawn = ["--attention", path, "--data", data, "--split", "test", "--cpu", "--out", tmp_path / "a.png"]
     assert "reads each sequence with an empty memory; give one with --prompt" in one_line(capsys, plot, *drawn)

@@ -79,7 +79,7 @@ FAIRSEQ = [
     ("train", "--lr 1e10", "the gradients are NaN or infinite; try a lower --lr"),
     ("train", "--distributed-world-size 9", "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
     ("train", "--profile", "PyTorch finds no GPU that it can use; .*--profile"),
-    ("train", "nowhere", "nowhere/dict.txt: no such file"),
+    ("train", "nowhere", "nowhere/dict.txt is missing; give the folder"),
     ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
     ("train", "$without_valid", "valid: the split is missing.*--valid-subset"),
     ("train", "$cut_bin", "train.idx, .bin: one of them is cut off"),
@@ -119,8 +119,8 @@ FAIRSEQ = [
 ]
 CUT = {"cut_bin": "train.bin", "cut_valid": "valid.idx"}
 OWN = [
-    ("preprocess-bytes --text nowhere --destdir $new", "--text nowhere: No such file"),
-    ("preprocess-bytes --text $folder --destdir $new", "--text .*: Is a directory"),
+    ("preprocess-bytes --text nowhere --destdir $new", "nowhere: No such file"),
+    ("preprocess-bytes --text $folder --destdir $new", "folder: Is a directory"),
     ("preprocess-bytes --text $text --destdir $text", "--destdir .*text is a file"),
     ("preprocess-bytes --text $text", "required: --destdir"),
     ("preprocess-bytes --trainpref $none --destdir $new", "--trainpref .*/none: the file is empty"),
@@ -142,7 +142,7 @@ OWN = [
     ("plot --curves $text --out $new.png", "text: has no line of a training; give what fairseq-train printed"),
     ("plot --curves $folder --x hours --out $new.png", "folder"),
     ("plot --layer-weights $text --out $new.png", "text: not a checkpoint"),
-    ("plot --layer-weights $folder --out $new.png", ": Is a directory"),
+    ("plot --layer-weights $folder --out $new.png", "folder: has no config.json"),
     ("plot --layer-weights $half --out $new.png", "half: is truncated or corrupt"),
     ("plot --layer-weights $plain --out $new.png", "plain.pt: has none that are learned"),
     ("plot --layer-weights $model --out $new/x.png", "--out .*its folder does not exist"),
@@ -153,9 +153,12 @@ OWN = [
     ("plot --spans $plain --tokens 0 --out $new.png", "--tokens 0: must be 1 or more"),
     ("plot --attention-map $model --data $bytes --out $new.png", "--attention-map .*: give a short text with --prompt"),
     ("plot --attention-map $model --prompt a --layer 3 --out $new.png", "has layers 1 to 2"),
-    ("plot --attention $model --out $new.png", "--attention .*: give a checkpoint, and with --data the folder"),
+    ("plot --attention $model --out $new.png", "--attention .*: give the folder of the binarised text"),
     ("plot --persistent-use $model --data $bytes --out $new.png", "has no persistent vectors"),
-    ("plot --position-accuracy $model --data $bytes --out $new.png", "is no checkpoint trained with --labels"),
+    (
+        "plot --position-accuracy $model --data $bytes --out $new.png",
+        "--position-acc.*: give a model trained with --labels",
+    ),
     ("plot --spans $plain $plain A=$plain A=$model --out $new.png", "--spans: two have the same name"),
     ("average-checkpoints --inputs $model --output $folder", "--output .*: is a folder"),
     ("average-checkpoints --inputs $model --output $text/x.pt", "--output .*its folder does not exist"),
@@ -172,20 +175,19 @@ OWN = [
         "give 1 or more, and one folder",
     ),
     ("evaluate-labels $bytes --path $model", "--labels"),
-    (f"evaluate-labels $bytes --path $model {OVERRIDES}", "'atention_span'; did you mean attention_span"),
-    ("evaluate-labels $pairs --path $translator", "--path .*: is not a language model of this package"),
+    (f"evaluate-labels $bytes --path $model {OVERRIDES}", "has no option atention_span that can be replaced"),
+    ("evaluate-labels $pairs --path $translator", "is not a language model of this package"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --temperature nan", "--temperature nan"),
     ("generate --path $model --cpu --sampling-topk -1", "--sampling-topk -1"),
     (r"generate --path $model --cpu --prompt '\q'", r"--prompt: unknown escape \\q"),
-    ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt: no such file"),
-    ("export $model --to $new --dict nowhere", "--dict nowhere: no such file"),
+    ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt is missing; give the folder"),
+    ("export $model --to $new --dict nowhere", "nowhere/dict.txt is missing; give the folder"),
     ("export nowhere.pt --to $new", "No such file"),
     ("import-transformers $folder --out $new.pt", "has no config.json; give the folder of a model that"),
     ("import-original $model --dict $latin --out $new.pt", "checkpoint_last.pt"),
-    ("explore nowhere.pt --port 0", "nowhere.pt: no such file or folder; give a checkpoint, or the folder of an exp"),
+    ("explore nowhere.pt --port 0", "nowhere.pt: No such file or directory"),
     ("explore $folder --port 0", "folder: has no config.json; give the folder of a model that"),
-    ("explore $folder --data x --port 0", "--data x: has no effect, because .*folder has its own tokenizer; leave it"),
     ("explore a.pt --max-steps 0 --port 0", "--max-steps 0: must be 1 or more"),
     ("explore a.pt --port 70000", "--port 70000: must be between 0 and 65535"),
     ("explore a.pt --host 192.0.2.1 --port 0", "--host 192.0.2.1 --port 0: cannot be served .*; give 127.0.0.1"),
@@ -212,7 +214,7 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
         plain=folder / "plain.pt",
         another=folder / "another.pt",
     )
-    torch.save({"model": {}, "cfg": {"model": {}}}, found["plain"])
+    torch.save({"model": {}, "cfg": {"model": {"arch": "feedback_transformer_lm"}}}, found["plain"])
     torch.save({"model": {"x": torch.zeros(1)}, "cfg": {"model": {}}}, found["another"])
     lines = [[f"T-{n}\ta b c", f"D-{n}\t-0.1\ta b c"] for n in range(3)]
     texts = {

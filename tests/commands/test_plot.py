@@ -78,7 +78,8 @@ def test_hours_of_training(tmp_path):
 
 def test_layer_weights(tmp_path):
     logits = torch.tensor([0.0, 1.0, 2.0])
-    torch.save({"model": {"decoder.memory.layer_weights": logits}}, tmp_path / "a.pt")
+    cfg = {"model": {"arch": "feedback_transformer_lm"}}
+    torch.save({"model": {"decoder.memory.layer_weights": logits}, "cfg": cfg}, tmp_path / "a.pt")
     assert files.layer_weights(str(tmp_path / "a.pt")) == pytest.approx(logits.softmax(0).tolist())
 
 

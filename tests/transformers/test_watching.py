@@ -28,7 +28,7 @@ def test_hidden_states(kind):
     states = output.hidden_states
     assert len(states) == 3 and all(x.shape == (2, 12, 16) for x in states)
     torch.testing.assert_close(model.decoder.logits(states[-1]), output.logits, **close)
-    assert states[0].equal(model.decoder.embed(model.get_input_embeddings()(IDS), 0, None))
+    assert states[0].equal(model.decoder.embed(IDS))
     cache, parts = None, []
     for part in IDS.split([5, 4, 1, 2], 1):
         again = model(part, past_key_values=cache, output_hidden_states=True, use_cache=True)
@@ -58,9 +58,7 @@ def test_attention(kind):
     model = build(kind)
     output = model(IDS, output_attentions=True)
     stack = model.decoder.stack
-    weights_LBHTS, _ = stack.memory_attention(
-        model.decoder.embed(model.get_input_embeddings()(IDS), 0, None).transpose(0, 1)
-    )
+    weights_LBHTS, _ = stack.memory_attention(model.decoder.embed(IDS).transpose(0, 1))
     assert len(output.attentions) == 2
     for weights_BHTK, expected_BHTS in zip(output.attentions, weights_LBHTS):
         for distance in range(1, SPAN + 1):
