@@ -9,7 +9,6 @@ pytest.importorskip("transformers")
 from transformers import LogitsProcessorList  # noqa: E402
 from transformers.generation import BaseStreamer  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from tests.transformers.models import KINDS, SPAN, V, build  # noqa: E402
 
@@ -186,17 +185,3 @@ def test_a_text_that_begins_like_another(padded):
         kept = model(one[:1], use_cache=True).past_key_values
         found = model.generate(two[:1], past_key_values=kept, streamer=Streamer(), **options)
         assert found.equal(expected[:1]) and sum(seen, []) == found[0].tolist()
-
-
-@torch.no_grad()
-def test_a_conversation():
-    """The memory of a generation goes on, too: it holds all tokens but the last one. Given the new text, or all of
-    it."""
-    model, options = build("feedback"), dict(max_new_tokens=4, do_sample=False)
-    first = model.generate(IDS, return_dict_in_generate=True, **options)
-    cache = first.past_key_values
-    assert isinstance(cache, ft.StreamCache)
-    whole = torch.cat([first.sequences, IDS[:, :3]], 1)
-    expected = model.generate(whole, **options)
-    assert model.generate(whole, past_key_values=copy.deepcopy(cache), **options).equal(expected)
-    assert model.generate(whole[:, 15:], past_key_values=cache, **options).equal(expected[:, 15:])
