@@ -131,7 +131,7 @@ def test_names_in_commands(tmp_path, capsys):
         main(["generate", "--path", "a5", "--cpu"])
     assert "--path a5: gives labels, and cannot generate text; use explore" in capsys.readouterr().err
     pytest.importorskip("transformers")
-    for folder, options in {"python": ["--dtype", "bfloat16"], "wide": ["--dtype", "float32"], "copy": []}.items():
+    for folder, options in {"python": ["--dtype", "bfloat16"], "wide": []}.items():
         main(["export", "python", "--to", str(tmp_path / folder), *options])
         models = (pretrained.load(name).parameters() for name in (str(tmp_path / folder), "python"))
         assert all(x.equal(y) for x, y in zip(*models))
@@ -143,6 +143,6 @@ def test_names_in_commands(tmp_path, capsys):
     assert "def main(" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
     main(["plot", "--layer-weights", "python", "a5", "--out", str(tmp_path / "weights.png")])
-    options = ["--attention-map", str(tmp_path / "copy"), "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
-    main(["plot", "--attention", str(tmp_path / "copy"), *options])
+    options = ["--attention-map", str(tmp_path / "wide"), "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
+    main(["plot", "--attention", str(tmp_path / "wide"), *options])
     assert "<!-- \u21b5 -->" in (tmp_path / "map.svg").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.plot.models import load_data, load_to_read, progress
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.meaning import PAD
@@ -154,10 +154,7 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    for name, lowest in (("streams", 1), ("context_sequences", 0)):
-        value = getattr(args, name)
-        if value is not None and value < lowest:
-            parser.error(f"{flag(name)} {value}: must be {lowest} or more")
+    parser.check_least(args, streams=1, context_sequences=0)
     with parser.one_line_errors():
         if args.out:
             check_output_file("--out", args.out, NAME, args.overwrite)

@@ -12,13 +12,25 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax, adaptive_guess
+from fb_fairseq.modules.all_attention import AllAttention
+from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.interface import Stack
+from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoids
+from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordLayers
 from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
 from fb_fairseq.ops.layers import dropout
 
+# The stack of each language model, and its options, by ``--arch`` without a size and ``model_type`` in config.json.
+STACKS: dict[str, tuple[type[Stack], type]] = {
+    "feedback_transformer_lm": (FeedbackTransformer, TransformerOptions),
+    "relative_transformer_lm": (RelativeTransformer, TransformerOptions),
+    "all_attention_lm": (AllAttention, TransformerOptions),
+    "streaming_lstm_lm": (LSTM, LSTMOptions),
+}
 MANY = 1000  # steps for which it is worth while to compile a step loop
 
 

@@ -8,20 +8,13 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import EOS, PAD
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
-from fb_fairseq.modules.language_model import TextModel
-from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.modules import StreamState
+from fb_fairseq.modules.language_model import STACKS, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
-STACKS = {
-    "feedback_transformer_lm": (FeedbackTransformer, TransformerOptions),
-    "relative_transformer_lm": (RelativeTransformer, TransformerOptions),
-    "all_attention_lm": (AllAttention, TransformerOptions),
-    "streaming_lstm_lm": (LSTM, LSTMOptions),
-}
 
 
 def choices(lprobs: Tensor, never: list[int], temperature: float, topk: int) -> tuple[Tensor, Tensor]:

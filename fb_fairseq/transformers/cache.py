@@ -142,6 +142,10 @@ class StreamCache(MemoryCache):
         self.start, self._hash_before_B = 0, 0
         self._ring: StepMemory | None = None
 
+    def reset(self) -> None:
+        """Forget everything: the next block begins a new text."""
+        self.__init__(self.storage)
+
     def load_state(self, state: StreamState | None, position: int) -> None:
         """Continue where streams have stopped, all at the same position."""
         self.__init__(self.storage, state, position)

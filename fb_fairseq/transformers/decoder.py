@@ -10,7 +10,7 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import adaptive_losses
 from fb_fairseq.modules.interface import Stack
-from fb_fairseq.modules.language_model import OutputLayer, TextModel
+from fb_fairseq.modules.language_model import STACKS, OutputLayer, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.attention import by_slot
 from fb_fairseq.ops.cuda_graphs import log_once
@@ -26,7 +26,6 @@ from fb_fairseq.transformers.inputs import (
     given_cache,
     packed_positions,
     padded_positions,
-    steps,
 )
 from fb_fairseq.transformers.streams import StreamKey
 
@@ -86,8 +85,10 @@ class Decoder(TextModel):
         self.config, words = config, config.options_of(WordOptions)
         self.memory_storage = config.memory_storage
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
-        stack = config.stack_class(config.options_of(config.options_class))
-        self.add(stack, build_word_layers(words, config.decoder_embed_dim, config.vocab_size, PAD))
+        kind, options = STACKS[config.model_type]
+        self.add(
+            kind(config.options_of(options)), build_word_layers(words, config.decoder_embed_dim, config.vocab_size, PAD)
+        )
 
     def forward(
         self,
@@ -184,7 +185,8 @@ class Decoder(TextModel):
         elif not start and position_ids is not None:
             positions_TB = packed_positions(position_ids, B, T)
         if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
-            expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
+            steps_1T = torch.arange(start, start + T, device=vectors_BTD.device)[None]
+            expected_BT = steps_1T if positions_TB is None else positions_TB.t()
             check_positions(position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
         positions = start if positions_TB is None else positions_TB.t()
         return self.embed_vectors(vectors_BTD, positions), positions_TB

@@ -73,7 +73,9 @@ def build_tokenizer(
     else:
         with_lines = line_ends and not after_text
         backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, with_lines)
-    _add_end(backend, after_text)
+    single, pair = (f"$A {EOS}", f"$A {EOS} $B {EOS}") if after_text else (f"{EOS} $A", f"{EOS} $A {EOS} $B")
+    special = [(EOS, SPECIAL.index(EOS))]
+    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         bos_token=EOS,
@@ -105,15 +107,6 @@ def _finish(backend: Tokenizer) -> Tokenizer:
     as fairseq prints it."""
     backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL if symbol != UNK])
     return backend
-
-
-def _add_end(backend: Tokenizer, after_text: bool) -> None:
-    """Put ``</s>`` before a text, or after it."""
-    single, pair = f"{EOS} $A", f"{EOS} $A {EOS} $B"
-    if after_text:
-        single, pair = f"$A {EOS}", f"$A {EOS} $B {EOS}"
-    special = [(EOS, SPECIAL.index(EOS))]
-    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
 
 
 def _bytes() -> Tokenizer:

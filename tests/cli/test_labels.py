@@ -154,7 +154,6 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
     for arguments, message in [
         (["--gen-subset", "other"], "the split is missing"),
         (["--streams", 0], "--streams 0: must be 1 or more"),
-        (["--context-sequences", -1], "--context-sequences -1: must be 0 or more"),
         (["--model-overrides", "9"], "--model-overrides 9: not a dictionary"),
     ]:
         with pytest.raises(SystemExit):

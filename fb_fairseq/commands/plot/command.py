@@ -257,9 +257,7 @@ def main(argv=None) -> None:
     if not any(getattr(args, option) for option in KINDS):
         *first, last = map(flag, KINDS)
         parser.error(f"give {', '.join(first)} or {last}, or several of them")
-    for name in ("tokens", "context"):
-        if getattr(args, name) < 1:
-            parser.error(f"{flag(name)} {getattr(args, name)}: must be 1 or more")
+    parser.check_least(args, tokens=1, context=1)
     with parser.one_line_errors(), no_log():
         check_figure("--out", args.out, NAME, args.overwrite)
         drawn, told = make_panels(args)
