@@ -9,9 +9,10 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import known_facts
-from fb_fairseq.files import atomic_write
 
 WEIGHTS = "model.safetensors"
 FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
@@ -56,37 +57,10 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
             )
 
 
-def add_to_weights(path: str, facts: dict[str, Any]) -> None:
-    """Add facts to the header of a ``.safetensors`` file."""
-    header, data_at = _read_header(path)
-    header.setdefault("__metadata__", {})[FACTS_ENTRY] = json.dumps(facts)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # tensors are aligned
-    with atomic_write(path) as temporary, open(path, "rb") as old, open(temporary, "wb") as new:
-        new.write(len(text).to_bytes(8, "little") + text)
-        old.seek(data_at)
-        for chunk in iter(lambda: old.read(CHUNK), b""):
-            new.write(chunk)
-
-
 def facts_in(folder: str) -> dict[str, Any]:
     """The facts of the weights in a folder; empty if their file has none."""
     try:
-        header, _ = _read_header(os.path.join(folder, WEIGHTS))
-        return known_facts(json.loads(header["__metadata__"][FACTS_ENTRY]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        with safe_open(os.path.join(folder, WEIGHTS), "pt") as file:
+            return known_facts(json.loads(file.metadata()[FACTS_ENTRY]))
+    except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-
-
-def weights_in(folder: str) -> list[str]:
-    """The paths of the ``.safetensors`` files in a folder."""
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")]
-
-
-def _read_header(path: str) -> tuple[dict[str, Any], int]:
-    """The header of a ``.safetensors`` file, and where the tensors begin."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > os.path.getsize(path):
-            raise ValueError(f"{path}: a header longer than the file")
-        return json.loads(file.read(length)), 8 + length

@@ -83,6 +83,14 @@ class CommandParser(argparse.ArgumentParser):
                     self.error(f"{flag(name)} {number}: must be a finite number")
         return parsed
 
+    def check_least(self, args: argparse.Namespace, **least: float) -> None:
+        """Refuse numbers that are smaller than these, by the options' Python names. Options that are not given, None,
+        are left out."""
+        for name, lowest in least.items():
+            value = getattr(args, name)
+            if value is not None and value < lowest:
+                self.error(f"{flag(name)} {value}: must be {lowest} or more")
+
     def _print_message(self, message, file=None):
         """Write it; unlike argparse's own from Python 3.12 on, tell if that cannot be done."""
         (file or sys.stderr).write(message)

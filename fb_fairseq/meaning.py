@@ -8,6 +8,7 @@ from fb_fairseq.errors import UserError, flag
 
 BOS, PAD, EOS, UNK = range(4)  # fairseq's special symbols, by index
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+END_OF_WORD, SEPARATOR = "</w>", "@@"  # of a piece that ends a word, in codes; of one that does not, in a text
 # The words with which fairseq-preprocess pads a dictionary (--padding-factor). No text has them.
 PADDING_WORD = re.compile(r"madeupword\d{4,}")
 # Options of earlier versions, with the values at which their models' parameters mean what they do today.

@@ -14,8 +14,8 @@ import torch
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore.reading import load
+from fb_fairseq.meaning import EOS, PAD, UNK
 from fb_fairseq.papers.state_tracking.problems import Sequences
-from fb_fairseq.pretrained.model import EOS, PAD, UNK, reader
 from tests.conftest import REPOSITORY
 
 
@@ -34,7 +34,7 @@ def test_the_same_everywhere(name, tmp_path, monkeypatch):
     first, state = model(tokens_TB[:17])
     close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
     close(torch.cat([first, model(tokens_TB[17:], state, 17)[0]]), expected_TBV)
-    close(torch.stack(list(map(reader(model, 1), tokens_TB[:, 1].tolist()))), expected_TBV[:, 1].log_softmax(-1))
+    close(torch.stack(list(map(model.reader(1), tokens_TB[:, 1].tolist()))), expected_TBV[:, 1].log_softmax(-1))
     pytest.importorskip("transformers")
     import fb_fairseq.transformers  # noqa: F401
 
@@ -50,12 +50,15 @@ def test_the_same_everywhere(name, tmp_path, monkeypatch):
     auto = AutoModelForTokenClassification if name == "a5" else AutoModelForCausalLM
     close(auto.from_pretrained(pretrained.folder(name))(tokens_TB.t()).logits.transpose(0, 1), expected_TBV)
     pytest.importorskip("fairseq")
-    from fb_fairseq.commands.plot.models import load_model
+    from fairseq import checkpoint_utils
+
+    from fb_fairseq.commands import checkpoint_of
 
     monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path))
-    _, loaded = (load_model("", name, None, cpu=True) for _ in range(2))
-    assert loaded.dictionary.symbols == model.symbols and loaded.has_labels == (name == "a5")
-    close(loaded.model(tokens_TB.t())[0].transpose(0, 1), expected_TBV)
+    _, path = (checkpoint_of(name) for _ in range(2))
+    (built,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    assert task.source_dictionary.symbols == model.symbols and task.args.labels == (name == "a5")
+    close(built.eval()(tokens_TB.t())[0].transpose(0, 1), expected_TBV)
 
 
 @pytest.mark.parametrize("seed", [1, None])
@@ -128,7 +131,7 @@ def test_names_in_commands(tmp_path, capsys):
         main(["generate", "--path", "a5", "--cpu"])
     assert "--path a5: gives labels, and cannot generate text; use explore" in capsys.readouterr().err
     pytest.importorskip("transformers")
-    for folder, options in {"python": ["--dtype", "bfloat16"], "wide": ["--dtype", "float32"], "copy": []}.items():
+    for folder, options in {"python": ["--dtype", "bfloat16"], "wide": []}.items():
         main(["export", "python", "--to", str(tmp_path / folder), *options])
         models = (pretrained.load(name).parameters() for name in (str(tmp_path / folder), "python"))
         assert all(x.equal(y) for x, y in zip(*models))
@@ -140,6 +143,6 @@ def test_names_in_commands(tmp_path, capsys):
     assert "def main(" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
     main(["plot", "--layer-weights", "python", "a5", "--out", str(tmp_path / "weights.png")])
-    options = ["--attention-map", str(tmp_path / "copy"), "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
-    main(["plot", "--attention", str(tmp_path / "copy"), *options])
+    options = ["--attention-map", str(tmp_path / "wide"), "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
+    main(["plot", "--attention", str(tmp_path / "wide"), *options])
     assert "<!-- \u21b5 -->" in (tmp_path / "map.svg").read_text(encoding="utf-8")

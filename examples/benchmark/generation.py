@@ -24,18 +24,21 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
 # isort: split
 import transformers
+from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 from transformers import AutoModelForCausalLM
 
-from fb_fairseq.commands.export.command import export
-from fb_fairseq.commands.plot.models import load_model
+import fb_fairseq.tasks  # noqa: F401  which the checkpoint names
+from fb_fairseq.commands.export.command import main as export
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.modules.language_model import MANY
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary
-from fb_fairseq.pretrained.model import MANY, reader, sample
+from fb_fairseq.pretrained.model import sample
+from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
 from fb_fairseq.transformers.configuration import EOS, PAD
 
@@ -75,17 +78,18 @@ def parse() -> argparse.Namespace:
 
 
 def models(args: argparse.Namespace):
-    """The model in fairseq, the same one in transformers, and its dictionary.
+    """The model in fairseq, the same one in transformers, and fairseq's dictionary.
 
     Raises:
         UserError: ``--path`` is no checkpoint of a model that can be exported.
     """
     if args.path:
-        loaded = load_model("--path", args.path, args.data, cpu=True)
+        overrides = {"data": args.data} if args.data else {}
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides=overrides)
         with tempfile.TemporaryDirectory() as folder:
-            export(args.path, os.path.join(folder, "model"), args.data, None, {})
+            export([args.path, "--to", os.path.join(folder, "model"), *(["--dict", args.data] if args.data else [])])
             exported = AutoModelForCausalLM.from_pretrained(os.path.join(folder, "model")).eval()
-        return loaded.model, exported, loaded.dictionary
+        return model.eval(), exported, task.source_dictionary
     cfg, symbols = FeedbackTransformerLMConfig(**SIZES), dictionary(BYTES)
     task = argparse.Namespace(source_dictionary=symbols, target_dictionary=symbols)
     model = FeedbackTransformerLanguageModel.build_model(cfg, task).eval()
@@ -113,8 +117,8 @@ def cases(args: argparse.Namespace, batch_size: int, fairseq_model, hf_model, sy
         return [best["tokens"][-args.length - 1 : -1].tolist() for best, *_ in results]
 
     def with_command() -> list[list[int]]:
-        read, prompt = reader(fairseq_model.decoder, MANY), prompts_BT[0, 1:].tolist()
-        return [list(sample(read, prompt, args.length, 0, 1, symbols.symbols))]
+        read, prompt = hf_model.decoder.reader(MANY), prompts_BT[0, 1:].tolist()
+        return [list(sample(read, prompt, args.length, 0, 1, Vocabulary(symbols.symbols)))]
 
     functions: dict[str, Callable] = {HF: with_transformers, FAIRSEQ: with_fairseq}
     if batch_size == 1 and len(with_command()[0]) == args.length:  # (it ends at </s>)

@@ -10,32 +10,35 @@ fairseq's own script is not part of its package.
 
 import os
 import re
-from re import Pattern
 
 from torch import Tensor
 
 from fb_fairseq.checksums import DICTIONARIES, trained_dictionaries
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.facts import FACTS, facts_of_average, facts_of_checkpoint
 from fb_fairseq.files import WRITER, check_output_file
 from fb_fairseq.meaning import check_same_meaning
 from fb_fairseq.tensor_files import NEW_TRAINING, load_checkpoint, model_options, save_file, using
 
 NAME = "average-checkpoints"
-# The file names of fairseq's checkpoints, and their number.
-BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
-BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+# The file names of fairseq's checkpoints, with their number, by the option that chooses the last of them.
+PATTERNS = {
+    "num_epoch_checkpoints": r"checkpoint(\d+)\.pt",
+    "num_update_checkpoints": r"checkpoint_\d+_(\d+)\.pt",
+}
 
 
-def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> list[str]:
-    """The paths of the last ``number`` checkpoints in a folder, oldest first. ``pattern``: ``BY_EPOCH`` or
-    ``BY_UPDATE``."""
-    found = {int(m[1]): name for name in os.listdir(folder) for m in [pattern.fullmatch(name)] if m}
-    if len(found) < number:
-        option = "--num-epoch-checkpoints" if pattern is BY_EPOCH else "--num-update-checkpoints"
-        raise UserError(f"{option} {number}: {folder} has {len(found)}; give a smaller number, or another folder")
-    return [os.path.join(folder, found[key]) for key in sorted(found)[-number:]]
+def last_checkpoints(folder: str, option: str, number: int) -> list[str]:
+    """The paths of the last checkpoints in a folder, oldest first.
+
+    Args:
+        option: one of ``PATTERNS``.
+        number: how many."""
+    matches = [match for name in os.listdir(folder) if (match := re.fullmatch(PATTERNS[option], name))]
+    if len(matches) < number:
+        raise UserError(f"{flag(option)} {number}: {folder} has {len(matches)}; give fewer, or another folder")
+    return [os.path.join(folder, match[0]) for match in sorted(matches, key=lambda match: int(match[1]))[-number:]]
 
 
 def average(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -110,15 +113,15 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    option, pattern, number = "--num-epoch-checkpoints", BY_EPOCH, args.num_epoch_checkpoints
-    if number is None:
-        option, pattern, number = "--num-update-checkpoints", BY_UPDATE, args.num_update_checkpoints
+    parser.check_least(args, num_epoch_checkpoints=1, num_update_checkpoints=1)
     paths = args.inputs
     with parser.one_line_errors():
         check_output_file("--output", args.output, NAME, args.overwrite)
-        if number is not None:
-            if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
-                parser.error(f"{option} {number}: give 1 or more, and one folder with --inputs")
-            paths = last_checkpoints(paths[0], pattern, number)
+        for option in PATTERNS:
+            number = getattr(args, option)
+            if number is not None:
+                if len(paths) != 1 or not os.path.isdir(paths[0]):
+                    parser.error(f"{flag(option)} {number}: give one folder with --inputs")
+                paths = last_checkpoints(paths[0], option, number)
         write_average(paths, args.output)
     print(f"{args.output}: the average of {', '.join(os.path.basename(path) for path in paths)}")

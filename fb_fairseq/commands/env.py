@@ -17,7 +17,7 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
-from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, details
+from fb_fairseq.ops.feedback.loops import details
 
 
 def version_of(*packages: str) -> str:
@@ -36,16 +36,6 @@ def step_loop() -> str:
     return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else details()
 
 
-def step_loops() -> str:
-    """The step loops that run on a device of this machine, and why the others do not."""
-    devices = [torch.device(name) for name in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))]
-    lines = [AUTO]
-    for loop in LOOPS.values():
-        problems = [loop.unavailable(device) for device in devices]
-        lines.append(loop.name if None in problems else f"{loop.name} ({problems[-1]})")
-    return ", ".join(lines)
-
-
 def environment() -> dict[str, str]:
     """The facts to print, by name."""
     gpus = (
@@ -59,7 +49,6 @@ def environment() -> dict[str, str]:
         "processor": f"{hardware('cpu')}, {os.cpu_count()} cores; torch uses {torch.get_num_threads()} threads",
         "GPU": ", ".join(gpus) or "none that torch can use",
         "step loop": step_loop(),
-        "all step loops": step_loops(),
         "compiled files": str(cache_folder()),
     }
 

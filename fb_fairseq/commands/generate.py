@@ -15,7 +15,7 @@ import sys
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.read_model import read_language_model
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError
 
 START = "def main("  # without a text before it, the model of Python code writes rows of quotes
 
@@ -62,14 +62,6 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def check(args) -> None:
-    """Check the numbers."""
-    for name, lowest in (("length", 1), ("sampling_topk", 0), ("temperature", 0)):
-        value = getattr(args, name)
-        if not lowest <= value < float("inf"):
-            raise UserError(f"{flag(name)} {value}: must be {lowest} or more")
-
-
 @contextlib.contextmanager
 def no_log():
     """Nothing but the text is printed: fairseq's log of INFO is off inside."""
@@ -85,22 +77,22 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
+    parser.check_least(args, length=1, sampling_topk=0, temperature=0)
     with parser.one_line_errors(), no_log():
-        check(args)
-        from fb_fairseq.pretrained.model import decoder, encode, reader, sample
+        from fb_fairseq.pretrained.model import sample
 
         model = read_language_model(args.path, args.data, args.cpu)
         if model.labels:
             raise UserError(
                 f"--path {args.path}: gives labels, and cannot generate text; use explore, or evaluate-labels"
             )
-        read, symbols = reader(model, args.length), model.symbols
+        read, vocabulary = model.reader(args.length), model.vocabulary
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
-        prompt, text = encode(args.prompt, symbols), decoder(symbols)
+        prompt, text = vocabulary.encode_prompt(args.prompt), vocabulary.decoder()
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))
-        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, symbols, args.seed):
+        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, vocabulary, args.seed):
             write(text(token))
         write("\n")

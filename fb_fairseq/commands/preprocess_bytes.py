@@ -7,7 +7,6 @@ Each file is a document: its bytes, then </s>. With --text, one file is split in
 """
 
 import os
-import re
 import zlib
 from collections.abc import Sequence
 
@@ -22,14 +21,6 @@ from fb_fairseq.files import check_output_folder, own_folder
 
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
-# How compressed files begin, and what unpacks them.
-COMPRESSED = {
-    rb"\x1f\x8b\x08": "gunzip",
-    rb"PK\x03\x04": "unzip",
-    rb"BZh[1-9]1AY&SY": "bunzip2",
-    rb"\xfd7zXZ\x00": "unxz",
-    rb"\x28\xb5\x2f\xfd": "unzstd",
-}
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
@@ -101,23 +92,12 @@ def fingerprint(splits: dict[str, Sequence[bytes]], append_eos: bool) -> str:
     return f"{sum(map(sum, sizes.values()))} bytes, CRC-32 of the texts and their splits {value:08x}"
 
 
-def check_unpacked(path: str, beginning: bytes) -> None:
-    """Check that a text with this beginning is not compressed."""
-    for pattern, program in COMPRESSED.items():
-        if re.match(pattern, beginning):
-            raise UserError(f"{path}: is compressed; unpack it with {program}, and give the text")
-
-
 def read_files(option: str, paths: list[str]) -> list[bytes]:
     """The contents of the files that an option names."""
     contents = []
     for path in paths:
-        try:
-            with open(path, "rb") as file:
-                contents.append(file.read())
-        except OSError as error:
-            raise UserError(f"{option} {path}: {error.strerror}; give a readable file") from error
-        check_unpacked(f"{option} {path}", contents[-1])
+        with open(path, "rb") as file:
+            contents.append(file.read())
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
     return contents

@@ -1,7 +1,7 @@
 """Models that commands read: checkpoints of fairseq, exported folders, and those that come with the package."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fb_fairseq import pretrained
 from fb_fairseq.errors import UserError
@@ -20,33 +20,52 @@ def read_model(
         path: a checkpoint, a folder, or a name of ``fb_fairseq.pretrained``.
         dictionaries: of a checkpoint, see ``fb_fairseq.models.checkpoints.read_dictionaries``.
         source_lang, target_lang: languages of a checkpoint; None: those of its training."""
-    from fb_fairseq.pretrained.folders import read_folder
-
-    folder = pretrained.find(path)
-    if os.path.isdir(folder):
+    trained = read_parameters(path)
+    if trained.symbols:
         if dictionaries or source_lang or target_lang:
             raise UserError(f"{path}: has its own tokenizer; leave out {dictionaries or source_lang or target_lang}")
-        return read_folder(folder)
-    from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
-
-    # isort: split
-    from fb_fairseq.models.checkpoints import read_checkpoint, read_dictionaries
+        return trained
+    from fb_fairseq.models.checkpoints import read_dictionaries
     from fb_fairseq.tensor_files import using
 
     with using(path):
-        trained = read_checkpoint(path)
         given = {"source_lang": source_lang, "target_lang": target_lang}
         trained.task.update({side: language for side, language in given.items() if language})
         read_dictionaries(trained, dictionaries)
     return trained
 
 
-def read_language_model(path: str, dictionaries: str | None = None, cpu: bool = False) -> "LanguageModel":
+def read_parameters(path: str) -> "TrainedModel":
+    """Read a model; a checkpoint without its dictionaries. ``path``: see ``read_model``."""
+    folder = pretrained.find(path)
+    if os.path.isdir(folder):
+        from fb_fairseq.pretrained.folders import read_folder
+
+        return read_folder(folder)
+    from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
+
+    # isort: split
+    from fb_fairseq.models.checkpoints import read_checkpoint
+    from fb_fairseq.tensor_files import using
+
+    with using(path):
+        return read_checkpoint(path)
+
+
+def read_language_model(
+    path: str,
+    dictionaries: str | None = None,
+    cpu: bool = False,
+    option: str = "",
+    overrides: dict[str, Any] | None = None,
+) -> "LanguageModel":
     """A language model to read texts with, in evaluation mode, on a GPU if there is one.
 
     Args:
         path, dictionaries: see ``read_model``.
-        cpu: use the CPU even if there is a GPU."""
+        cpu: use the CPU even if there is a GPU.
+        option: the command's option that names it, for messages; empty if none does.
+        overrides: other values of options of its training."""
     import torch
 
     from fb_fairseq.pretrained.model import build
@@ -54,4 +73,6 @@ def read_language_model(path: str, dictionaries: str | None = None, cpu: bool = 
 
     trained = read_model(path, dictionaries)
     with using(path):
-        return build(trained).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        model = build(trained, overrides).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    model.source = f"{option} {path}".strip()
+    return model

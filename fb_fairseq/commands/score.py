@@ -22,7 +22,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
@@ -36,14 +36,6 @@ WITHOUT_SPACES = ("zh", "ja")  # languages that write no spaces between words
 # fairseq writes an unknown word of a reference as <<unk>>, so that no hypothesis can match it. sacreBLEU's tokeniser
 # would split that into several tokens, which could match; it keeps this character as one token.
 UNKNOWN, UNKNOWN_CHARACTER = "<<unk>>", "\u2047"
-
-
-class Texts(NamedTuple):
-    """Lines to be scored."""
-
-    hypotheses: list[str]  # tokenised
-    references: list[str]  # tokenised like the hypotheses
-    raw_references: list[str] | None = None  # untokenised, for sacreBLEU; None: the references are detokenised for it
 
 
 def read_generated(path: str) -> tuple[list[str], list[str]]:
@@ -72,13 +64,10 @@ def read_generated(path: str) -> tuple[list[str], list[str]]:
     return [hypotheses[n] for n in order], [references[n] for n in order if n in references]
 
 
-def read_lines(option: str, path: str) -> list[str]:
-    """The lines of the file that an option names."""
-    try:
-        with open_text(path) as file:
-            return [line.rstrip("\n") for line in file]
-    except OSError as error:
-        raise UserError(f"{option} {path}: {error.strerror}; give a file with one sentence per line") from error
+def read_lines(path: str) -> list[str]:
+    """The lines of a file."""
+    with open_text(path) as file:
+        return [line.rstrip("\n") for line in file]
 
 
 def refuse_subwords(lines: list[str]) -> None:
@@ -116,25 +105,15 @@ def bleu(hypotheses: list[str], references: list[str], **options) -> tuple[float
     return round(result.score, 2), str(metric.get_signature())
 
 
-class RougeTokenizer:
-    """Words for ROUGE of other languages than English, whose tokeniser keeps a to z and digits alone. ``language``:
-    Chinese and Japanese are compared by characters."""
-
-    def __init__(self, language: str):
-        self._word = re.compile(r"\w" if language in WITHOUT_SPACES else r"\w+")
-
-    def tokenize(self, text: str) -> list[str]:
-        """Words or characters, in lower case."""
-        return self._word.findall(text.lower())
-
-
 def rouge(hypotheses: list[str], references: list[str], language: str = "en") -> dict[str, float]:
-    """Mean F1 of each kind of ROUGE, in percent."""
+    """Mean F1 of each kind of ROUGE, in percent. Of English, words are of a to z and digits alone, as in its own
+    tokeniser; of Chinese and Japanese, they are characters."""
     from rouge_score.rouge_scorer import RougeScorer
     from sacremoses import MosesDetokenizer
 
-    english = {"use_stemmer": True} if language == "en" else {"tokenizer": RougeTokenizer(language)}
-    scorer = RougeScorer(list(ROUGE_KINDS), **english)
+    word = re.compile(r"\w" if language in WITHOUT_SPACES else r"\w+")
+    tokenizer = None if language == "en" else SimpleNamespace(tokenize=lambda text: word.findall(text.lower()))
+    scorer = RougeScorer(list(ROUGE_KINDS), use_stemmer=language == "en", tokenizer=tokenizer)
     unescape = MosesDetokenizer().unescape_xml  # otherwise &apos; would count as the word apos
 
     def one_sentence_per_line(text: str) -> str:
@@ -147,29 +126,31 @@ def rouge(hypotheses: list[str], references: list[str], language: str = "en") ->
     return {kind: round(100 * sum(each[kind].fmeasure for each in scores) / len(scores), 2) for kind in ROUGE_KINDS}
 
 
-def check_texts(texts: Texts) -> None:
-    """Check that there are hypotheses, of whole words, and as many references."""
-    number = len(texts.hypotheses)
-    if not number:
-        raise UserError("no hypotheses: give a file with one sentence per line")
-    refuse_subwords([*texts.hypotheses, *texts.references])
-    for name, lines in (("references", texts.references), ("raw references", texts.raw_references)):
-        if lines is not None and len(lines) != number:
-            raise UserError(f"{number} hypotheses and {len(lines)} {name}: give one of each per line")
-
-
-def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str = "en") -> dict[str, object]:
+def score(
+    hypotheses: list[str],
+    references: list[str],
+    raw_references: list[str] | None = None,
+    metrics: Sequence[str] = ("sacrebleu",),
+    language: str = "en",
+) -> dict[str, object]:
     """Score hypotheses.
 
     Args:
+        hypotheses: lines of whole words, tokenised.
+        references: as many, tokenised like the hypotheses.
+        raw_references: untokenised, for sacreBLEU; None: the references are detokenised for it.
         metrics: some of ``METRICS``.
         language: of the hypotheses: the detokeniser, sacreBLEU's tokeniser and ROUGE's words depend on it.
 
     Returns:
         The number of sentences and the scores by name, as in the JSON line."""
-    check_texts(texts)
+    if not hypotheses:
+        raise UserError("no hypotheses: give a file with one sentence per line")
+    refuse_subwords([*hypotheses, *references])
+    for name, lines in (("references", references), ("raw references", raw_references)):
+        if lines is not None and len(lines) != len(hypotheses):
+            raise UserError(f"{len(hypotheses)} hypotheses and {len(lines)} {name}: give one of each per line")
     language = re.split("[-_]", language.lower())[0]  # zh of zh_CN and zh-Hans
-    hypotheses, references, raw_references = texts
     results: dict[str, object] = {"sentences": len(hypotheses)}
     if "sacrebleu" in metrics:
         if raw_references is None:
@@ -210,17 +191,6 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def read_texts(args) -> Texts:
-    """Read the files that the options name."""
-    hypotheses, references = read_generated(args.gen) if args.gen else (read_lines("--sys", args.sys), [])
-    if args.ref:
-        references = read_lines("--ref", args.ref)
-    raw_references = read_lines("--raw-ref", args.raw_ref) if args.raw_ref else None
-    if args.sentences is not None and len(hypotheses) != args.sentences:
-        raise UserError(f"{len(hypotheses)} hypotheses, not --sentences {args.sentences}: generate all of them")
-    return Texts(hypotheses, references, raw_references)
-
-
 def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
@@ -228,6 +198,11 @@ def main(argv=None) -> None:
     if (args.gen is None) == (args.sys is None) or args.sys is not None and args.ref is None:
         parser.error("give --gen FILE, or --sys FILE and --ref FILE")
     with parser.one_line_errors():
-        results = score(read_texts(args), args.metrics, args.language)
+        hypotheses, references = read_generated(args.gen) if args.gen else (read_lines(args.sys), [])
+        if args.sentences not in (None, len(hypotheses)):
+            raise UserError(f"{len(hypotheses)} hypotheses, not --sentences {args.sentences}: generate all of them")
+        references = read_lines(args.ref) if args.ref else references
+        raw_references = read_lines(args.raw_ref) if args.raw_ref else None
+        results = score(hypotheses, references, raw_references, args.metrics, args.language)
     json.dump(results, sys.stdout)
     print()

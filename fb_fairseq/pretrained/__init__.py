@@ -8,7 +8,7 @@
     a5/       keeps track of a product of elements of the group A5: gives each element a label, the product so far
 
 Each folder is as ``python -m fb_fairseq export`` writes it; README.md in it says how the model was trained, and what it
-can do. folders.py reads it; model.py has the model, and what makes texts of its tokens.
+can do. folders.py reads it; model.py has the model, and vocabulary.py makes texts of its tokens.
 """
 
 import os

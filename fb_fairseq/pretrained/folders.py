@@ -14,22 +14,17 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.checksums import WEIGHTS, facts_in
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import SPECIAL, check_former
+from fb_fairseq.meaning import END_OF_WORD, SEPARATOR, SPECIAL, check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
-from fb_fairseq.modules.lstm import LSTMOptions
+from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.trained_model import PREFIX, TRANSLATOR, TrainedModel
 
 COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
 TARGET_FOLDER = "target"  # of a translation model's second tokenizer
-END_OF_WORD, SEPARATOR = "</w>", "@@"  # of a piece that ends a word, in a tokenizer; of one that does not, in a text
-LSTM_MODEL = "streaming_lstm_lm"
 OPTIONS = {
-    "feedback_transformer_lm": (TransformerOptions, WordOptions),
-    "relative_transformer_lm": (TransformerOptions, WordOptions),
-    "all_attention_lm": (TransformerOptions, WordOptions),
-    LSTM_MODEL: (LSTMOptions, WordOptions),
+    **{kind: (options, WordOptions) for kind, (_, options) in STACKS.items()},
     TRANSLATOR: (EncoderOptions, TransformerOptions, WordOptions),
 }
 FURTHER_OPTIONS = ("memory_storage", "share_all_embeddings", "decoder_learned_pos", "max_target_positions")
@@ -46,7 +41,7 @@ def read_folder(path: str) -> TrainedModel:
     with reading(file):
         options = {"arch": kind, **options_in(config, OPTIONS[kind])}
     options.update({name: config[name] for name in FURTHER_OPTIONS if config.get(name) is not None})
-    if kind == LSTM_MODEL:
+    if kind == "streaming_lstm_lm":
         options.pop("memory_storage", None)
     parameters = read_weights(path)
     if kind != TRANSLATOR:

@@ -19,11 +19,10 @@ from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
     Documents,
     StreamDataset,
-    check_ends,
-    load_indexed_dataset,
+    load_corpus,
 )
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
-from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
+from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, load_dictionary, load_labelled
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
@@ -123,18 +122,10 @@ class StreamingLMTask(LanguageModelingTask):
             self._arrange_for_evaluation(dataset, num_shards=1)
 
     def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
-        def load(name, dictionary=self.dictionary, **options):
-            path = self._path(name, epoch)
-            dataset = load_indexed_dataset(path, dictionary, self.args.dataset_impl, **options)
-            if self.args.omit_eos:
-                check_ends(path, dataset, self.dictionary.eos())
-            return Corpus(dataset, self.dictionary.eos(), self.args.omit_eos)
-
-        if not self.args.labels:
-            return load(split, combine=combine)
-        inputs = load(file_prefix(split, INPUT))
-        labels = load(file_prefix(split, LABEL), self.target_dictionary)
-        return LabelledCorpus(self._path(split, epoch), inputs, labels, self.target_dictionary)
+        path, impl = self._path(split, epoch), self.args.dataset_impl
+        if self.args.labels:
+            return load_labelled(path, self.dictionary, self.target_dictionary, self.args.omit_eos, impl)
+        return load_corpus(path, self.dictionary, self.args.omit_eos, impl, combine)
 
     def _path(self, name: str, epoch: int) -> str:
         """The path of a file of the data; of sharded data, in the shard of that epoch."""

@@ -230,11 +230,6 @@ class StreamCache(MemoryCache):
                 self._ring.reset(self.age_B)
         return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
 
-    def count(self, tokens: int, ages: Tensor | None) -> None:
-        """Count the tokens that ``run`` has read. ``ages``: see ``age_B``, after them."""
-        self.position += tokens
-        self.age_B = ages
-
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self.texts = len(beam_idx)
         self._read.reorder(beam_idx)

@@ -8,10 +8,8 @@ from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import EOS, FORMER, PAD, check_former
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.encoder import EncoderOptions
-from fb_fairseq.modules.interface import Stack
-from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
@@ -141,8 +139,6 @@ class LanguageModelConfig(OptionsConfig):
     labels: bool = False
     separate_sequences: bool = False
     omit_eos: bool = False
-    options_class: ClassVar[type[CheckedOptions]] = TransformerOptions
-    stack_class: ClassVar[type[Stack]]
     tying = "share_decoder_input_output_embed or tie_adaptive_weights"
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
@@ -152,13 +148,18 @@ class LanguageModelConfig(OptionsConfig):
     }
 
     @classmethod
+    def option_classes(cls) -> tuple[type[CheckedOptions], type[WordOptions]]:
+        """The classes of the options of the stack, and of embeddings and output layer."""
+        return STACKS[cls.model_type][1], WordOptions
+
+    @classmethod
     def option_defaults(cls) -> dict[str, Any]:
-        """See ``OptionsConfig``: those of the stack, and of embeddings and output layer."""
-        return {field.name: field.default for kind in (cls.options_class, WordOptions) for field in fields(kind)}
+        """See ``OptionsConfig``."""
+        return {field.name: field.default for kind in cls.option_classes() for field in fields(kind)}
 
     def check_options(self) -> None:
-        self.options_of(self.options_class)
-        self.options_of(WordOptions)
+        for kind in self.option_classes():
+            self.options_of(kind)
 
     def has_tied_words(self) -> bool:
         return bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
@@ -168,29 +169,24 @@ class FeedbackTransformerConfig(LanguageModelConfig):
     """Configuration of ``feedback_transformer_lm`` (arXiv 2002.09402)."""
 
     model_type = "feedback_transformer_lm"
-    stack_class = FeedbackTransformer
 
 
 class RelativeTransformerConfig(LanguageModelConfig):
     """Configuration of ``relative_transformer_lm``, the papers' Transformer."""
 
     model_type = "relative_transformer_lm"
-    stack_class = RelativeTransformer
 
 
 class AllAttentionConfig(LanguageModelConfig):
     """Configuration of ``all_attention_lm`` (arXiv 1907.01470)."""
 
     model_type = "all_attention_lm"
-    stack_class = AllAttention
 
 
 class StreamingLSTMConfig(LanguageModelConfig):
     """Configuration of ``streaming_lstm_lm``, the LSTM that the papers compare with."""
 
     model_type = "streaming_lstm_lm"
-    stack_class = LSTM
-    options_class = LSTMOptions
     attribute_map = {"hidden_size": "decoder_embed_dim", "num_hidden_layers": "decoder_layers"}
 
 

@@ -8,14 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax, adaptive_losses
+from fb_fairseq.modules.adaptive_words import adaptive_losses
 from fb_fairseq.modules.interface import Stack
-from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
-from fb_fairseq.modules.stack import StackHolder
+from fb_fairseq.modules.language_model import STACKS, OutputLayer, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.attention import by_slot
 from fb_fairseq.ops.cuda_graphs import log_once
-from fb_fairseq.ops.layers import dropout
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig
 from fb_fairseq.transformers.inputs import (
@@ -28,51 +26,38 @@ from fb_fairseq.transformers.inputs import (
     given_cache,
     packed_positions,
     padded_positions,
-    steps,
 )
 from fb_fairseq.transformers.streams import StreamKey
 
 WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, and so without their penalty"
 
 
-class OutputLayer(StackHolder):
-    """Base of decoders: what is behind their layers."""
+def mean_loss(
+    decoder: OutputLayer,
+    features_BTD: Tensor,
+    targets_BT: Tensor,
+    number: float | Tensor | None,
+    penalty: Tensor | None = None,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """Mean loss in nats per token.
 
-    adaptive_softmax: AdaptiveSoftmax | None  # None if the output layer is plain
-    output_projection: nn.Linear | None  # maps features to logits; None with an adaptive softmax
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Logits; those of an adaptive softmax are log-probabilities."""
-        if self.adaptive_softmax is None:
-            return self.output_projection(features)
-        return self.adaptive_softmax.get_log_prob(features, None)
-
-    def loss(
-        self,
-        features_BTD: Tensor,
-        targets_BT: Tensor,
-        number: float | Tensor | None,
-        penalty: Tensor | None,
-        smoothing: float = 0.0,
-    ) -> Tensor:
-        """Mean loss in nats per token.
-
-        Args:
-            targets_BT: ``IGNORED`` where none counts.
-            number: number of targets to divide by; None: of those that count.
-            penalty: to be added for each target.
-            smoothing: the share of the mean over all tokens of the vocabulary."""
-        counted_BT = targets_BT != IGNORED
-        targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
-        if self.adaptive_softmax is not None and not smoothing:
-            total = adaptive_losses(self.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
-        else:
-            logits = self.logits(features_BTD).flatten(0, 1).float()
-            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none", label_smoothing=smoothing)
-            total = (losses * counted_BT.flatten()).sum()
-        if penalty is not None:
-            total = total + counted_BT.sum() * penalty
-        return total / (counted_BT.sum().clamp(min=1) if number is None else number)
+    Args:
+        targets_BT: ``IGNORED`` where none counts.
+        number: number of targets to divide by; None: of those that count.
+        penalty: to be added for each target.
+        smoothing: the share of the mean over all tokens of the vocabulary."""
+    counted_BT = targets_BT != IGNORED
+    targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
+    if decoder.adaptive_softmax is not None and not smoothing:
+        total = adaptive_losses(decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
+    else:
+        logits = decoder.logits(features_BTD).flatten(0, 1).float()
+        losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none", label_smoothing=smoothing)
+        total = (losses * counted_BT.flatten()).sum()
+    if penalty is not None:
+        total = total + counted_BT.sum() * penalty
+    return total / (counted_BT.sum().clamp(min=1) if number is None else number)
 
 
 def attention(
@@ -92,32 +77,18 @@ def attention(
     return tuple(F.pad(by_slot(x_BHTS.flip(-1), slots), (0, 1)) for x_BHTS in weights_LBHTS)
 
 
-class Decoder(OutputLayer):
+class Decoder(TextModel):
     """Embedding, a stack of layers, and the output layer; as ``fb_fairseq.models.language_model``'s."""
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__()
-        self.config = config
-        self.hold(config.stack_class(config.options_of(config.options_class)))
-        words = build_word_layers(config.options_of(WordOptions), config.decoder_embed_dim, config.vocab_size, PAD)
-        self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
-        self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
+        self.config, words = config, config.options_of(WordOptions)
+        self.memory_storage = config.memory_storage
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
-
-    def embed(self, vectors_BTD: Tensor, start: int, positions_TB: Tensor | None) -> Tensor:
-        """Embeddings [B, T, D] of tokens.
-
-        Args:
-            vectors_BTD: those of ``embed_tokens``.
-            start: position of the first token.
-            positions_TB: the positions, where they differ between texts."""
-        x_BTD = vectors_BTD * self.embed_scale
-        if self.absolute_positions:
-            if positions_TB is None:
-                x_BTD = x_BTD + sinusoidal_positions(start, x_BTD.shape[1], x_BTD[0, 0])
-            else:
-                x_BTD = x_BTD + sinusoids(positions_TB.t(), x_BTD[0, 0])
-        return dropout(x_BTD, self.stack.draw(self.stack.options.embedding_dropout, x_BTD.shape, x_BTD))
+        kind, options = STACKS[config.model_type]
+        self.add(
+            kind(config.options_of(options)), build_word_layers(words, config.decoder_embed_dim, config.vocab_size, PAD)
+        )
 
     def forward(
         self,
@@ -214,9 +185,11 @@ class Decoder(OutputLayer):
         elif not start and position_ids is not None:
             positions_TB = packed_positions(position_ids, B, T)
         if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
-            expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
+            steps_1T = torch.arange(start, start + T, device=vectors_BTD.device)[None]
+            expected_BT = steps_1T if positions_TB is None else positions_TB.t()
             check_positions(position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
-        return self.embed(vectors_BTD, start, positions_TB), positions_TB
+        positions = start if positions_TB is None else positions_TB.t()
+        return self.embed_vectors(vectors_BTD, positions), positions_TB
 
 
 def check_loaded(part: nn.Module) -> None:

@@ -19,6 +19,7 @@ from fb_fairseq.transformers.cache import MemoryCache
 
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.
 CACHE_FIELD = "cache" if "cache" in [f.name for f in fields(CausalLMOutputWithPast)] else "past_key_values"
+OTHER_NAME = "past_key_values" if CACHE_FIELD == "cache" else "cache"
 
 # Positions of the new tokens in releases before 5.2, which are those that follow the memory.
 REDUNDANT = ("cache_position", "return_dict")
@@ -30,19 +31,8 @@ IGNORED = -100  # label of a token that does not count, as everywhere in transfo
 class BothNames:
     """An output whose memory has its old and its new name in all releases, without a warning."""
 
-    if CACHE_FIELD == "cache":
 
-        @property
-        def past_key_values(self) -> MemoryCache | None:
-            """The memory, by its old name."""
-            return self.__dict__[CACHE_FIELD]
-
-    else:
-
-        @property
-        def cache(self) -> MemoryCache | None:
-            """The memory, by its new name."""
-            return self.__dict__[CACHE_FIELD]
+setattr(BothNames, OTHER_NAME, property(lambda output: output.__dict__[CACHE_FIELD]))
 
 
 @dataclass
@@ -124,11 +114,6 @@ def check_positions(position_ids: Tensor, expected_BT: Tensor, past: int, kept_B
             " model returned for the tokens before, and only the tokens after them (one text in each row, from"
             " position 0)"
         )
-
-
-def steps(start: int, number: int, device: torch.device) -> Tensor:
-    """Positions [1, T] of the tokens after the first ``start``."""
-    return torch.arange(start, start + number, device=device)[None]
 
 
 def padded_positions(mask_BT: Tensor, age_B: Tensor | None, begun: bool) -> tuple[Tensor, bool]:

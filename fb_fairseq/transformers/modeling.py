@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import (
     CONFIGS,
@@ -19,7 +20,7 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
-from fb_fairseq.transformers.decoder import Decoder, OutputLayer, check_loaded
+from fb_fairseq.transformers.decoder import Decoder, check_loaded, mean_loss
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
@@ -216,7 +217,7 @@ class LanguageModel(MemoryModel):
         if targets_BT is not None:
             counted_BT = without_padding(targets_BT, attention_mask, shifted_here)
             penalty = self.decoder.stack.report().penalty if self.training else None
-            loss = self.decoder.loss(features_BTD, counted_BT, num_items_in_batch, penalty, smoothing)
+            loss = mean_loss(self.decoder, features_BTD, counted_BT, num_items_in_batch, penalty, smoothing)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])

@@ -14,13 +14,14 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.encoder import Embedder, EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
-from fb_fairseq.transformers.decoder import OutputLayer, check_loaded
+from fb_fairseq.transformers.decoder import check_loaded, mean_loss
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
@@ -63,7 +64,6 @@ class TranslationDecoder(Embedder, OutputLayer):
     def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
         super().__init__()
         options, words = config.stack_options(), config.options_of(WordOptions)
-        self.memory_storage = config.memory_storage
         self.add_embeddings(
             config.options_of(EncoderOptions),
             embed_tokens,
@@ -100,10 +100,6 @@ class TranslationDecoder(Embedder, OutputLayer):
         options = self.stack.loop_options(self.stack.options.attention_span)
         y_TBD, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
         return self.stack.finish(y_TBD).transpose(0, 1)
-
-    def new_cache(self, out_CBD: Tensor, padding_BC: Tensor | None) -> DecoderCache:
-        """An empty cache of the decoder, for the beginning of targets."""
-        return DecoderCache(DecoderState(self.stack.new_ring(self.memory_storage), out_CBD, padding_BC, self.contexts))
 
     def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
         """Features [B, T, D] of the next tokens, which are remembered."""
@@ -210,14 +206,15 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
         if cache is None and use_cache and not torch.is_grad_enabled():
-            cache = self.decoder.new_cache(out_CBD, padding_BC)
+            ring = self.decoder.stack.new_ring(self.config.memory_storage)
+            cache = DecoderCache(DecoderState(ring, out_CBD, padding_BC, self.decoder.contexts))
         if cache is None:
             features_BTD = self.decoder.run(decoder_input_ids, out_CBD, padding_BC)
         elif torch.is_grad_enabled():
             raise UserError("past_key_values: decoding step by step has no gradient; call the model in torch.no_grad()")
         else:
             features_BTD = self.decoder.run_steps(decoder_input_ids, cache)
-        loss = None if labels is None else self.decoder.loss(features_BTD, labels, num_items_in_batch, None)
+        loss = None if labels is None else mean_loss(self.decoder, features_BTD, labels, num_items_in_batch)
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         output = TranslationOutput(
             loss=loss,

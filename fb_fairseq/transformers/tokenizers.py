@@ -10,6 +10,7 @@ those of subwords are white space."""
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -18,19 +19,20 @@ from transformers import PreTrainedTokenizerFast
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
-from fb_fairseq.meaning import SPECIAL
+from fb_fairseq.meaning import END_OF_WORD, SEPARATOR, SPECIAL
 
-END_OF_WORD = "</w>"  # at the end of a piece that ends a word
 Merge = tuple[str, str]
 VERSION = "#version:"
 BOS, PAD, EOS, UNK = SPECIAL
-SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a word
 # White space of Python, and so of fairseq. Rust, and so WhitespaceSplit, has fewer characters.
 WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
+WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
 
 def read_merges(path: str) -> list[Merge]:
-    """The merges of a file of codes, in their order."""
+    """The merges of a file of codes, in the order in which they were learned: each piece is made before it is used.
+    (So it makes no difference that subword-nmt merges all occurrences of a pair before it looks at pairs with the new
+    piece, while tokenizers looks at these after every occurrence.)"""
     with open_text(path) as file:
         lines = file.read().rstrip("\n").split("\n")
     if not lines[0].startswith(VERSION) or lines[0].split()[-1] != "0.2":
@@ -40,37 +42,8 @@ def read_merges(path: str) -> list[Merge]:
         merge = tuple(line.strip("\r\n ").split(" "))
         if len(merge) != 2 or not all(merge):
             raise UserError(f"{path}:{number}: must be two pieces separated by a space; give subword-nmt's codes")
-        left, right = merge
-        in_word = right[: -len(END_OF_WORD)] if right.endswith(END_OF_WORD) else right
-        if END_OF_WORD in left + in_word or not in_word:
-            raise UserError(
-                f"{path}:{number}: {END_OF_WORD} may stand only at the end of the second piece, after other "
-                "characters; learn the codes again, from text without it"
-            )
         merges[merge] = None
-    _check_order(list(merges), path)
     return list(merges)
-
-
-def _check_order(merges: list[Merge], path: str) -> None:
-    """Check that every piece is made before it is used.
-
-    If so, it makes no difference that subword-nmt merges all occurrences of a pair before it looks at pairs with the
-    new piece, while tokenizers looks at these after every occurrence. Codes that were learned have this order."""
-    first_use: dict[str, int] = {}
-    for rank, merge in enumerate(merges):
-        for piece in merge:
-            first_use.setdefault(piece, rank)
-    for rank, merge in enumerate(merges):
-        piece = "".join(merge)
-        if first_use.get(piece, rank) < rank:
-            raise UserError(
-                f"{path}: {' '.join(merge)!r} makes {piece!r} after a merge that uses it; give the codes in the order "
-                "in which they were learned"
-            )
-
-
-WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
 
 def build_tokenizer(
@@ -90,13 +63,19 @@ def build_tokenizer(
             are at the beginning.
         line_ends: read line ends between words as ``</s>``; not with ``after_text``."""
     symbols = list(symbols)
-    _check(symbols)
+    if symbols[: len(SPECIAL)] != SPECIAL:
+        raise UserError(f"dict.txt: must begin with the symbols {' '.join(SPECIAL)}, but begins with {symbols[:4]}")
+    for symbol, times in Counter(symbols).items():
+        if times > 1:
+            raise UserError(f"dict.txt: {symbol!r} occurs twice, which a tokenizer cannot express; remove one of them")
     if bpe_codes is not None:
         backend = _subwords(symbols, read_merges(bpe_codes), bpe_codes)
     else:
         with_lines = line_ends and not after_text
         backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, with_lines)
-    _add_end(backend, after_text)
+    single, pair = (f"$A {EOS}", f"$A {EOS} $B {EOS}") if after_text else (f"{EOS} $A", f"{EOS} $A {EOS} $B")
+    special = [(EOS, SPECIAL.index(EOS))]
+    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         bos_token=EOS,
@@ -123,30 +102,11 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
         json.dump(configuration, file, indent=2)
 
 
-def _check(symbols: list[str]) -> None:
-    if symbols[: len(SPECIAL)] != SPECIAL:
-        raise UserError(f"dict.txt: must begin with the symbols {' '.join(SPECIAL)}, but begins with {symbols[:4]}")
-    seen = set()
-    for symbol in symbols:
-        if symbol in seen:
-            raise UserError(f"dict.txt: {symbol!r} occurs twice, which a tokenizer cannot express; remove one of them")
-        seen.add(symbol)
-
-
 def _finish(backend: Tokenizer) -> Tokenizer:
     """Add the special symbols, without ``<unk>``: that is a word of a text, which ``skip_special_tokens`` leaves there,
     as fairseq prints it."""
     backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL if symbol != UNK])
     return backend
-
-
-def _add_end(backend: Tokenizer, after_text: bool) -> None:
-    """Put ``</s>`` before a text, or after it."""
-    single, pair = f"{EOS} $A", f"{EOS} $A {EOS} $B"
-    if after_text:
-        single, pair = f"$A {EOS}", f"$A {EOS} $B {EOS}"
-    special = [(EOS, SPECIAL.index(EOS))]
-    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
 
 
 def _bytes() -> Tokenizer:

@@ -10,7 +10,7 @@ import pytest
 from fb_fairseq.commands import evaluate_labels
 from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.measures import accuracy_by_position
-from fb_fairseq.commands.plot.models import load_model
+from fb_fairseq.commands.plot.models import load_data, load_to_read
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 from tests.cli.checkpoints import eval_lm, hub, interactive
@@ -56,7 +56,7 @@ def evaluate(capsys, *arguments):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_accuracy(walks, trained, capsys, tmp_path):
+def test_accuracy(walks, trained, capsys, tmp_path, monkeypatch):
     """On the validation split it equals what training logged, whatever the length of blocks."""
     folder, log = trained
     logged = [float(entry["valid_accuracy"]) for entry in json_logs(log, "valid")]
@@ -67,7 +67,8 @@ def test_accuracy(walks, trained, capsys, tmp_path):
     found = evaluate(capsys, walks, "--path", checkpoint, *as_validation)
     assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
     assert found["labels"] == 300 and found["sequences"] == 30
-    more = ("--tokens-per-sample", 4, "--out", tmp_path / "accuracy.json")
+    more = ("--out", tmp_path / "accuracy.json")
+    monkeypatch.setattr(evaluate_labels, "BLOCK", 4)
     other = evaluate(capsys, walks, "--path", checkpoint, *as_validation, *more)
     assert other == found
     assert json.loads((tmp_path / "accuracy.json").read_text()) == {"written_by": "evaluate-labels", **found}
@@ -96,12 +97,13 @@ def test_accuracy_by_position(walks, trained, capsys, tmp_path):
     """Over all positions it is the accuracy of evaluate-labels; ``</s>`` has no label."""
     checkpoint = str(trained[0] / "checkpoint_best.pt")
     found = evaluate(capsys, walks, "--path", checkpoint, "--cpu")
-    loaded = load_model("--position-accuracy", checkpoint, str(walks), cpu=True)
-    labels, correct = accuracy_by_position(loaded, "test", 10**6)
+    loaded = load_to_read("--position-accuracy", checkpoint, str(walks), cpu=True)
+    corpus = load_data(loaded, str(walks), "test")
+    labels, correct = accuracy_by_position(loaded, corpus, 10**6)
     assert labels == [0] + [40] * 10
     assert 100 * sum(correct) / sum(labels) == pytest.approx(found["accuracy"])
     for tokens, sequences in ((30, 2), (1, 1)):  # whole ones, and at least one
-        assert accuracy_by_position(loaded, "test", tokens).labels == [0] + [sequences] * 10
+        assert accuracy_by_position(loaded, corpus, tokens).labels == [0] + [sequences] * 10
     arguments = ["--position-accuracy", f"A={checkpoint}", "--attention", checkpoint, "--split", "test"]
     plot([*arguments, "--data", str(walks), "--cpu", "--tokens", "200", "--out", str(tmp_path / "positions.png")])
     assert (tmp_path / "positions.png").read_bytes().startswith(b"\x89PNG")
@@ -161,12 +163,12 @@ def test_sequences_are_read_as_in_training(tracker, capsys, tmp_path):
     path, data = tracker
     right = evaluate(capsys, data, "--path", path, "--cpu")
     assert right == {"accuracy": 100.0, "sequence_accuracy": 100.0, "labels": 360, "sequences": 30}
-    assert evaluate(capsys, data, "--path", path, "--cpu", "--streams", 7, "--tokens-per-sample", 5) == right
+    assert evaluate(capsys, data, "--path", path, "--cpu", "--streams", 7) == right
     for context in (0, 1):
         joined = evaluate(capsys, data, "--path", path, "--cpu", "--streams", 2, "--context-sequences", context)
         assert joined["accuracy"] < 30
-    loaded = load_model("--position-accuracy", str(path), str(data), cpu=True)
-    found = accuracy_by_position(loaded, "test", 10**6)
+    loaded = load_to_read("--position-accuracy", str(path), str(data), cpu=True)
+    found = accuracy_by_position(loaded, load_data(loaded, str(data), "test"), 10**6)
     assert found.correct == found.labels == [0] + [30] * 12
     drawn = ["--attention", path, "--data", data, "--split", "test", "--cpu", "--out", tmp_path / "a.png"]
     assert "reads each sequence with an empty memory; give one with --prompt" in one_line(capsys, plot, *drawn)

@@ -17,7 +17,7 @@ from fb_fairseq.commands.explore.reading import load as load_explored  # noqa: E
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.read_model import read_language_model  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.pretrained.model import choices, encode, reader, sample  # noqa: E402
+from fb_fairseq.pretrained.model import choices, sample  # noqa: E402
 from tests.cli.checkpoints import hub, interactive, load  # noqa: E402
 from tests.cli.fairseq_commands import options, preprocess, run, train  # noqa: E402
 from tests.cli.words import ADAPTIVE  # noqa: E402
@@ -69,7 +69,7 @@ def test_line_ends_and_padding_in_prompts(word_data, adaptive, tmp_path, prompt)
             interface.score(prompt)
         return
     model = read_language_model(str(adaptive), str(word_data), True)
-    assert len(list(sample(reader(model, 5), encode(prompt, model.symbols), 5, 0, 0, model.symbols))) == 5
+    assert len(list(sample(model.reader(5), model.vocabulary.encode_prompt(prompt), 5, 0, 0, model.vocabulary))) == 5
 
 
 def test_line_ends_in_scored_texts(word_data, adaptive):
@@ -113,11 +113,11 @@ def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_pa
     logits[104:] = 6.0  # madeupword0000, …
     saved["model"]["decoder.output_projection.weight"] = logits[:, None].expand(-1, 16) / 16
     torch.save(saved, path)
-    model, task = load(path, word_data)
+    _, task = load(path, word_data)
     word = task.source_dictionary[9]
     expected, last = " ".join(["w1", *[word] * 4]), task.source_dictionary[127]
     assert last == "madeupword0023" and size == 128
-    assert list(sample(reader(model.decoder, 4), [], 4, 0, 0, task.source_dictionary.symbols)) == [9] * 4
+    assert read_language_model(str(path), cpu=True).generate("", 4, 0, 0).split() == [word] * 4
     more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)
     assert interactive(word_data, path, tmp_path, ["w1"], *more) == [expected]
     assert interactive(word_data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")

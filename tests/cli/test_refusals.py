@@ -76,7 +76,7 @@ FAIRSEQ = [
     ("train", "--lr 1e10", "the gradients are NaN or infinite; try a lower --lr"),
     ("train", "--distributed-world-size 9", "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
     ("train", "--profile", "PyTorch finds no GPU that it can use; .*--profile"),
-    ("train", "nowhere", "nowhere/dict.txt: no such file"),
+    ("train", "nowhere", "nowhere/dict.txt is missing; give the folder"),
     ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
     ("train", "$cut_bin", "train.idx, .bin: one of them is cut off"),
     ("train", "--decoder-layers 3 --restore-file $model", "checkpoint_last.pt: has the parameters of another model"),
@@ -107,16 +107,14 @@ FAIRSEQ = [
     ("interactive", "--input $latin", "not UTF-8 text"),
 ]
 OWN = [
-    ("preprocess-bytes --text nowhere --destdir $new", "--text nowhere: No such file"),
+    ("preprocess-bytes --text nowhere --destdir $new", "nowhere: No such file"),
     ("preprocess-bytes --text $text --destdir $text", "--destdir .*text is a file"),
-    ("preprocess-bytes --text $text", "required: --destdir"),
     ("preprocess-bytes --trainpref $none --destdir $new", "--trainpref .*/none: the file is empty"),
     ("preprocess-bytes --text $tiny --split 90,5,5 --destdir $new", "too few"),
     ("preprocess-bytes --text $tiny --split 90,10 --destdir $new", "--split 90,10"),
     ("synthetic-tasks copy --out $text", "--out .*text is a file"),
     ("score --gen 'a\nb'", r"a\\nb: No such file"),  # one line, whatever the name
     ("score --gen $part", "1 of 3 hypotheses are missing, the first is D-1; generate all"),
-    ("score --gen $text", "no hypotheses"),
     ("score --gen $gen --raw-ref $text", "3 hypotheses and 1 raw references"),
     ("score --gen $gen --sentences 4", "3 hypotheses, not --sentences 4: generate all"),
     ("score --sys $bpe --ref $bpe", "4 of 6 words are subwords .*--remove-bpe"),
@@ -125,37 +123,43 @@ OWN = [
     ("plot --curves nowhere --out $new.png", "nowhere: no such file"),
     ("plot --curves $log --metric ppl --out $new.png", "log: ppl is not logged"),
     ("plot --curves $text --out $new.png", "text: has no line of a training; give what fairseq-train printed"),
-    ("plot --layer-weights $text --out $new.png", "text: not a checkpoint"),
+    ("plot --layer-weights $folder --out $new.png", "folder: has no config.json"),
     ("plot --layer-weights $plain --out $new.png", "plain.pt: has none that are learned"),
-    ("plot --layer-weights $model --out $new/x.png", "--out .*its folder does not exist"),
     ("plot --layer-weights $model --out $new.xyz", "--out .*give a name that ends with .png"),
     ("plot --layer-weights-over-training $log --out $new.png", "log: no layer weights are logged there"),
     ("plot --spans $plain --out $new.png", "plain.pt: its spans are fixed"),
     ("plot --attention-map $model --data $bytes --out $new.png", "--attention-map .*: give a short text with --prompt"),
     ("plot --attention-map $model --prompt a --layer 3 --out $new.png", "has layers 1 to 2"),
-    ("plot --attention $model --out $new.png", "--attention .*: give a checkpoint, and with --data the folder"),
+    ("plot --attention $model --out $new.png", "--attention .*: give the folder of the binarised text"),
     ("plot --persistent-use $model --data $bytes --out $new.png", "has no persistent vectors"),
-    ("plot --position-accuracy $model --data $bytes --out $new.png", "is no checkpoint trained with --labels"),
+    (
+        "plot --position-accuracy $model --data $bytes --out $new.png",
+        "--position-acc.*: give a model trained with --labels",
+    ),
     ("plot --spans $plain $plain A=$plain A=$model --out $new.png", "--spans: two have the same name"),
     ("average-checkpoints --inputs $model --output $text/x.pt", "--output .*its folder does not exist"),
     ("average-checkpoints --inputs $plain $another --output $new.pt", "the names or shapes of parameters differ;"),
     (
         "average-checkpoints --inputs $run --num-epoch-checkpoints 5 --output $new.pt",
-        " 5: .* has 1; give a smaller",
+        " 5: .* has 1; give fewer",
     ),
-    ("average-checkpoints --inputs $run --num-epoch-checkpoints 0 --output $new.pt", "give 1 or more, and one folder"),
+    (
+        "average-checkpoints --inputs $run --num-epoch-checkpoints 0 --output $new.pt",
+        "checkpoints 0: must be 1",
+    ),
     (
         "average-checkpoints --inputs $model --num-epoch-checkpoints 1 --output $new.pt",
-        "give 1 or more, and one folder",
+        "give one folder with --inputs",
     ),
     ("evaluate-labels $bytes --path $model", "--labels"),
-    ("evaluate-labels $pairs --path $translator", "--path .*: is not a language model of this package"),
+    (f"evaluate-labels $bytes --path $model {OVERRIDES}", "has no option atention_span that can be replaced"),
+    ("evaluate-labels $pairs --path $translator", "is not a language model of this package"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     (r"generate --path $model --cpu --prompt '\q'", r"--prompt: unknown escape \\q"),
     ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt is missing; give"),
     ("export $model --to $new --dict nowhere", "nowhere/dict.txt is missing; give"),
     ("import-transformers $folder --out $new.pt", "has no config.json; give the folder of a model that"),
-    ("explore $folder --data x --port 0", "folder: has its own tokenizer; leave out x"),
+    ("explore $folder --port 0", "folder: has no config.json; give the folder of a model that"),
     ("explore a.pt --port 70000", "--port 70000: must be between 0 and 65535"),
     ("explore a.pt --host 192.0.2.1 --port 0", "--host 192.0.2.1 --port 0: cannot be served .*; give 127.0.0.1"),
     ("benchmark train --device meta", "argument --device: invalid choice: 'meta'"),
@@ -177,7 +181,7 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
         plain=folder / "plain.pt",
         another=folder / "another.pt",
     )
-    torch.save({"model": {}, "cfg": {"model": {}}}, found["plain"])
+    torch.save({"model": {}, "cfg": {"model": {"arch": "feedback_transformer_lm"}}}, found["plain"])
     torch.save({"model": {"x": torch.zeros(1)}, "cfg": {"model": {}}}, found["another"])
     lines = [[f"T-{n}\ta b c", f"D-{n}\t-0.1\ta b c"] for n in range(3)]
     texts = {

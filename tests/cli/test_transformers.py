@@ -48,24 +48,13 @@ def exported(language_models, tmp_path_factory):
     result = {}
     for arch, checkpoint in language_models.items():
         folder = tmp_path_factory.mktemp(arch) / "model"
-        code = ["--with-code"] * (arch == "relative_transformer_lm")
-        export([str(checkpoint), "--to", str(folder), "--license", "mit", *code])
+        export([str(checkpoint), "--to", str(folder), "--license", "mit"])
         result[arch] = checkpoint, folder
     return result
 
 
 def load_exported(folder):
     return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-
-
-def test_code_lies_beside_the_model(exported):
-    """Where the package is there, as here, it is not run."""
-    _, folder = exported["relative_transformer_lm"]
-    config = json.loads((folder / "config.json").read_text())
-    file, _, name = config["auto_map"]["AutoModelForCausalLM"].partition(".")
-    assert f"class {name}(" in (folder / f"{file}.py").read_text()
-    assert type(load_exported(folder)[0]).__module__ == "fb_fairseq.transformers.modeling"
-    assert "trust_remote_code=True" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -132,17 +121,6 @@ def test_there_and_back(exported, byte_data, tmp_path, arch):
     assert (tmp_path / "dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[::2]
     log = eval_lm(byte_data, tmp_path / "back.pt", gen_subset="valid", valid_streams=2, tokens_per_sample=64)
     assert "Loss (base 2)" in log
-
-
-def test_card(byte_data, tmp_path):
-    """Figures of the checkpoint, and what the command line says."""
-    options = dict(max_update=20, disable_validation=False, validate_interval_updates=10)
-    checkpoint = trained(byte_data, tmp_path, **options)
-    more = ["--data", "a made-up text", "--license", "mit", "--language", "en, de"]
-    export([str(checkpoint), "--to", str(tmp_path / "model"), *more])
-    card = (tmp_path / "model/README.md").read_text()
-    assert "| data | a made-up text |" in card and "license: mit" in card and "| updates | 20 |" in card
-    assert "language:\n- en\n- de\n" in card and re.search(r"\| validation loss \| [\d.]+ bits per token \|", card)
 
 
 def test_card_of_an_average(byte_data, tmp_path):
@@ -327,7 +305,6 @@ def test_bad_input(exported, byte_data, tmp_path, capsys):
     for options, message in (
         (stock, "transformer_lm cannot be exported; give one of feedback_transformer_lm"),
         (dict(attention_span=3), "decoder.positions.key: not as its own options say"),
-        (dict(memory_composition="sum"), "--memory-composition sum: unknown"),
     ):
         content = {**saved, "cfg": {**saved["cfg"], "model": {**model_options(saved), **options}}}
         torch.save(content, tmp_path / "changed.pt")

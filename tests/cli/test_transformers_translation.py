@@ -195,7 +195,6 @@ def test_bad_input(trained, tmp_path, capsys):
     for options, arguments, message in (
         ({}, ["--dict", tmp_path], "dict.de.txt is missing; give the folder of its training data, with dict.de.txt"),
         ({}, ["--dict", other], r"has \d+ symbols, .*dict.de.txt 9; give the dictionary of its training"),
-        (dict(decoder_layers=3), [], "not as its own options say"),
         (None, [], "does not say its languages, nor does its data folder /nowhere; give --source-lang"),
     ):
         cfg = dict(task=argparse.Namespace(data="/nowhere")) if options is None else dict(model={**model, **options})
@@ -212,14 +211,9 @@ CONFIG = "config.json"
     "file, change, message",
     [
         ("tokenizer.json", None, "model: has no tokenizer.json; give the folder of a model"),
-        ("model.safetensors", "{}", "model: cannot be read ("),
         (CONFIG, "{", "config.json: cannot be read ("),
         (CONFIG, dict(model_type="marian"), "config.json: marian is not a model of this package"),
-        (CONFIG, dict(encoder_layers=3), "not as its own options say"),
-        (CONFIG, dict(decoder_layers="2"), "config.json: cannot be read ("),
         (CONFIG, dict(vocab_size="many"), "its tokenizer has 40 symbols, its model many"),
-        (CONFIG, dict(memory_composition="sum"), "config.json: --memory-composition sum: unknown"),
-        (CONFIG, dict(target_lang="de"), "give both languages names there, such as 'de' and 'en'"),
         (CONFIG, dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
     ],
 )

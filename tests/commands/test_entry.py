@@ -51,7 +51,6 @@ def test_list_of_commands(capsys, arguments, status):
     "name,hint",
     [
         ("evaluate-label", "did you mean evaluate-labels?"),
-        ("preprocess_byte", "did you mean preprocess-bytes?"),
         ("trian", "did you mean train?"),
         ("xyz", f"choose from {', '.join([*COMMANDS, *FAIRSEQ_COMMANDS])}"),
     ],
@@ -128,7 +127,7 @@ def test_without_fairseq(tmp_path):
     """Some commands run, the others end with one line."""
     run_alone = "benchmark", "rl", "synthetic-tasks", "average-checkpoints", "score", "plot"
     helps = [[name, "--help"] for name in run_alone]
-    refused = [["generate", "--path", "x.pt"], ["evaluate-labels", "--path", "x.pt", "--data", str(tmp_path)]]
+    refused = [["generate", "--path", "x.pt"], ["evaluate-labels", str(tmp_path), "--path", "x.pt"]]
     destination = ["--destdir", str(tmp_path / "data")]
     refused += [["preprocess-bytes", "--text", __file__, "--split", "90,5,5", *destination], ["train", str(tmp_path)]]
     done = run("-c", WITHOUT_FAIRSEQ, json.dumps(helps + refused))
@@ -196,11 +195,9 @@ def test_characters_that_the_terminal_does_not_have(variables, written):
 def test_numbers_that_nothing_can_be_done_with(value, capsys):
     parser = CommandParser("x")
     parser.add_argument("--rate", type=float)
-    parser.add_argument("--seeds", type=int, nargs="*")
     parser.add_argument("--path")
-    assert parser.parse_args(["--rate", "0.5", "--seeds", str(2**63 - 1), f"--path={value}"]).path == value
-    for option, given in (("--rate", value), ("--seeds", str(2**63))):
-        with pytest.raises(SystemExit) as stop:
-            parser.parse_args([f"{option}={given}"])
-        (line,) = capsys.readouterr().err.splitlines()
-        assert stop.value.code == 2 and f"error: {option} " in line
+    assert parser.parse_args(["--rate", "0.5", f"--path={value}"]).path == value
+    with pytest.raises(SystemExit) as stop:
+        parser.parse_args([f"--rate={value}"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and "error: --rate " in line

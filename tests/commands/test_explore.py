@@ -16,12 +16,21 @@ from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import command, pictures
 from fb_fairseq.commands.explore.reading import EOS, UNK, Reading
 from fb_fairseq.commands.plot.measures import mix
-from fb_fairseq.commands.plot.models import LoadedModel
-from fb_fairseq.commands.plot.vocabulary import Vocabulary
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
+from fb_fairseq.pretrained.vocabulary import Vocabulary
 from tests.cli.own_commands import one_line
-from tests.models.language_models import MODELS, SIZES, AllAttentionLM, FeedbackLM, RelativeLM, build, dictionary
+from tests.models.language_models import (
+    MODELS,
+    SIZES,
+    AllAttentionLM,
+    FeedbackLM,
+    RelativeLM,
+    build,
+    configuration,
+    dictionary,
+    plain,
+)
 from tests.modules.options import randomise
 
 SPAN, TOKENS = SIZES["attention_span"], [*range(4, 24), 7, 9, 5]
@@ -35,7 +44,7 @@ def explored(model=FeedbackLM, **changes):
     torch.manual_seed(1)
     built = build(model, **changes).eval()
     randomise(built)
-    return LoadedModel("a.pt", built, built.decoder, dictionary().symbols, {}, torch.device("cpu")), built
+    return plain(built, configuration(model, **changes)), built
 
 
 def reading_of(model, tokens=TOKENS):
@@ -286,6 +295,7 @@ def page():
 
 def test_without_gradio(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.delitem(sys.modules, "fb_fairseq.commands.explore.page", raising=False)
     with pytest.raises(SystemExit) as stop:
         main(["explore", "a.pt"])
     assert stop.value.code == 2
@@ -301,19 +311,11 @@ def test_page(page, model):
     labels = {getattr(block, "label", None) for block in built.blocks.values()}
     assert {"Text", "Temperature", "Top-k", "Step", "Rows of attention", "Memory of layer"} <= labels
     (head,) = (block.value for block in built.blocks.values() if "ex-head" in str(getattr(block, "value", "")))
-    parameters = sum(p.numel() for p in ours.decoder.parameters()) / 1e6
+    parameters = sum(p.numel() for p in ours.parameters()) / 1e6
     sizes = f"2 layers × 3 heads, width 12, remembers {SPAN} steps, {parameters:.1f} million parameters, reads tokens"
     assert "".join(parsed(head).itertext()) == f"{page.kind_of(ours)}a.pt: {sizes}"
     buttons = {block.value for block in built.blocks.values() if type(block).__name__ == "Button"}
     assert buttons == {"Read", "Next token", "Generate 40", "Stop"}
-
-
-def test_text_to_begin_with(page):
-    """An example that the model can read."""
-    assert page.example(Vocabulary(byte_dictionary().symbols)) == page.EXAMPLE_CODE
-    assert page.example(Vocabulary(dictionary().symbols)).split() == dictionary().symbols[4:14]
-    known = Vocabulary([*SPECIAL, "the", "first"])
-    assert page.example(known) == "the first"
 
 
 def test_generating_in_the_page(page):
@@ -343,13 +345,6 @@ def test_a_document_ends_in_the_page(page, monkeypatch):
     told = []
     assert list(page.Explorer(ours, 9).generate("", None, 3, 1, 0)) == []
     assert told == ["The model ended the text here (</s>)."]
-
-
-def test_steps_in_the_page(page):
-    """A step beyond the text, as after a shorter text was read, is its last one."""
-    explorer = page.Explorer(explored()[0], 9)
-    *shown, slider = explorer.show(explorer.read("word1"), 7, 1.0, 0, page.MEAN)
-    assert slider["value"] == slider["maximum"] == 1 and "Step <b>1</b> reads" in shown[2]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

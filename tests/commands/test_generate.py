@@ -6,7 +6,8 @@ import pytest
 
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import generate
-from fb_fairseq.pretrained.model import decoder, encode
+from fb_fairseq.meaning import EOS, SPECIAL
+from fb_fairseq.pretrained.vocabulary import Vocabulary
 from tests.cli.conftest import write_byte_data
 from tests.cli.fairseq_commands import run, train
 
@@ -47,24 +48,18 @@ def test_seeds(capsys, folder):
 
 def test_characters_are_printed_whole():
     """Two bytes of a character are printed with the second; what is no UTF-8 is replaced."""
-    from fb_fairseq.commands.preprocess_bytes import byte_dictionary
-
-    dictionary = byte_dictionary()
-    text = decoder(dictionary.symbols)
-    indices = [dictionary.index(symbol) for symbol in byte_codec.encode("é!".encode() + b"\xff.")]
-    assert [text(index) for index in indices] == ["", "é", "!", "\ufffd", "."]
+    vocabulary = Vocabulary([*SPECIAL, *byte_codec.SYMBOLS])
+    text = vocabulary.decoder()
+    assert [text(token) for token in vocabulary.encode("é!".encode() + b"\xff.")] == ["", "é", "!", "\ufffd", "."]
 
 
-def test_words(capsys):
-    from fairseq.data import Dictionary
-
-    dictionary = Dictionary()
-    words = [dictionary.add_symbol(word) for word in ("the", "cat")]
-    assert encode(" the  cat ", dictionary.symbols) == words
-    text = decoder(dictionary.symbols)
-    assert "".join(map(text, [*words, dictionary.eos()])) == "the cat \n"
+def test_words():
+    vocabulary = Vocabulary([*SPECIAL, "the", "cat"])
+    words = [4, 5]
+    assert vocabulary.encode_prompt(" the  cat ") == words
+    assert "".join(map(vocabulary.decoder(), [*words, EOS])) == "the cat \n"
     with pytest.raises(generate.UserError, match="--prompt: 'dog' is not in the dictionary"):
-        encode("the dog", dictionary.symbols)
+        vocabulary.encode_prompt("the dog")
 
 
 def test_topk_one_is_greedy(capsys, folder):

@@ -9,7 +9,7 @@ from fb_fairseq.commands.plot import files
 from fb_fairseq.commands.plot.command import main
 from fb_fairseq.commands.plot.files import continued, read_log
 from fb_fairseq.commands.plot.panels import draw_curves, draw_layer_weights_over_training
-from fb_fairseq.drawing import BLUE, VERMILLION, mean_and_range
+from fb_fairseq.drawing import BLUE, VERMILLION
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
@@ -78,7 +78,8 @@ def test_hours_of_training(tmp_path):
 
 def test_layer_weights(tmp_path):
     logits = torch.tensor([0.0, 1.0, 2.0])
-    torch.save({"model": {"decoder.memory.layer_weights": logits}}, tmp_path / "a.pt")
+    cfg = {"model": {"arch": "feedback_transformer_lm"}}
+    torch.save({"model": {"decoder.memory.layer_weights": logits}, "cfg": cfg}, tmp_path / "a.pt")
     assert files.layer_weights(str(tmp_path / "a.pt")) == pytest.approx(logits.softmax(0).tolist())
 
 
@@ -156,8 +157,3 @@ def test_spans(tmp_path):
     main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.svg")])
     text = (tmp_path / "spans.svg").read_text()
     assert f"<!-- {path} -->" in text and "<!-- other -->" in text, "without a name, of several, the path"
-
-
-def test_mean_and_range():
-    means, error_bars = mean_and_range([[1.0, 3.0], [5.0]])
-    assert means == [2, 5] and error_bars == [[1, 0], [1, 0]]

@@ -6,16 +6,26 @@ import math
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
 
 from fb_fairseq.commands.plot import measures, models, panels
 from fb_fairseq.commands.plot.measures import PositionCounts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.models.architectures import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
+from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.streams.fairseq.corpus import Corpus
-from tests.models.language_models import MODELS, AllAttentionLM, FeedbackLM, RelativeLM, build, dictionary
+from tests.models.language_models import (
+    MODELS,
+    AllAttentionLM,
+    FeedbackLM,
+    RelativeLM,
+    build,
+    configuration,
+    dictionary,
+    plain,
+)
 from tests.modules.options import randomise
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -38,26 +48,27 @@ def text(length, seed=0):
     return Corpus(Lines(tokens.split(7)), eos=2)
 
 
-def loaded_of(built, task):
-    words = task.source_dictionary
-    decoder = built and built.decoder
-    return models.LoadedModel("a.pt", built, decoder, words.symbols, {}, torch.device("cpu"), task, "--option")
+def load_both(model, **changes):
+    """A model in double precision as commands read it; and fairseq's."""
+    torch.manual_seed(1)
+    built = build(model, **changes).eval()
+    randomise(built)
+    loaded = plain(built, configuration(model, **changes)).double()
+    loaded.source = "--option a.pt"
+    return loaded, built.double()
 
 
 def load(model, **changes):
-    torch.manual_seed(1)
-    built = build(model, **changes).double().eval()
-    randomise(built)
-    words = dictionary()
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    return loaded_of(built, task)
+    return load_both(model, **changes)[0]
 
 
 def lstm():
     words = dictionary()
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    built = StreamingLSTMLanguageModel.build_model(StreamingLSTMLMConfig(decoder_layers=1, decoder_embed_dim=8), task)
-    return loaded_of(built.double().eval(), task)
+    cfg = StreamingLSTMLMConfig(decoder_layers=1, decoder_embed_dim=8)
+    loaded = plain(StreamingLSTMLanguageModel.build_model(cfg, task), cfg, "streaming_lstm_lm").double()
+    loaded.source = "--option a.pt"
+    return loaded
 
 
 def test_streams_overlap():
@@ -77,7 +88,7 @@ def test_mean_attention(model):
     loaded, corpus = load(model, attention_span=SPAN, decoder_layers=1), text(60)
     found = measures.mean_attention(loaded, *measures.cut_text(corpus, 48, SPAN))
     with torch.no_grad():
-        x_TBD = loaded.model.decoder.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
+        x_TBD = loaded.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
         weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
     rows = torch.tensor(found.rows).double() / 100
     is_shared = model is AllAttentionLM
@@ -110,7 +121,7 @@ def test_attention_map(model):
     rows = torch.tensor(found.rows)
     assert rows.shape == (8, 8) and found.what == "layer 2"
     with torch.no_grad():
-        x_TBD = loaded.model.decoder.embed(torch.tensor([tokens]), 0).transpose(0, 1)
+        x_TBD = loaded.embed(torch.tensor([tokens]), 0).transpose(0, 1)
         weights_TS = loaded.stack.memory_attention(x_TBD)[0][1, 0].mean(0)
     for query in range(1, 9):
         for key in range(8):
@@ -146,7 +157,7 @@ def test_persistent_use():
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_by_context(model, changes):
     """Token by token: every token is predicted with each range of contexts, from an empty memory."""
-    loaded, corpus, longest = load(model, **changes), text(40), 8
+    (loaded, built), corpus, longest = load_both(model, **changes), text(40), 8
     found = measures.losses_by_context(loaded, corpus, 22, longest)
     assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and found.unit == "token"
     for (fewest, most), perplexity in zip(found.bins, found.values):
@@ -155,8 +166,8 @@ def test_losses_by_context(model, changes):
             target = longest + i
             start = target - (fewest + i % (most - fewest + 1))
             with torch.no_grad():
-                net_output = loaded.model(corpus[start:target][None])
-                log_probs = loaded.model.get_normalized_probs(net_output, log_probs=True)
+                net_output = built(corpus[start:target][None])
+                log_probs = built.get_normalized_probs(net_output, log_probs=True)
             losses.append(-log_probs[0, -1, int(corpus[target : target + 1])].item())
         assert perplexity == pytest.approx(math.exp(sum(losses) / 20), rel=1e-5)
 
@@ -164,26 +175,19 @@ def test_losses_by_context(model, changes):
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["plain", "adaptive"])
 def test_whole_text_is_evaluation(changes):
     """With every target counted, it is the loss of the criterion; blocks and parts change nothing."""
-    loaded, tokens = load(RelativeLM, **changes), text(150)[-1:150]
-    criterion = LanguageModelLoss(loaded.task)
+    (loaded, built), tokens = load_both(RelativeLM, **changes), text(150)[-1:150]
+    criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary()))
     inputs, targets = tokens[None, :-1], tokens[None, 1:]
     sample = {"net_input": {"src_tokens": inputs}, "target": targets, "ntokens": targets.numel()}
     with torch.no_grad():
-        loss, _, _ = criterion.eval()(loaded.model, sample)
+        loss, _, _ = criterion.eval()(built, sample)
     assert measures.segment_loss(loaded, tokens[None], 1) == pytest.approx(loss.item(), rel=1e-6)
     last = measures.segment_loss(loaded, tokens[None], 150)
     parts = [measures.segment_loss(loaded, tokens[None], fewest) for fewest in (65, 66)]
-    one = loaded.model(inputs)
-    log_probs = loaded.model.get_normalized_probs(one, log_probs=True)[0]
+    one = built(inputs)
+    log_probs = built.get_normalized_probs(one, log_probs=True)[0]
     assert last == pytest.approx(-log_probs[149, targets[0, 149]].item(), rel=1e-5)
     assert parts[0] - parts[1] == pytest.approx(-log_probs[64, targets[0, 64]].item(), rel=1e-4)
-
-
-def test_longest_context():
-    """A power of two, and at most half of the text."""
-    for asked, length, longest in ((1024, 100, 32), (32, 100, 32), (48, 1000, 32), (1024, 2, 1)):
-        found = measures.losses_by_context(load(RelativeLM), text(length), 1, asked)
-        assert found.bins[-1][1] == longest, (asked, length)
 
 
 def test_other_models_are_refused():
@@ -200,8 +204,7 @@ def test_other_models_are_refused():
 
 
 def test_tokens_of_a_text(tmp_path):
-    bytes_task = argparse.Namespace(source_dictionary=byte_dictionary())
-    loaded = loaded_of(None, bytes_task)
+    loaded = argparse.Namespace(vocabulary=Vocabulary(byte_dictionary().symbols))
     tokens = models.text_of(loaded, "a $\\n\\xff<", None)
     assert loaded.vocabulary.labels(tokens) == ["</s>", "a", "\u2423", "$", "\u21b5", r"\xFF", "<"]
     for wrong, message in (("", "--prompt: is empty"), (r"\q", r"--prompt: unknown escape \\q")):
@@ -210,9 +213,7 @@ def test_tokens_of_a_text(tmp_path):
     (tmp_path / "text").write_bytes(b"a\\\r\n\xff")
     tokens = models.text_of(loaded, None, str(tmp_path / "text"))
     assert tokens[1:] == [4 + byte for byte in b"a\\\r\n\xff"], "without translation of its line ends or escapes"
-    words = Dictionary()
-    words.add_symbol("cat")
-    loaded = loaded_of(None, argparse.Namespace(source_dictionary=words))
+    loaded = argparse.Namespace(vocabulary=Vocabulary([*SPECIAL, "cat"]))
     assert loaded.vocabulary.labels(models.text_of(loaded, " cat ", None)) == ["</s>", "cat"]
     with pytest.raises(UserError, match="--prompt: 'dog' is not in the dictionary; tokenise the text like"):
         models.text_of(loaded, "dog", None)

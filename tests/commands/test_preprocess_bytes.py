@@ -1,18 +1,10 @@
 """Binarised bytes are the text's bytes."""
 
-import bz2
-import gzip
-import lzma
-import secrets
-import zipfile
-
-import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import preprocess_bytes
-from fb_fairseq.errors import UserError
 
 
 def tokens(folder, split):
@@ -48,17 +40,3 @@ def test_one_text_is_cut_in_three(tmp_path):
         assert len(ids) == size
         parts.append(byte_codec.decode(dictionary[i] for i in ids))
     assert b"".join(parts) == text
-
-
-@pytest.mark.parametrize("module,program", [(gzip, "gunzip"), (bz2, "bunzip2"), (lzma, "unxz"), (zipfile, "unzip")])
-def test_compressed_text(tmp_path, module, program):
-    """Is no text, although bytes of any kind are read."""
-    path = str(tmp_path / "text")
-    if module is zipfile:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("text", secrets.token_bytes(999))
-    else:
-        with module.open(path, "wb") as file:
-            file.write(secrets.token_bytes(999))
-    with pytest.raises(UserError, match=f"^--text {path}: is compressed; unpack it with {program}, and give the text"):
-        preprocess_bytes.read_files("--text", [path])

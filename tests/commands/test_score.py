@@ -70,10 +70,10 @@ def test_languages(tmp_path):
     hypotheses = ["我 喜欢 喝 茶 和 咖啡 。", "今天 天气 很 好 , 我们 去 公园 吧 。"]
     references = ["我 喜欢 喝 绿茶 和 咖啡 。", "今天 天气 真 好 , 我们 去 公园 吧 。"]
     raw = [[line.replace(" ", "") for line in lines] for lines in (hypotheses, references)]
-    found = score.score(score.Texts(hypotheses, references, raw[1]), ("sacrebleu", "rouge"), "zh")
+    found = score.score(hypotheses, references, raw[1], ("sacrebleu", "rouge"), "zh")
     assert found["sacrebleu"] == pytest.approx(BLEU(trg_lang="zh").corpus_score(raw[0], [raw[1]]).score, abs=0.01)
     assert found["sacrebleu"] > 50 and "tok:zh" in found["signature"] and 80 < found["rouge1"] < 100
-    assert score.score(score.Texts(hypotheses, references, raw[1]), ("sacrebleu", "rouge"), "zh_CN") == found
+    assert score.score(hypotheses, references, raw[1], ("sacrebleu", "rouge"), "zh_CN") == found
     german = score.rouge(["größere Tür"], ["größere Türen"], "de")
     assert german["rouge1"] == 50.0, "two words, not g, ere, t and r"
     assert score.rouge(["он читает"], ["он читает"], "ru")["rougeL"] == 100.0
@@ -82,4 +82,4 @@ def test_languages(tmp_path):
         BLEU(trg_lang="ja")
     except (ImportError, RuntimeError):
         with pytest.raises(UserError, match="^--language ja: .*pip install"):
-            score.score(score.Texts(["茶"], ["茶"]), ("sacrebleu",), "ja")
+            score.score(["茶"], ["茶"], language="ja")

@@ -5,6 +5,10 @@ import argparse
 import torch
 
 from fb_fairseq.models import architectures
+from fb_fairseq.models.checkpoints import plain_options
+from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.pretrained.model import build as build_plain
+from fb_fairseq.trained_model import TrainedModel
 from tests.models.decoders import dictionary
 
 FeedbackLM, RelativeLM = architectures.FeedbackTransformerLanguageModel, architectures.RelativeTransformerLanguageModel
@@ -14,19 +18,35 @@ MODELS = {
     RelativeLM: architectures.RelativeTransformerLMConfig,
     AllAttentionLM: architectures.AllAttentionLMConfig,
 }
+NAMES = {
+    FeedbackLM: "feedback_transformer_lm",
+    RelativeLM: "relative_transformer_lm",
+    AllAttentionLM: "all_attention_lm",
+}
 
 WIDTHS = dict(decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3)
 SIZES = dict(**WIDTHS, attention_span=5, tokens_per_sample=30)
 
 
-def build(model, task=None, **changes):
+def configuration(model, **changes):
     sizes = {**SIZES, **changes}
     if model is AllAttentionLM:
         sizes = {**sizes, "persistent_memory_size": 7}
         del sizes["decoder_ffn_embed_dim"]
-    cfg = MODELS[model](**sizes)
+    return MODELS[model](**sizes)
+
+
+def build(model, task=None, **changes):
     words = dictionary(20)
-    return model.build_model(cfg, task or argparse.Namespace(source_dictionary=words, target_dictionary=words))
+    task = task or argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    return model.build_model(configuration(model, **changes), task)
+
+
+def plain(built, cfg, arch=None) -> LanguageModel:
+    """A model of fairseq in plain PyTorch, as commands read it from a checkpoint."""
+    arch = arch or NAMES[type(built)]
+    options = {**plain_options(vars(cfg)), "arch": arch}
+    return build_plain(TrainedModel("a.pt", options, built.state_dict(), symbols={"dict.txt": dictionary(20).symbols}))
 
 
 def tokens(batch, steps):

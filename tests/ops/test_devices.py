@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
@@ -61,7 +61,12 @@ class WatchedStep:
 @pytest.fixture(autouse=True)
 def spans(monkeypatch):
     """Spans are read once per block, before it starts: a wait that is known."""
-    monkeypatch.setattr(stack, "reaches", lambda spans: [max(1, min(s.span, 1 + 3 * i)) for i, s in enumerate(spans)])
+
+    def reaches(self):
+        reached = [max(1, min(span.span, 1 + 3 * i)) for i, span in enumerate(self.spans())]
+        return reached or [self.options.attention_span] * len(self.layers)
+
+    monkeypatch.setattr(TransformerStack, "reaches", reaches)
 
 
 @pytest.mark.parametrize("kind", KINDS)

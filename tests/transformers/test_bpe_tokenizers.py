@@ -88,34 +88,6 @@ def test_few_letters(tmp_path):
             assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected_ids(bpe, symbols, text)
 
 
-def test_random_codes(tmp_path):
-    """Codes that nobody learned give subword-nmt's pieces too, or are refused."""
-    generator = random.Random(0)
-    refused = 0
-    for _ in range(300):
-        pieces, lines = ["a", "b"], []
-        for _ in range(generator.randint(1, 8)):
-            left, right = generator.choices(pieces, k=2)
-            pieces.append(left + right)
-            lines.append(f"{left} {right}{generator.choice(['', '</w>'])}")
-        generator.shuffle(lines)
-        lines += generator.choices(lines, k=1)  # the second of two equal lines is without effect
-        path = tmp_path / "codes"
-        path.write_text(VERSION + "\n".join(lines) + "\n")
-        every = {piece for line in lines for piece in (*line.split(), line.replace(" ", ""))} | set("ab") | {"a</w>"}
-        symbols = [*SPECIAL, *sorted(map(symbol_of_piece, every))]
-        try:
-            tokenizer = build_tokenizer(symbols, str(path))
-        except UserError as error:
-            refused += "after a merge that uses it" in str(error)
-            continue
-        bpe = read_bpe(path)
-        for _ in range(50):
-            text = " ".join("".join(generator.choices("ab", k=generator.randint(1, 9))) for _ in range(4))
-            assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected_ids(bpe, symbols, text)
-    assert 0 < refused < 250
-
-
 def test_any_white_space_separates_words_and_special_symbols_are_text(tmp_path):
     path, symbols = learned("low lower <unk> </s> @@ a@@", 3, tmp_path)
     tokenizer = build_tokenizer(symbols, path)
@@ -135,17 +107,9 @@ LETTERS = ["a", "a@@", "b", "b@@", "ab@@", "ab", "aba"]
     "codes, symbols, message",
     [
         ("a b\n", LETTERS, r"must begin with #version: 0.2"),
-        ("#version: 0.1\na b\n", LETTERS, r"must begin with #version: 0.2"),
         (VERSION + "a b 12\n", LETTERS, r":2: must be two pieces"),
-        (VERSION + "a b\na\n", LETTERS, r":3: must be two pieces"),
-        (VERSION + "a </w>\n", LETTERS, r":2: </w> may stand only at the end"),
-        (VERSION + "a</w> b\n", LETTERS, r":2: </w> may stand only at the end"),
-        (VERSION + "ab a</w>\na b\n", LETTERS, r"'a b' makes 'ab' after a merge that uses it"),
         (VERSION + "a b\n", ["a@@", "b@@"], r"1 of its 3 pieces, such as 'ab', are missing from dict.txt"),
-        (VERSION + "a b\n", ["a@@", "b", "ab@@"], r"1 of its 3 pieces, such as 'b', are missing"),
-        (VERSION + "a @\na@ @</w>", ["a@@", "@@@", "a@@@", "@"], r"1 of its 5 pieces, such as 'a@@</w>', are missing"),
         (VERSION, ["<s>@@"], r"'<s>@@' and '<s>' are the same piece"),
-        (VERSION, ["a", "a</w>@@"], r"'a</w>@@' and 'a' are the same piece"),
     ],
 )
 def test_codes_that_tokenizers_cannot_express_are_refused(codes, symbols, message, tmp_path):

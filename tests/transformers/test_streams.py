@@ -192,14 +192,3 @@ def test_wrong_arguments(tmp_path):
             train(tmp_path, 2, evaluate=StreamBlocks(TEXT, STREAMS, STEPS), **options)
     with pytest.raises(UserError, match="remove_unused_columns=True: would remove the position of blocks; give False"):
         StreamCollator()([{"input_ids": TEXT, "labels": TEXT}])
-
-
-def test_independent_blocks(tmp_path):
-    """The plain Trainer, with gradient checkpointing and accumulation; the loss falls."""
-    model = build("transformer")
-    rows = [{"input_ids": row, "labels": row} for row in TEXT[: 4 * 40].view(8, 20).repeat(4, 1)]
-    options = dict(per_device_train_batch_size=4, gradient_accumulation_steps=2, gradient_checkpointing=True)
-    trainer = Trainer(model=model, args=arguments(tmp_path, 12, save_strategy="no", **options), train_dataset=rows)
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < losses[0] - 0.3

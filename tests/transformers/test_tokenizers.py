@@ -76,14 +76,6 @@ def test_bytes(storage):
         assert tokenizer.decode(expected) == "</s>" + text
 
 
-def test_every_character_and_long_texts_as_bytes():
-    tokenizer = build_tokenizer(BYTES)
-    text = "".join(chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000)
-    ids = tokenizer(text)["input_ids"]
-    assert ids == [EOS] + [byte + len(SPECIAL) for byte in text.encode()]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == text
-
-
 def test_any_bytes_are_decoded():
     """Also those that are no UTF-8, as Python decodes them. Each byte has an index."""
     tokenizer = build_tokenizer(BYTES)
@@ -181,12 +173,6 @@ def test_dictionaries_of_folders(tmp_path, symbols):
     assert read_symbols(str(tmp_path)) == (symbols, False)
 
 
-def test_both_versions_of_transformers_know_the_class(tmp_path):
-    again = saved_and_loaded(build_tokenizer(WORDS), tmp_path)
-    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == "PreTrainedTokenizerFast"
-    again.save_pretrained(tmp_path)  # as its user may
-
-
 PROGRAM = """
 import sys
 from transformers import AutoTokenizer
@@ -206,10 +192,8 @@ def test_stock_transformers_loads_the_folder(tmp_path):
 @pytest.mark.parametrize(
     "symbols, message",
     [
-        (["a", "b"], "dict.txt: must begin with"),
         (["<s>", "</s>", "<pad>", "<unk>"], "dict.txt: must begin with"),
         ([*SPECIAL, "a", "b", "a"], "dict.txt: 'a' occurs twice"),
-        ([*SPECIAL, "<pad>"], "dict.txt: '<pad>' occurs twice"),
     ],
 )
 def test_bad_dictionaries_are_refused(symbols, message):

@@ -9,7 +9,6 @@ pytest.importorskip("transformers")
 from transformers import LogitsProcessorList  # noqa: E402
 from transformers.generation import BaseStreamer  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from tests.transformers.models import KINDS, SPAN, V, build  # noqa: E402
 
@@ -28,7 +27,7 @@ def test_hidden_states(kind):
     states = output.hidden_states
     assert len(states) == 3 and all(x.shape == (2, 12, 16) for x in states)
     torch.testing.assert_close(model.decoder.logits(states[-1]), output.logits, **close)
-    assert states[0].equal(model.decoder.embed(model.get_input_embeddings()(IDS), 0, None))
+    assert states[0].equal(model.decoder.embed(IDS))
     cache, parts = None, []
     for part in IDS.split([5, 4, 1, 2], 1):
         again = model(part, past_key_values=cache, output_hidden_states=True, use_cache=True)
@@ -58,9 +57,7 @@ def test_attention(kind):
     model = build(kind)
     output = model(IDS, output_attentions=True)
     stack = model.decoder.stack
-    weights_LBHTS, _ = stack.memory_attention(
-        model.decoder.embed(model.get_input_embeddings()(IDS), 0, None).transpose(0, 1)
-    )
+    weights_LBHTS, _ = stack.memory_attention(model.decoder.embed(IDS).transpose(0, 1))
     assert len(output.attentions) == 2
     for weights_BHTK, expected_BHTS in zip(output.attentions, weights_LBHTS):
         for distance in range(1, SPAN + 1):
@@ -188,17 +185,3 @@ def test_a_text_that_begins_like_another(padded):
         kept = model(one[:1], use_cache=True).past_key_values
         found = model.generate(two[:1], past_key_values=kept, streamer=Streamer(), **options)
         assert found.equal(expected[:1]) and sum(seen, []) == found[0].tolist()
-
-
-@torch.no_grad()
-def test_a_conversation():
-    """The memory of a generation goes on, too: it holds all tokens but the last one. Given the new text, or all of
-    it."""
-    model, options = build("feedback"), dict(max_new_tokens=4, do_sample=False)
-    first = model.generate(IDS, return_dict_in_generate=True, **options)
-    cache = first.past_key_values
-    assert isinstance(cache, ft.StreamCache)
-    whole = torch.cat([first.sequences, IDS[:, :3]], 1)
-    expected = model.generate(whole, **options)
-    assert model.generate(whole, past_key_values=copy.deepcopy(cache), **options).equal(expected)
-    assert model.generate(whole[:, 15:], past_key_values=cache, **options).equal(expected[:, 15:])

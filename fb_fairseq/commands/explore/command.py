@@ -77,9 +77,8 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
+    parser.check_least(args, max_steps=1)
     with parser.one_line_errors():
-        if args.max_steps < 1:
-            raise UserError(f"--max-steps {args.max_steps}: must be 1 or more")
         port = free_port(args.host, args.port)  # before anything that takes long
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
         from fb_fairseq.commands.explore.page import build_page, serve

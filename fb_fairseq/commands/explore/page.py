@@ -12,9 +12,9 @@ import gradio as gr
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.commands.plot.measures import mix
-from fb_fairseq.commands.plot.models import LoadedModel
-from fb_fairseq.commands.plot.vocabulary import Vocabulary
 from fb_fairseq.meaning import EOS, UNK
+from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.pretrained.vocabulary import Vocabulary
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
 EXAMPLE_WORDS = 10  # the most frequent ones of the dictionary
@@ -35,19 +35,19 @@ def example(vocabulary: Vocabulary) -> str:
     return EXAMPLE_CODE if vocabulary.of_bytes else " ".join(vocabulary.symbols[UNK + 1 :][:EXAMPLE_WORDS])
 
 
-def kind_of(model: LoadedModel) -> str:
+def kind_of(model: LanguageModel) -> str:
     """The papers' name of such a model."""
     return KINDS[type(model.stack).__name__]
 
 
-def facts(model: LoadedModel) -> str:
+def facts(model: LanguageModel) -> str:
     """The head of the page: which model it is (HTML)."""
-    o, parameters = model.stack.options, sum(p.numel() for p in model.decoder.parameters())
+    o, parameters = model.stack.options, sum(p.numel() for p in model.parameters())
     sizes = (
         f"{o.decoder_layers} layers × {o.decoder_attention_heads} heads, width {o.decoder_embed_dim}, remembers "
         f"{max(model.stack.reaches())} steps, {parameters / 1e6:.1f} million parameters, reads {model.vocabulary.unit}s"
     )
-    return f'<div class="ex-head"><h1>{kind_of(model)}</h1><p><b>{pictures.escape(model.path)}</b>: {sizes}</p></div>'
+    return f'<div class="ex-head"><h1>{kind_of(model)}</h1><p><b>{pictures.escape(model.source)}</b>: {sizes}</p></div>'
 
 
 class Explorer:
@@ -57,7 +57,7 @@ class Explorer:
         model: the model.
         most: steps that a text may have."""
 
-    def __init__(self, model: LoadedModel, most: int):
+    def __init__(self, model: LanguageModel, most: int):
         self.model = model
         self.most = most
 
@@ -105,7 +105,7 @@ class Explorer:
         last = len(reading) - 1
         step = min(int(step), last)
         return [
-            (pictures.products if self.model.has_labels else pictures.surprise)(reading, step),
+            (pictures.products if self.model.labels else pictures.surprise)(reading, step),
             pictures.next_token(reading, step, temperature, int(topk)),
             pictures.attention_and_memory(reading, step, heads == EACH_HEAD, int(memory)),
             gr.update(maximum=max(1, last), value=step),
@@ -141,15 +141,15 @@ class Tracker(Explorer):
             yield self.read(" ".join(words), reading)
 
 
-def build_page(model: LoadedModel, most: int, text: str | None = None) -> gr.Blocks:
+def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.Blocks:
     """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
-    explorer = (Tracker if model.has_labels else Explorer)(model, most)
-    unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.has_labels
+    explorer = (Tracker if model.labels else Explorer)(model, most)
+    unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.labels
     if text is None:
-        text = explorer.drawn(MANY) if model.has_labels else example(model.vocabulary)
+        text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(mix(model))
-    with gr.Blocks(title=f"{kind_of(model)}: {model.path}", analytics_enabled=False) as page:
+    with gr.Blocks(title=f"{kind_of(model)}: {model.source}", analytics_enabled=False) as page:
         reading = gr.State(None)
         gr.HTML(facts(model))
         with gr.Row(equal_height=True):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.commands.plot.measures import mix, persistent_in_softmax
-from fb_fairseq.commands.plot.models import LoadedModel
+from fb_fairseq.pretrained.model import LanguageModel
 
 CANDIDATES = 10  # tokens whose probabilities are shown
 EACH_HEAD_ROWS = 24  # more rows than these would be too many to begin with
@@ -106,7 +106,7 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
     return picture(f"Next {vocabulary.unit}", explanation, "ex-bars", "".join(rows))
 
 
-def layer_weights(model: LoadedModel) -> str:
+def layer_weights(model: LanguageModel) -> str:
     """The weights of Eq. 1, or of another composition of the memory."""
     weights_KA = mix(model)
     is_one = len(weights_KA) == 1

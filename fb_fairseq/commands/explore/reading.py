@@ -5,22 +5,21 @@ before it, predicts the next token, and adds itself to the memory."""
 
 import copy
 import math
-import os
 from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from fb_fairseq import pretrained
 from fb_fairseq.commands.plot.measures import BLOCK_STEPS, losses
-from fb_fairseq.commands.plot.models import LoadedModel, check_attention, load_to_read
+from fb_fairseq.commands.plot.models import check_attention
+from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import EOS, UNK
-from fb_fairseq.pretrained.model import choices, log_probs
+from fb_fairseq.pretrained.model import LanguageModel, choices
 
 
-def load(path: str, data: str | None = None, cpu: bool = False) -> LoadedModel:
+def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel:
     """Load a language model with attention.
 
     Args:
@@ -28,11 +27,9 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LoadedModel:
             ``fb_fairseq.pretrained``.
         data: folder with a checkpoint's dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU."""
-    if not os.path.exists(pretrained.find(path)):
-        raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
-    model = load_to_read("", path, data, cpu)
+    model = read_language_model(path, data, cpu)
     check_attention(model)
-    if model.has_labels and len({"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}) != 1:
+    if model.labels and len({"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}) != 1:
         raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
     return model
 
@@ -46,7 +43,7 @@ class Reading:
         bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0.
         before: of a tracker, the products in the text that was read before this one."""
 
-    def __init__(self, model: LoadedModel):
+    def __init__(self, model: LanguageModel):
         self.model = model
         self.tokens: list[int] = []
         self.bits = [0.0]
@@ -80,7 +77,7 @@ class Reading:
 
     def _read_block(self, tokens: list[int]) -> None:
         stack = copy.copy(self.model.stack)  # which is watched; windows of the browser have threads of their own
-        x_TBD = self.model.decoder.embed(torch.tensor([tokens], device=self.model.device), len(self)).transpose(0, 1)
+        x_TBD = self.model.embed(torch.tensor([tokens], device=self.model.device), len(self)).transpose(0, 1)
         weights_LBHTS, after = stack.memory_attention(x_TBD, self._state)
         with stack.watching() as watched:  # by plain operations: no step loop has to be compiled first
             stack.run_block(x_TBD, self._state)
@@ -97,7 +94,7 @@ class Reading:
     def next_log_probs(self, step: int) -> Tensor:
         """The log-probabilities [V] of the token after a step."""
         with torch.no_grad():
-            return log_probs(self.model.decoder, self._features[step][None, None].to(self.model.device))[0, 0].cpu()
+            return self.model.log_probs(self._features[step][None, None].to(self.model.device))[0, 0].cpu()
 
     def entropy(self, step: int) -> float:
         """The entropy of the next token, in bits."""

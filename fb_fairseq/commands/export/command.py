@@ -8,15 +8,11 @@ load it: import fb_fairseq.transformers, then use AutoModelForCausalLM (for tran
 AutoTokenizer. --with-code adds the code that a model needs, so that trust_remote_code=True does instead of the import.
 """
 
-import os
-import shutil
-
-from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.export.models import write_folder
 from fb_fairseq.commands.read_model import read_model
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_own_folder, own_folder
+from fb_fairseq.files import check_own_folder
 from fb_fairseq.tensor_files import using
 
 NAME = "export"
@@ -27,15 +23,10 @@ TEXTS = ("data", "license", "language")  # options that are facts for the card
 def export(args) -> list[str]:
     """Write the model that the options name. Returns the names of its files, without those of the code."""
     check_own_folder("--to", args.to, NAME, args.overwrite)
-    shipped = pretrained.find(args.checkpoint)
     notes = dict(note.partition("=")[::2] for note in args.note)
     if not all(name and text for name, text in notes.items()):
         raise UserError(f"--note {args.note[0]}: give NAME=TEXT")
     facts = {name: getattr(args, name) for name in TEXTS if getattr(args, name)}
-    if shipped != args.checkpoint and not any((args.dict, args.bpe_codes, args.with_code, args.dtype, notes, facts)):
-        with own_folder("--to", args.to, NAME, args.overwrite) as temporary:
-            shutil.copytree(shipped, temporary, dirs_exist_ok=True)
-            return sorted(os.listdir(temporary))
     trained = read_model(args.checkpoint, args.dict, args.source_lang, args.target_lang)
     if trained.splits_words:
         raise UserError(f"{args.checkpoint}: has no codes of its subwords; give its checkpoint with --bpe-codes")
@@ -69,7 +60,7 @@ def build_parser() -> CommandParser:
         metavar="NAME=TEXT",
         help="a further line of the card's table of the training, such as 'hardware=1 CPU core'; may be repeated",
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="type of the numbers in model.safetensors (default: as saved)")
+    parser.add_argument("--dtype", choices=DTYPES, help="type of the numbers in model.safetensors (default: float32)")
     parser.add_argument(
         "--with-code",
         action="store_true",

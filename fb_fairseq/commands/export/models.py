@@ -1,13 +1,15 @@
 """Write a model as a folder for transformers: the model, its tokenizers, and its card."""
 
+import json
 import os
+from glob import glob
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from fb_fairseq.byte_codec import SYMBOLS
-from fb_fairseq.checksums import add_to_weights, weights_in
+from fb_fairseq.checksums import FACTS_ENTRY
 from fb_fairseq.commands.export.code import add_code
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import known_facts
@@ -121,11 +123,12 @@ def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = No
 
     logging.disable_progress_bar()
     model.save_pretrained(folder)
-    for path in weights_in(folder):
+    entries = {"format": "pt", FACTS_ENTRY: json.dumps(known_facts(facts))}
+    for path in glob(os.path.join(folder, "*.safetensors")):
+        tensors = load_file(path)
         if dtype is not None:
-            tensors = {name: x.to(getattr(torch, dtype)) for name, x in load_file(path).items()}
-            save_file(tensors, path, {"format": "pt"})
-        add_to_weights(path, known_facts(facts))
+            tensors = {name: x.to(getattr(torch, dtype)) for name, x in tensors.items()}
+        save_file(tensors, path, entries)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only

@@ -4,7 +4,6 @@ look into models.
 command.py      the command
 files.py        what a run has left: learning curves, layer weights, adaptive spans
 models.py       the language models that are run, and the texts
-vocabulary.py   their symbols, and how figures show them
 measures.py     what models attend to; how much context helps them; how right they are
 panels.py       draws curves, bars and heat maps
 """

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands import checkpoint_of
 from fb_fairseq.commands.generate import no_log
 from fb_fairseq.commands.plot import files, panels
 from fb_fairseq.drawing import Panel, check_figure, draw_figure, model_name, without_math
@@ -143,7 +142,7 @@ def named(args, option: str) -> dict[str, list[str]]:
 
 def measured(args, option: str, paths: list[str]) -> Any:
     """Read or measure the value that a panel shows of these paths, which have one name."""
-    path = paths[0] if KINDS[option].group == LOGS else checkpoint_of(paths[0])
+    path = paths[0]
     if option == "curves":
         return [files.read_curves(path, args.metric, args.x) for path in paths]
     if option == "layer_weights_over_training":
@@ -155,28 +154,30 @@ def measured(args, option: str, paths: list[str]) -> Any:
     import torch
 
     from fb_fairseq.commands.plot import measures
-    from fb_fairseq.commands.plot.models import load_corpus, load_to_read, text_of
+    from fb_fairseq.commands.plot.models import load_data, load_inputs, load_to_read, text_of
 
-    loaded = load_to_read(flag(option), path, args.data, args.cpu)
+    model = load_to_read(flag(option), path, args.data, args.cpu)
     if option == "position_accuracy":
-        return measures.accuracy_by_position(loaded, args.split, args.tokens)
+        if args.data is None or not model.labels:
+            raise UserError(f"{model.source}: give a model trained with --labels, and its data with --data")
+        return measures.accuracy_by_position(model, load_data(model, args.data, args.split), args.tokens)
     if option == "context_perplexity":
-        corpus = load_corpus(loaded, args.data, args.split)
-        return measures.losses_by_context(loaded, corpus, args.tokens, args.context)
+        corpus = load_inputs(model, args.data, args.split)
+        return measures.losses_by_context(model, corpus, args.tokens, args.context)
     if option == "attention_map":
-        return measures.attention_map(loaded, text_of(loaded, args.prompt, args.text), args.layer)
+        return measures.attention_map(model, text_of(model, args.prompt, args.text), args.layer)
     if args.prompt is None and args.text is None:
-        span = getattr(loaded.stack.options, "attention_span", 0)  # an LSTM has none
-        streams = measures.cut_text(load_corpus(loaded, args.data, args.split), args.tokens, span)
+        span = getattr(model.stack.options, "attention_span", 0)  # an LSTM has none
+        streams = measures.cut_text(load_inputs(model, args.data, args.split), args.tokens, span)
     else:  # one stream, whose first step, which attends to nothing, does not count
-        streams = torch.tensor([text_of(loaded, args.prompt, args.text)]), 1
+        streams = torch.tensor([text_of(model, args.prompt, args.text)]), 1
     measure = {
         "attention": measures.mean_attention,
         "passes": measures.errors_by_pass,
         "persistent_shares": measures.persistent_shares,
         "persistent_use": measures.persistent_use,
     }[option]
-    return measure(loaded, *streams)
+    return measure(model, *streams)
 
 
 def named_path(argument: str) -> tuple[str, str]:
@@ -256,9 +257,7 @@ def main(argv=None) -> None:
     if not any(getattr(args, option) for option in KINDS):
         *first, last = map(flag, KINDS)
         parser.error(f"give {', '.join(first)} or {last}, or several of them")
-    for name in ("tokens", "context"):
-        if getattr(args, name) < 1:
-            parser.error(f"{flag(name)} {getattr(args, name)}: must be 1 or more")
+    parser.check_least(args, tokens=1, context=1)
     with parser.one_line_errors(), no_log():
         check_figure("--out", args.out, NAME, args.overwrite)
         drawn, told = make_panels(args)

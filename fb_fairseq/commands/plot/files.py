@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from fb_fairseq.commands.read_model import read_parameters
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
@@ -100,18 +101,11 @@ def continued(stages: Sequence[Curves]) -> list[Curves]:
     return moved
 
 
-def load_checkpoint(path: str) -> dict:
-    """The content of a checkpoint, with fairseq's patches applied before (see ``tensor_files``)."""
-    from fb_fairseq import patches, tensor_files  # noqa: F401  patches: the safe globals
-
-    return tensor_files.load_checkpoint(path)
-
-
 def layer_weights(path: str) -> list[float]:
     """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1)."""
     import torch
 
-    logits = load_checkpoint(path)["model"].get("decoder.memory.layer_weights")
+    logits = read_parameters(path).parameters.get("decoder.memory.layer_weights")
     if logits is None or logits.dim() != 1 or not logits.is_floating_point():
         raise UserError(f"--layer-weights {path}: has none that are learned; give one of --memory-composition weighted")
     return torch.softmax(logits.float(), 0).tolist()
@@ -119,14 +113,13 @@ def layer_weights(path: str) -> list[float]:
 
 def adaptive_spans(path: str) -> list[list[float]]:
     """The spans in steps by layer and head, ramp included."""
-    from fb_fairseq.tensor_files import model_options, using
+    from fb_fairseq.tensor_files import using
 
-    saved = load_checkpoint(path)
-    names = (f"decoder.layers.{l}.self_attn.adaptive_span.z" for l in range(len(saved["model"])))
-    learned = [saved["model"][name].float().flatten() for name in names if name in saved["model"]]
+    trained = read_parameters(path)
+    names = (f"decoder.layers.{l}.self_attn.adaptive_span.z" for l in range(len(trained.parameters)))
+    learned = [trained.parameters[name].float().flatten() for name in names if name in trained.parameters]
     if not learned:
         raise UserError(f"--spans {path}: its spans are fixed; give a checkpoint of --adaptive-span")
     with using(path):
-        options = model_options(saved)
-        S, ramp = int(options["attention_span"]), int(options["adaptive_span_ramp"])
+        S, ramp = (int(trained.options[name]) for name in ("attention_span", "adaptive_span_ramp"))
         return [(z * S + ramp).clamp(max=S).tolist() for z in learned]

@@ -1,7 +1,6 @@
 """Run language models to measure what they attend to, how much context helps them, and how right they are."""
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,18 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.models import LoadedModel, check_attention, progress
+from fb_fairseq.commands.plot.models import check_attention, progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer
 from fb_fairseq.ops.attention import by_slot
-from fb_fairseq.pretrained.model import log_probs
+from fb_fairseq.pretrained.model import LanguageModel
 
 STREAMS = 16  # parallel streams that a text is cut into
 BLOCK_STEPS = 64  # steps that are computed together, at most; the length of a block does not change the result
 BLOCK_ENTRIES = 1 << 24  # attention weights that are computed together, at most
 SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
 MAP_TOKENS = 100  # more labels than these could not be read
-LABEL_STREAMS = 64  # the default of evaluate-labels
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
 MOST_PASSES, PASSES_STEPS = 40, 512  # passes over a text, and its steps, at most
@@ -98,7 +96,7 @@ def cut_text(corpus, tokens: int, context: int) -> tuple[Tensor, int]:
 
 @torch.no_grad()
 def mean_over_steps(
-    loaded: LoadedModel, tokens_BT: Tensor, context: int, measure: Callable, block: int = BLOCK_STEPS
+    model: LanguageModel, tokens_BT: Tensor, context: int, measure: Callable, block: int = BLOCK_STEPS
 ) -> Tensor:
     """Run a model over streams, and average a measure over their steps.
 
@@ -108,14 +106,14 @@ def mean_over_steps(
         measure: from the embeddings [T, B, D] of a block and the state before it, the mean over the block's steps and
             streams, and the state after it.
         block: number of steps computed together."""
-    decoder, steps = loaded.decoder, tokens_BT.shape[1]
+    steps = tokens_BT.shape[1]
     state, total = None, 0.0
     starts = [*range(0, context, block), *range(context, steps, block)]
-    for start in progress(starts, loaded):
+    for start in progress(starts, model):
         last = min(start + block, context if start < context else steps)
-        x_TBD = decoder.embed(tokens_BT[:, start:last].to(loaded.device), start).transpose(0, 1)
+        x_TBD = model.embed(tokens_BT[:, start:last].to(model.device), start).transpose(0, 1)
         if start < context:
-            _, state = decoder.stack.run_block(x_TBD, state)
+            _, state = model.stack.run_block(x_TBD, state)
         else:
             mean, state = measure(x_TBD, state)
             total = total + mean.double() * len(x_TBD)
@@ -127,85 +125,85 @@ def doubling_bins(longest: int) -> list[tuple[int, int]]:
     return [(1, 1)] + [(2**i + 1, min(2 ** (i + 1), longest)) for i in range((longest - 1).bit_length())]
 
 
-def mean_attention(loaded: LoadedModel, tokens_BT: Tensor, context: int) -> Shares:
+def mean_attention(model: LanguageModel, tokens_BT: Tensor, context: int) -> Shares:
     """The attention of each layer to ranges of distance, averaged over heads, steps and streams; persistent vectors in
     the same softmax have the first column.
 
     Args:
         tokens_BT, context: see ``mean_over_steps``."""
-    check_attention(loaded)
+    check_attention(model)
 
     def measure(x_TBD, state):
-        weights_LBHTS, state = loaded.stack.memory_attention(x_TBD, state)
+        weights_LBHTS, state = model.stack.memory_attention(x_TBD, state)
         return weights_LBHTS.mean((1, 2, 3)), state
 
-    o = loaded.stack.options
+    o = model.stack.options
     entries = o.decoder_layers * len(tokens_BT) * o.decoder_attention_heads * o.attention_span  # of a step
     block = min(BLOCK_STEPS, max(1, BLOCK_ENTRIES // entries))
-    shares_LS = 100 * mean_over_steps(loaded, tokens_BT, context, measure, block)
+    shares_LS = 100 * mean_over_steps(model, tokens_BT, context, measure, block)
     span = shares_LS.shape[1]
     bins = [(d, d) for d in range(1, span + 1)] if span <= SINGLE_DISTANCES else doubling_bins(span)
     parts = [shares_LS[:, nearest - 1 : farthest].sum(1) for nearest, farthest in bins]
     columns = [str(nearest) if nearest == farthest else f"{nearest}–{farthest}" for nearest, farthest in bins]
-    if persistent_in_softmax(loaded):
+    if persistent_in_softmax(model):
         parts.insert(0, 100 - shares_LS.sum(1))
         columns.insert(0, "persistent")
     return Shares(torch.stack(parts, 1).tolist(), columns, "distance (steps back)")
 
 
 @torch.no_grad()
-def attention_map(loaded: LoadedModel, tokens: list[int], layer: int | None) -> AttentionMap:
+def attention_map(model: LanguageModel, tokens: list[int], layer: int | None) -> AttentionMap:
     """The attention between the tokens of a short text, averaged over heads.
 
     Args:
         tokens: of the text, ``</s>`` first.
         layer: counted from 1; None: the mean of all layers."""
-    check_attention(loaded)
-    layers, T = loaded.stack.options.decoder_layers, len(tokens)
+    check_attention(model)
+    layers, T = model.stack.options.decoder_layers, len(tokens)
     if layer is not None and not 1 <= layer <= layers:
-        raise UserError(f"--layer {layer}: {loaded.source} has layers 1 to {layers}; give one of these")
+        raise UserError(f"--layer {layer}: {model.source} has layers 1 to {layers}; give one of these")
     if T - 1 > MAP_TOKENS:
         raise UserError(f"--attention-map: {T - 1} tokens are too many for a map; give {MAP_TOKENS} or fewer")
-    x_TBD = loaded.decoder.embed(torch.tensor([tokens], device=loaded.device), 0).transpose(0, 1)
-    weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
+    x_TBD = model.embed(torch.tensor([tokens], device=model.device), 0).transpose(0, 1)
+    weights_LBHTS, _ = model.stack.memory_attention(x_TBD)
     weights_LTS = weights_LBHTS.mean((1, 2)).cpu()
     weights_TS = weights_LTS.mean(0) if layer is None else weights_LTS[layer - 1]
     rows = by_slot(weights_TS.flip(1), T - 1)[1:]
     later = torch.ones_like(rows, dtype=torch.bool).triu(1)
     what = "mean of all layers" if layer is None else f"layer {layer}"
-    return AttentionMap(rows.masked_fill(later, float("nan")).tolist(), loaded.vocabulary.labels(tokens), what)
+    return AttentionMap(rows.masked_fill(later, float("nan")).tolist(), model.vocabulary.labels(tokens), what)
 
 
 @torch.no_grad()
-def mix(loaded: LoadedModel) -> list[list[float]]:
+def mix(model: LanguageModel) -> list[list[float]]:
     """The weights of the embedding and of each layer's output in each memory, [K, L + 1]. K is 1, or the number of
     layers where each has a memory of its own."""
-    return loaded.stack.loop_weights(loaded.device, loaded.stack.reaches()).mix_KA.tolist()
+    return model.stack.loop_weights(model.device, model.stack.reaches()).mix_KA.tolist()
 
 
-def persistent_in_softmax(loaded: LoadedModel) -> bool:
+def persistent_in_softmax(model: LanguageModel) -> bool:
     """Whether persistent vectors take a part of the attention on past steps."""
-    options = loaded.stack.options
+    options = model.stack.options
     return bool(getattr(options, "persistent_memory_size", 0)) and options.persistent_memory_variant == "all-attn"
 
 
-def check_persistent(loaded: LoadedModel) -> None:
+def check_persistent(model: LanguageModel) -> None:
     """Check that a model has persistent vectors."""
-    if not isinstance(loaded.stack, AllAttention) or not loaded.stack.options.persistent_memory_size:
-        raise UserError(f"{loaded.source}: has no persistent vectors; give a checkpoint of all_attention_lm")
+    if not isinstance(model.stack, AllAttention) or not model.stack.options.persistent_memory_size:
+        raise UserError(f"{model.source}: has no persistent vectors; give a checkpoint of all_attention_lm")
 
 
-def persistent_shares(loaded: LoadedModel, tokens_BT: Tensor, context: int, block: int = BLOCK_STEPS) -> Shares:
+def persistent_shares(model: LanguageModel, tokens_BT: Tensor, context: int, block: int = BLOCK_STEPS) -> Shares:
     """The share of attention on persistent vectors, by layer and head.
 
     Args:
         tokens_BT, context, block: see ``mean_over_steps``."""
-    check_persistent(loaded)
-    shares_LH = 100 * mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_shares, block)
+    check_persistent(model)
+    shares_LH = 100 * mean_over_steps(model, tokens_BT, context, model.stack.persistent_shares, block)
     return Shares(shares_LH.tolist(), [str(h + 1) for h in range(shares_LH.shape[1])], "head")
 
 
-def persistent_use(loaded: LoadedModel, tokens_BT: Tensor, context: int) -> list[list[float]]:
+def persistent_use(model: LanguageModel, tokens_BT: Tensor, context: int) -> list[list[float]]:
     """The share of the attention on persistent vectors that the n most used ones take.
 
     Args:
@@ -213,40 +211,30 @@ def persistent_use(loaded: LoadedModel, tokens_BT: Tensor, context: int) -> list
 
     Returns:
         For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads."""
-    check_persistent(loaded)
-    use_LUN = mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_use)
+    check_persistent(model)
+    use_LUN = mean_over_steps(model, tokens_BT, context, model.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)
     return sorted_LUN.cumsum(-1).mean(1).tolist()
 
 
-def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> PositionCounts:
+def accuracy_by_position(model: LanguageModel, corpus, tokens: int) -> PositionCounts:
     """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split.
 
     Args:
-        split: of the data that the model was loaded with.
-        tokens: about how many are read: whole sequences from the beginning of the split, at least one."""
-    from fb_fairseq.commands.evaluate_labels import context_of, judged_blocks
+        corpus: a ``LabelledCorpus``.
+        tokens: about how many are read: whole sequences from its beginning, at least one."""
+    from fb_fairseq.commands.evaluate_labels import RIGHT, STREAMS, UNLABELLED, judge
 
-    if loaded.task is None or not loaded.has_labels:
-        raise UserError(f"{loaded.source}: is no checkpoint trained with --labels; use --context-perplexity")
-    loaded.task.args.valid_streams = 1  # load_dataset checks that there are enough sequences for them
-    loaded.task.load_dataset(split)
-    corpus = loaded.task.dataset(split).corpus
     sequences = max(1, int(np.searchsorted(corpus.ends, tokens, side="right")))
-    pad, block, context = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample, context_of(loaded.task)
-    blocks = judged_blocks(loaded.model, corpus, pad, LABEL_STREAMS, context, block, loaded.device, sequences=sequences)
-    labels: Counter[int] = Counter()
-    correct: Counter[int] = Counter()
-    for judged in progress(blocks, loaded):
-        labels.update(judged.positions[judged.is_label].tolist())
-        correct.update(judged.positions[judged.is_right].tolist())
-    if not labels:
-        raise UserError(f"{corpus.path}: none of its labels count; give another --split")
-    positions = range(max(labels) + 1)
-    return PositionCounts([labels[at] for at in positions], [correct[at] for at in positions])
+    found = judge(model, corpus, STREAMS, sequences=sequences).numpy()
+    lengths = np.diff(corpus.ends[:sequences], prepend=0)
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    is_label, number = found != UNLABELLED, positions[found != UNLABELLED].max() + 1
+    counted = [np.bincount(positions[which], minlength=number) for which in (is_label, found == RIGHT)]
+    return PositionCounts(*(counts.tolist() for counts in counted))
 
 
-def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) -> ContextLosses:
+def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -> ContextLosses:
     """The mean loss of the same tokens with more and more context.
 
     For each bin of contexts, the text is read in segments that begin with an empty memory, cut so that every token of
@@ -256,8 +244,8 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
         corpus: a ``Corpus``. Predicted are the tokens after the longest context.
         tokens: how many tokens are predicted for each bin; at least, half of the longest context.
         longest: the longest context, at most. It is a power of two, and at most half of the text."""
-    if loaded.has_labels:
-        raise UserError(f"{loaded.source}: was trained with --labels; use --position-accuracy")
+    if model.labels:
+        raise UserError(f"{model.source}: was trained with --labels; use --position-accuracy")
     longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
@@ -268,44 +256,44 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
         windows = text_T[longest - fewest :].unfold(0, most + 1, most - fewest + 1)
         pieces += [(i, rows) for rows in windows.split(max(1, POSITIONS // most))]
     nats = [0.0] * len(bins)
-    for i, rows in progress(pieces, loaded):
-        nats[i] += segment_loss(loaded, rows, bins[i][0]) / predicted
-    of_bytes = loaded.vocabulary.of_bytes
+    for i, rows in progress(pieces, model):
+        nats[i] += segment_loss(model, rows, bins[i][0]) / predicted
+    of_bytes = model.vocabulary.of_bytes
     values = [mean / math.log(2) if of_bytes else math.exp(mean) for mean in nats]
-    return ContextLosses(bins, values, loaded.vocabulary.unit)
+    return ContextLosses(bins, values, model.vocabulary.unit)
 
 
 @torch.no_grad()
-def segment_loss(loaded: LoadedModel, rows_BT: Tensor, fewest: int) -> float:
+def segment_loss(model: LanguageModel, rows_BT: Tensor, fewest: int) -> float:
     """The summed loss, in nats, of segments that begin with an empty memory.
 
     Args:
         rows_BT: inputs and targets: each token but the last is an input, and the next token its target.
         fewest: only targets with at least so many inputs before them count."""
-    decoder, state, total = loaded.decoder, None, 0.0
-    inputs_BT, targets_BT = rows_BT[:, :-1].to(loaded.device), rows_BT[:, 1:]
+    state, total = None, 0.0
+    inputs_BT, targets_BT = rows_BT[:, :-1].to(model.device), rows_BT[:, 1:]
     for first in range(0, inputs_BT.shape[1], BLOCK_STEPS):
         block = slice(first, first + BLOCK_STEPS)
-        x_TBD = decoder.embed(inputs_BT[:, block], first).transpose(0, 1)
-        features_TBD, state = decoder.stack.run_block(x_TBD, state)
+        x_TBD = model.embed(inputs_BT[:, block], first).transpose(0, 1)
+        features_TBD, state = model.stack.run_block(x_TBD, state)
         uncounted = max(0, fewest - 1 - first)
         features_MD = features_TBD[uncounted:].transpose(0, 1).flatten(0, 1)
-        total += losses(loaded, features_MD, targets_BT[:, block][:, uncounted:].flatten()).double().sum().item()
+        total += losses(model, features_MD, targets_BT[:, block][:, uncounted:].flatten()).double().sum().item()
     return total
 
 
-def losses(loaded: LoadedModel, features_MD: Tensor, targets_M: Tensor) -> Tensor:
+def losses(model: LanguageModel, features_MD: Tensor, targets_M: Tensor) -> Tensor:
     """The loss [M] of each target, in nats, on the CPU.
 
     Args:
         features_MD: of the stack, at the steps whose next tokens the targets are."""
     parts = zip(features_MD.split(SCORED_TOGETHER), targets_M.split(SCORED_TOGETHER))
-    found = [log_probs(loaded.decoder, part[None])[0].cpu().gather(1, targets[:, None]) for part, targets in parts]
+    found = [model.log_probs(part[None])[0].cpu().gather(1, targets[:, None]) for part, targets in parts]
     return -torch.cat(found)[:, 0]
 
 
 @torch.no_grad()
-def errors_by_pass(loaded: LoadedModel, tokens_BT: Tensor, context: int = 0) -> list[float]:
+def errors_by_pass(model: LanguageModel, tokens_BT: Tensor, context: int = 0) -> list[float]:
     """The error of the memory after each of the parallel passes, relative to the norm of the step loop's memory.
 
     Args:
@@ -315,16 +303,16 @@ def errors_by_pass(loaded: LoadedModel, tokens_BT: Tensor, context: int = 0) -> 
     from fb_fairseq.ops.feedback.parallel import ParallelBlock, relative_change
     from fb_fairseq.ops.feedback.types import BlockInputs
 
-    stack = loaded.stack
+    stack = model.stack
     if not isinstance(stack, FeedbackTransformer):
-        raise UserError(f"{loaded.source}: has no feedback memory; give a checkpoint of feedback_transformer_lm")
-    x_TBD = loaded.decoder.embed(tokens_BT[:, :PASSES_STEPS].to(loaded.device), 0).transpose(0, 1)
+        raise UserError(f"{model.source}: has no feedback memory; give a checkpoint of feedback_transformer_lm")
+    x_TBD = model.embed(tokens_BT[:, :PASSES_STEPS].to(model.device), 0).transpose(0, 1)
     empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
     weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
     inputs = BlockInputs(x_TBD, empty_KCBD, weights, options)
     exact_KTBD, block, errors = run_block(AUTO, inputs).memory_KTBD, ParallelBlock(inputs), []
     memory_KTBD = block.start_KTBD
-    for _ in progress(range(min(MOST_PASSES, len(x_TBD))), loaded):
+    for _ in progress(range(min(MOST_PASSES, len(x_TBD))), model):
         memory_KTBD = block(memory_KTBD).memory_KTBD
         errors.append(float(relative_change(memory_KTBD, exact_KTBD)))
         if errors[-1] < LEAST_ERROR:

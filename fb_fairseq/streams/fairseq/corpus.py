@@ -130,6 +130,19 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     return dataset
 
 
+def load_corpus(path: str, dictionary, omit_eos: bool = False, impl=None, combine: bool = False) -> Corpus:
+    """Load the ``Corpus`` of a split, whose lines must end in ``</s>`` to leave that out.
+
+    Args:
+        dictionary: fairseq's.
+        omit_eos: see ``Corpus``.
+        path, impl, combine: see ``load_indexed_dataset``."""
+    dataset = load_indexed_dataset(path, dictionary, impl, combine)
+    if omit_eos:
+        check_ends(path, dataset, dictionary.eos())
+    return Corpus(dataset, dictionary.eos(), omit_eos)
+
+
 class StreamDataset(FairseqDataset):
     """The corpus of one split, served in the batches of a ``StreamLayout``. One item is one whole batch.
 

@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.fairseq.corpus import Corpus
+from fb_fairseq.streams.fairseq.corpus import Corpus, load_corpus
 
 INPUT, LABEL = "input", "label"
 IGNORED = "_"
@@ -87,3 +87,20 @@ class LabelledCorpus:
     def fingerprint(self) -> int:
         """A checksum of inputs and labels; see ``Corpus.fingerprint``."""
         return self.inputs.fingerprint() ^ self.labels.fingerprint()
+
+
+def load_labelled(
+    path: str, inputs: Dictionary, labels: Dictionary, omit_eos: bool = False, impl=None
+) -> LabelledCorpus:
+    """Load the inputs and labels of a split.
+
+    Args:
+        path: the folder and the name of the split.
+        inputs, labels: the dictionaries.
+        omit_eos, impl: see ``load_corpus``."""
+    folder, split = os.path.split(path)
+    corpora = [
+        load_corpus(os.path.join(folder, file_prefix(split, side)), dictionary, omit_eos, impl)
+        for side, dictionary in ((INPUT, inputs), (LABEL, labels))
+    ]
+    return LabelledCorpus(path, *corpora, labels)

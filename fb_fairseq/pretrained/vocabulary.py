@@ -1,11 +1,15 @@
-"""The symbols of a model: text as tokens, and tokens as figures and the explorer's page show them."""
+"""The symbols of a model: text as tokens, and tokens as text, or as figures and the explorer's page show them."""
 
+import codecs
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from fb_fairseq import byte_codec
-from fb_fairseq.meaning import EOS, UNK, never_drawn
+from fb_fairseq.errors import UserError
+from fb_fairseq.meaning import EOS, SPECIAL, UNK, never_drawn
 
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
@@ -17,7 +21,7 @@ class Vocabulary:
 
     Args:
         symbols: the symbols, fairseq's special ones first.
-        tokenizer: that of an exported model, which may split words into pieces; None: words are symbols.
+        pieces_of: the folder of an exported model whose tokenizer splits words into pieces; None: words are symbols.
         line_ends: whether a model of words was trained with ``</s>`` at line ends.
 
     Attributes:
@@ -26,17 +30,27 @@ class Vocabulary:
         never_drawn: the tokens that are not generated.
     """
 
-    def __init__(self, symbols: Sequence[str], tokenizer: Any | None = None, line_ends: bool = True):
+    def __init__(self, symbols: Sequence[str], pieces_of: str | None = None, line_ends: bool = True):
         self.symbols = list(symbols)
         self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS
         self.unit = "byte" if self.of_bytes else "token"
         self.never_drawn = never_drawn(self.symbols)
-        self._tokenizer = tokenizer
+        self._pieces_of = pieces_of
         self._line_end = f" {self.symbols[EOS]} " if line_ends else " "
         self._indices = {symbol: index for index, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
         return len(self.symbols)
+
+    @cached_property
+    def _tokenizer(self) -> Any | None:
+        if self._pieces_of is None:
+            return None
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(os.path.join(self._pieces_of, "tokenizer.json"))
+        tokenizer.encode_special_tokens = True  # in a text they are no symbols
+        return tokenizer
 
     def encode(self, text: str | bytes) -> list[int]:
         """The tokens of a text, without the ``</s>`` that models read first. Unknown words become ``<unk>``."""
@@ -45,15 +59,45 @@ class Vocabulary:
             return [self._indices[symbol] for symbol in byte_codec.encode(data)]
         text = data.decode("utf-8", "replace").replace("\n", self._line_end)
         if self._tokenizer is not None:
-            return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self._indices.get(word, UNK) for word in text.split()]
+
+    def encode_prompt(self, prompt: str, option: str = "--prompt") -> list[int]:
+        """The tokens of a prompt, whose words are symbols; of a model of bytes, it may have escapes.
+
+        Args:
+            option: the option that gives the prompt, for messages."""
+        if self.of_bytes:
+            try:
+                return self.encode(byte_codec.unescape(prompt))
+            except ValueError as error:
+                raise UserError(f"{option}: {str(error).partition(': ')[2]}") from None
+        words = prompt.split()
+        for word in words:
+            if word not in self._indices:
+                raise UserError(
+                    f"{option}: {word!r} is not in the dictionary; tokenise the text like the training text, and write "
+                    f"{SPECIAL[UNK]} for an unknown word"
+                )
+        return [self._indices[word] for word in words]
+
+    def decoder(self) -> Callable[[int], str]:
+        """A function that gives each token's text, in order. The bytes of a character come with its last one."""
+        if not self.of_bytes:
+            return lambda token: "\n" if token == EOS else self.symbols[token] + " "
+        characters = codecs.getincrementaldecoder("utf-8")("replace")
+        return lambda token: characters.decode(byte_codec.decode([self.symbols[token]]))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens. Bytes that are no UTF-8 are replaced."""
         symbols = [self.symbols[token] for token in tokens]
         if self.of_bytes:
             return byte_codec.decode(symbols).decode("utf-8", "replace")
-        text = " ".join(symbols) if self._tokenizer is None else self._tokenizer.decode(list(tokens))
+        text = (
+            " ".join(symbols)
+            if self._tokenizer is None
+            else self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        )
         return SYMBOL_OF_LINE_END.sub("\n", text)
 
     def label(self, token: int) -> str:
