@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
