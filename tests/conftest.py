@@ -48,7 +48,6 @@ ON_CI = {
     "transformers/test_not_served.py",
     "transformers/test_trainer.py",
     "transformers/test_versions.py",
-    "commands/test_export_code.py",
     "models/test_compiled.py",
     *(
         f"cli/test_{name}.py"

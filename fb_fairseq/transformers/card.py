@@ -26,10 +26,11 @@ CARD = """---
 {reads}
 
 ```python
-{imports}from transformers import {auto}, AutoTokenizer
+import fb_fairseq.transformers  # registers the architecture
+from transformers import {auto}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({path})
-{before}model = {auto}.from_pretrained({path}{trust})
+{before}model = {auto}.from_pretrained({path})
 inputs = tokenizer({prompt}, return_tensors="pt")
 output = {output}
 print({tokenizer}.decode(output[0], skip_special_tokens=True))
@@ -88,12 +89,12 @@ def model_card(
 
     Args:
         name: the model's, for the title, and for ``from_pretrained`` in the example.
-        config: its configuration. One with ``auto_map`` says that the code lies beside the model.
+        config: its configuration.
         parameters: number of them.
         reads: ``bytes``, ``words`` or ``subwords``.
         facts: see ``fb_fairseq.facts``; what is not known is left out.
         target_tokenizer: whether a translation model has a tokenizer for its targets."""
-    path, code = json.dumps(name), getattr(config, "auto_map", None) is not None
+    path = json.dumps(name)
     task, auto, tokenizer, before = "text-generation", "AutoModelForCausalLM", "tokenizer", ""
     prompt = "def main(" if reads == "bytes" else "the meaning of"
     output = "model.generate(**inputs, max_new_tokens=100, do_sample=True, top_k=10)"
@@ -117,11 +118,9 @@ def model_card(
         introduction=INTRODUCTIONS[config.model_type],
         rows="\n".join(f"| {title} | {shown(value)} |" for title, value in rows(config, parameters, facts)),
         reads=READS[reads],
-        imports="" if code else "import fb_fairseq.transformers  # registers the architecture\n",
         auto=auto,
         path=path,
         before=before,
-        trust=", trust_remote_code=True" if code else "",
         prompt=json.dumps(prompt),
         output=output,
         tokenizer=tokenizer,

@@ -3,10 +3,6 @@
 import json
 import logging
 import math
-import os
-import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -56,16 +52,6 @@ def exported(tmp_path_factory):
 
 
 # As the command lm_eval, where fb_fairseq is not installed.
-STOCK = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("fairseq", "fb_fairseq"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Refuse())
-from lm_eval.__main__ import cli_evaluate
-cli_evaluate()
-"""
 
 
 @pytest.fixture
@@ -148,24 +134,3 @@ def test_generation(lm_eval, exported, texts):
     task = dict(task="continue", **SEVERAL, **options, **metrics, doc_to_text="{{text}}", doc_to_target="")
     alone, together = (evaluate(lm_eval, folder, task, batch_size)[1] for batch_size in (1, 4))
     assert alone == together and len(alone) == len(DOCUMENTS)
-
-
-@pytest.mark.slow
-def test_the_command_itself(lm_eval, exported, texts):
-    """On a model that has its code."""
-    from fb_fairseq.commands.export.code import add_code
-
-    _, model, tokenizer = exported
-    model = type(model)(model.config)
-    add_code(model, ".")
-    model.save_pretrained(".")
-    save_tokenizer(tokenizer, ".")
-    arguments = ["--model", "hf", "--tasks", "bytes", "--include_path", str(TASKS), "--device", "cpu"]
-    arguments += ["--trust_remote_code", "--model_args", f"pretrained={texts},backend=causal,add_bos_token=False"]
-    environment = {**os.environ, "HF_HOME": str(texts / "home")}
-    environment.pop("PYTHONPATH", None)
-    pipes = dict(capture_output=True, text=True, timeout=300)
-    done = subprocess.run([sys.executable, "-c", STOCK, *arguments], env=environment, **pipes)
-    (figure,) = re.findall(r"bits_per_byte *\|[^|]*\| *([\d.]+)", done.stdout)
-    bits = nats(model.eval(), tokenizer, DOCUMENTS[1]) / math.log(2) / len(DOCUMENTS[1].encode())
-    assert float(figure) == pytest.approx(bits, abs=1e-4)

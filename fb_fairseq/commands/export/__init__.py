@@ -2,5 +2,4 @@
 
 command.py          the command
 models.py           language and translation models for transformers, made of a checkpoint
-code.py             the code that they need, for trust_remote_code
 """

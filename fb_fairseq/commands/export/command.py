@@ -5,7 +5,7 @@
 
 DIR gets config.json, model.safetensors, the files of a tokenizer, and README.md, a model card. fairseq is not needed to
 load it: import fb_fairseq.transformers, then use AutoModelForCausalLM (for translation AutoModelForSeq2SeqLM) and
-AutoTokenizer. --with-code adds the code that a model needs, so that trust_remote_code=True does instead of the import.
+AutoTokenizer.
 """
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
@@ -21,7 +21,7 @@ TEXTS = ("data", "license", "language")  # options that are facts for the card
 
 
 def export(args) -> list[str]:
-    """Write the model that the options name. Returns the names of its files, without those of the code."""
+    """Write the model that the options name. Returns the names of its files."""
     check_own_folder("--to", args.to, NAME, args.overwrite)
     notes = dict(note.partition("=")[::2] for note in args.note)
     if not all(name and text for name, text in notes.items()):
@@ -33,7 +33,7 @@ def export(args) -> list[str]:
     notes = {**dict(trained.facts.get("notes", ())), **notes}
     trained.facts.update(facts, notes=list(notes.items()))
     with using(args.checkpoint):
-        return write_folder(NAME, args.to, trained, args.bpe_codes, args.with_code, args.overwrite, args.dtype)
+        return write_folder(NAME, args.to, trained, args.bpe_codes, args.overwrite, args.dtype)
 
 
 def build_parser() -> CommandParser:
@@ -61,11 +61,6 @@ def build_parser() -> CommandParser:
         help="a further line of the card's table of the training, such as 'hardware=1 CPU core'; may be repeated",
     )
     parser.add_argument("--dtype", choices=DTYPES, help="type of the numbers in model.safetensors (default: float32)")
-    parser.add_argument(
-        "--with-code",
-        action="store_true",
-        help="add the code that the model needs, for trust_remote_code=True where fb_fairseq is not installed",
-    )
     add_overwrite(parser)
     return parser
 
@@ -76,4 +71,4 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors():
         names = export(args)
-    print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")
+    print(f"{args.to}: {', '.join(names)}")

@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 from fb_fairseq.byte_codec import SYMBOLS
 from fb_fairseq.checksums import FACTS_ENTRY
-from fb_fairseq.commands.export.code import add_code
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import known_facts
 from fb_fairseq.files import own_folder
@@ -27,7 +26,6 @@ def write_folder(
     folder: str,
     trained: TrainedModel,
     codes: str | None = None,
-    with_code: bool = False,
     overwrite: bool = False,
     dtype: str | None = None,
 ) -> list[str]:
@@ -36,12 +34,11 @@ def write_folder(
     Args:
         command: the one that writes it.
         codes: file of subword-nmt's codes, by which its words are split.
-        with_code: add the code that the model needs.
         overwrite: see ``fb_fairseq.files.own_folder``.
         dtype: type of the numbers in the file of weights, as torch names it; None: single precision.
 
     Returns:
-        The names of its files, without those of the code."""
+        The names of its files."""
     from fb_fairseq.transformers.card import model_card
     from fb_fairseq.transformers.tokenizers import build_tokenizer, save_tokenizer
 
@@ -58,8 +55,6 @@ def write_folder(
         facts["notes"] = [*facts.get("notes", ()), rounded]
     reads = "subwords" if codes else "bytes" if dictionaries[0][len(SPECIAL) :] == SYMBOLS else "words"
     with own_folder("--to", folder, command, overwrite) as temporary:
-        if with_code:
-            add_code(model, temporary)
         save_model(model, temporary, facts, dtype)
         for subfolder, symbols in zip(folders, dictionaries):
             line_ends = not task.get("omit_eos")
@@ -69,7 +64,7 @@ def write_folder(
             size = sum(p.numel() for p in parameters)
             name = os.path.basename(os.path.abspath(folder))
             file.write(model_card(name, model.config, size, reads, facts, len(folders) > 1))
-        return sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
+        return sorted(os.listdir(temporary))
 
 
 def transformers_model(trained: TrainedModel):
