@@ -26,7 +26,7 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary
+from fb_fairseq.models.layers import DecodesLogProbs, accept_former_names, check_dictionary
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.layer import encoder_context
@@ -198,6 +198,7 @@ class FeedbackDecoderModel(TransformerModelBase):
     def add_args(cls, parser):
         """Add fairseq's options and this model's own. Architectures set the defaults."""
         gen_parser_from_dataclass(parser, FeedbackDecoderConfig(), delete_default=True, with_prefix="")
+        accept_former_names(parser)
         for action in parser._actions:
             if action.dest in UNSUPPORTED:
                 action.help = SUPPRESS  # --help does not offer what is refused

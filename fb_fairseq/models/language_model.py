@@ -20,6 +20,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
 from fb_fairseq.models.layers import (
     DecodesLogProbs,
+    accept_former_names,
     check_dictionary,
     described,
     make_options,
@@ -188,6 +189,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     def add_args(cls, parser):
         """Add the options of the configuration, and one that takes back what a named architecture sets."""
         super().add_args(parser)
+        accept_former_names(parser)
         if cls.options_class is TransformerOptions:
             parser.add_argument(
                 "--no-decoder-normalize-before",

@@ -14,6 +14,7 @@ from torch import Tensor
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
+from fb_fairseq.ops.feedback.loops import OLD_NAMES
 
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
@@ -35,6 +36,20 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
             kind = StrEnum("Choices", {**{key: key for key in choices}, **own[name].metadata.get("former", {})})
         result[name] = kind, option(defaults.get(name, own[name].default), own[name].metadata["help"])
     return result
+
+
+class WithFormer(list):
+    """The choices of an option on the command line; its former names, too, which help does not show."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in OLD_NAMES
+
+
+def accept_former_names(parser) -> None:
+    """Accept former names of step loops on a command line."""
+    for action in parser._actions:
+        if action.dest == "step_loop":
+            action.choices = WithFormer(action.choices)
 
 
 def with_options(*groups: Described) -> Callable[[type], type]:

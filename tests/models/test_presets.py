@@ -10,6 +10,8 @@ from omegaconf import OmegaConf
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.layers import make_options
+from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.papers.values import load
 from tests.models.decoders import dictionary
 
@@ -138,6 +140,17 @@ def test_options_replace_those_of_an_architecture():
     assert (args.decoder_layers, args.attention_dropout, args.attention_span) == (2, 0.25, 8192)
     assert args.memory_projections == "per-layer"
     assert resolve("relative_transformer_lm_wikitext103_large").tie_adaptive_weights
+
+
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_decoder"])
+@pytest.mark.parametrize("former,name", [("torch", "reference"), ("native", "cpp")])
+def test_former_names_of_step_loops(arch, former, name):
+    """They are accepted, and not offered."""
+    args = resolve(arch, "--step-loop", former)
+    given = getattr(args, "step_loop", None)
+    assert make_options(TransformerOptions, argparse.Namespace(step_loop=given)).step_loop == name
+    with pytest.raises(SystemExit):
+        resolve(arch, "--step-loop", "faster")
 
 
 def test_hydra_error_lists_the_values():
