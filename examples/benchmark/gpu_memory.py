@@ -25,7 +25,7 @@ from fb_fairseq.ops.feedback.block import Block  # noqa: E402
 from fb_fairseq.ops.feedback.gradients import BlockGradients  # noqa: E402
 from fb_fairseq.ops.feedback.passes import tile_steps  # noqa: E402
 from fb_fairseq.ops.feedback.tile import Workspace  # noqa: E402
-from fb_fairseq.ops.feedback.types import BlockInputs, FeedbackDropouts  # noqa: E402
+from fb_fairseq.ops.feedback.types import BlockInputs  # noqa: E402
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
 BLOCKS_WITH_GRAPHS = 2
@@ -90,8 +90,7 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
         with Allocated() as allocated:
             x_TBD, d_out_TBD, d_x_TBD, out_TBD = (torch.empty(steps, streams, D) for _ in range(4))
             memory_KCBD = torch.empty(model.memory.memories, S, streams, D)
-            active, masks = [True] * len(model.layers), FeedbackDropouts()
-            inputs = BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), masks, active, [], None, dtype)
+            inputs = BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), dtype=dtype)
             block = Block(inputs, records_weights=not triton)
             tile = tile_steps(block.sizes, x_TBD.device)
             kept = block.record(tile if options.step_loop_recompute else steps), BlockGradients(block)

@@ -206,6 +206,8 @@ class FeedbackDecoderModel(TransformerModelBase):
     @classmethod
     def build_model(cls, args, task):
         """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint."""
+        if getattr(getattr(task, "cfg", None), "load_alignments", False):
+            raise UserError("--load-alignments: a feedback decoder learns none; leave it out")
         feedback_decoder(args)
         cfg = FeedbackDecoderConfig.from_namespace(args)
         decoder_options(cfg)  # before fairseq fails without naming the option

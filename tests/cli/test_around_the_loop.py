@@ -48,4 +48,4 @@ def test_operations_of_an_update(byte_data, tmp_path, monkeypatch):
     train(byte_data, tmp_path, **UPDATES)
     last = counts[-1]
     assert last["loop"] > 300 and last["fairseq"] > 300
-    assert last["ours"] <= 60 and last["ours waits"] <= 1  # (which is on a CPU)
+    assert last["ours"] <= 64 and last["ours waits"] <= 1  # (which is on a CPU)

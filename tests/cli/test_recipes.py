@@ -79,7 +79,10 @@ def test_language_models(recipe):
     assert again.count("done already") == len(re.findall(r"^\[", again, re.MULTILINE)) and "## enwik8" in again
     assert times == {path: path.stat().st_mtime_ns for path in times}
     refused = recipe("enwik8", *arguments, "--out", "out", "--", "--dropout", "0.7", fails=True)
-    assert f"out/{TRANSFORMER}-1: was begun with other settings: dropout 0.7 is new; choose another --out" in refused
+    assert (
+        f"out/{TRANSFORMER}-1: was begun with other settings: dropout 0.7 instead of nothing; choose another --out"
+        in refused
+    )
     data.write_bytes(made_up_text(20_000, 2))
     assert "data text 20000 bytes, CRC" in recipe("enwik8", *arguments, "--out", "out", fails=True)
 
@@ -98,9 +101,7 @@ def test_toy_task_with_several_seeds(recipe):
     assert len(re.findall(rf"^\| {TRANSFORMER}, 2 layers, span 20, .*max_update", table, re.MULTILINE)) == 2
     assert (recipe.folder / "out/curves.png").read_bytes().startswith(PNG)
     lines = (recipe.folder / "out/logs/draw-curves.log").read_text().splitlines()
-    assert [line.count("=out/") for line in lines if line.startswith("python")] == [2, 3], (
-        "those of the first call, too"
-    )
+    assert [line.count("=out/") for line in lines if line.startswith("python")] == [2, 1], "those of the call"
 
 
 def test_translation(recipe):
@@ -161,7 +162,7 @@ def test_quickstart(recipe):
 def test_a_recipe_of_ones_own(recipe):
     """Three learning rates, as docs/recipes.md says."""
     text, *_ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(text.splitlines()) <= LONGEST
+    assert len([line for line in text.splitlines() if line]) <= LONGEST
     (recipe.folder / "learning_rates.py").write_text(text)
     (recipe.folder / "text.txt").write_bytes(made_up_text(20_000, 1))
     (command,) = re.findall(r"^python -m fb_fairseq recipe (learning_rates.py .*)$", PAGE, re.MULTILINE)

@@ -7,9 +7,8 @@ import torch
 from fairseq.version import __version__
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.cuda_graphs import log_once
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, preprocess
-from tests.cli.parallel_text import LANGUAGES, generate, hypotheses, pairs, train, write_pairs
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs
+from tests.cli.parallel_text import generate, hypotheses, pairs, train
 
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
 FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
@@ -104,24 +103,6 @@ def test_training_options(parallel_data, tmp_path, changes):
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0]
     assert len(hypotheses(generate(parallel_data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
-
-
-def test_alignments(tmp_path):
-    """A loss on alignments, in training and in validation."""
-    log_once.cache_clear()
-    for seed, (split, number) in enumerate((("train", 60), ("valid", 9))):
-        lines = list(pairs(number, seed))
-        write_pairs(tmp_path / split, lines)
-        lengths = [len(source.split()) for source, _ in lines]
-        reversed_words = [" ".join(f"{n - 1 - i}-{i}" for i in range(n)) for n in lengths]
-        (tmp_path / f"{split}.align").write_text("\n".join(reversed_words) + "\n")
-    data = preprocess(tmp_path, ("train", "valid"), align_suffix="align", **LANGUAGES)
-    loss = dict(criterion="label_smoothed_cross_entropy_with_alignment", alignment_lambda=1.0)
-    log = train(data, tmp_path / "run", load_alignments=True, max_update=3, log_interval=1, **loss)
-    losses = [float(entry["alignment_loss"]) for entry in json_logs(log, "train_inner")]
-    assert len(losses) == 3 and min(losses) > 0
-    assert float(json_logs(log, "valid")[-1]["valid_alignment_loss"]) > 0
-    assert log.count("training runs the reference loop") == 1
 
 
 def test_pruned(parallel_data, translation_models, tmp_path):

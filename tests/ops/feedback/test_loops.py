@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 
-from fb_fairseq.commands import main
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
@@ -128,12 +127,6 @@ def test_the_benchmark_measures_it(own):
     cases = train.cases_on("cpu")
     assert list(cases)[0] == "reference" and cases["own"].options == {"step_loop": "own"}
     assert "own" not in train.cases_on("cuda:0")
-
-
-def test_the_environment(own, capsys):
-    main(["env"])
-    shown = capsys.readouterr().out
-    assert "auto, reference, cpp, triton (it does not run on cpu), own\n" in shown
 
 
 def test_each_loop_tells_what_it_is():

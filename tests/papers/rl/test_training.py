@@ -215,7 +215,7 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
         (TRAIN + "--log-interval 0", "--log-interval 0: give 1 or more"),
         ("evaluate --path /nowhere", "/nowhere: No such file or directory"),
         (EVALUATE, "not a checkpoint, or one with objects that are not data"),
-        (EVALUATE + "--out /", "--out /: is no file, but a folder, .*; give the name of a file"),
+        (EVALUATE + "--out /", "--out /: is no file, but a folder, a device or a pipe; give the name of a file"),
         (EVALUATE + "--record e.mp4", "--record e.mp4: give a file name that ends in .gif"),
         (EVALUATE + "--episodes 0", "--episodes 0: give 1 or more"),
         ("plot A=/nowhere --out x.png", "/nowhere: contains no log.jsonl; give an --out folder of train"),
