@@ -48,7 +48,8 @@ class _UserDir(list):
 
     fairseq imports the folder's tasks and models, unless the package itself is imported already, as after ``import
     fb_fairseq`` in a notebook. Then it asks only whether ``user_dir in fb_fairseq.__path__``, and takes a yes to mean
-    that they are registered. This question is the one sign that they are wanted: so answering it imports them."""
+    that they are registered. This question is the one sign that they are wanted: so answering it imports them.
+    """
 
     def __contains__(self, folder: object) -> bool:
         # fairseq names an installed plugin "…/site-packages/fairseq/../fb_fairseq".

@@ -5,7 +5,8 @@ The symbol of a printable ASCII character is the character; the symbol of anothe
 space, and newlines become ``</s>``.)
 
 Prompts are typed on one line, and bytes that cannot be typed are written as ``\\n``, ``\\t``, ``\\\\`` (a backslash) or
-``\\xHH``."""
+``\\xHH``.
+"""
 
 import re
 from collections.abc import Iterable
@@ -32,7 +33,8 @@ def unescape(line: str) -> bytes:
     """The bytes of a typed prompt, whose escapes are replaced by what they stand for.
 
     Raises:
-        ValueError: a backslash is not followed by n, t, another backslash, or x and two hexadecimal digits."""
+        ValueError: a backslash is not followed by n, t, another backslash, or x and two hexadecimal digits.
+    """
 
     def unescape_match(match):
         escape = match.group(1).decode("utf-8", "replace")

@@ -1,7 +1,8 @@
 """Checksums of files and of a checkpoint's dictionaries; and the facts of exported weights (``facts.py``).
 
 Facts are an entry in the header of the ``.safetensors`` file itself, which disappears when another program writes the
-file anew."""
+file anew.
+"""
 
 import json
 import os
@@ -31,7 +32,8 @@ def checksum_of(path: str) -> str:
 
 def dictionary_checksums(dictionaries: Mapping[str, Any]) -> dict[str, str]:
     """The checksums of fairseq's dictionaries, by name: of the symbols in their order. (How often each one occurs
-    differs between data.) Dictionaries without symbols are left out."""
+    differs between data.) Dictionaries without symbols are left out.
+    """
     found = {str(name): one.symbols for name, one in dictionaries.items() if hasattr(one, "symbols")}
     text = {name: "\n".join(symbols).encode("utf-8", "surrogatepass") for name, symbols in found.items()}
     return {name: f"{zlib.crc32(symbols):08x}" for name, symbols in text.items()}
@@ -48,7 +50,8 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
     Args:
         path: the checkpoint, and perhaps its option.
         trained: see ``trained_dictionaries``.
-        own: those of the data."""
+        own: those of the data.
+    """
     for name, value in own.items():
         if isinstance(trained, dict) and trained.get(name, value) != value:
             raise UserError(

@@ -26,7 +26,8 @@ def option(
         choices: the allowed values, or a table of them, which may grow. Kept in the field's metadata for the code that
             validates the option; None: any value of its type. (fairseq's command line does not look at them: it
             restricts only options whose type is a ``ChoiceEnum``.)
-        former: names that values had in earlier versions, and their names of today. Checkpoints may have them."""
+        former: names that values had in earlier versions, and their names of today. Checkpoints may have them.
+    """
     metadata = {"help": help}
     if choices is not None:
         metadata["choices"] = choices if isinstance(choices, Mapping) else tuple(choices)
@@ -66,7 +67,8 @@ def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, 
 class CommandParser(argparse.ArgumentParser):
     """Parses the options of ``python -m fb_fairseq <command>``; without a command, those of a script.
 
-    The help text shows the description as it is. A mistake on the command line prints one line, without the usage."""
+    The help text shows the description as it is. A mistake on the command line prints one line, without the usage.
+    """
 
     def __init__(self, command: str | None = None, **kwargs):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -85,7 +87,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def check_least(self, args: argparse.Namespace, **least: float) -> None:
         """Refuse numbers that are smaller than these, by the options' Python names. Options that are not given, None,
-        are left out."""
+        are left out.
+        """
         for name, lowest in least.items():
             value = getattr(args, name)
             if value is not None and value < lowest:

@@ -62,7 +62,8 @@ class LanguageModelLoss(FairseqCriterion):
     - ``total_bits`` and ``total_tokens``: unrounded totals;
     - ``bpb`` and ``total_bytes``, for byte data: bits per byte, where ``</s>`` adds to the bits, but not to the bytes;
     - what the model reports: average and maximum of adaptive spans in steps; in validation the weights of the layers in
-      the feedback memory."""
+      the feedback memory.
+    """
 
     def __init__(self, task, sentence_avg=False):
         super().__init__(task)
@@ -73,7 +74,8 @@ class LanguageModelLoss(FairseqCriterion):
 
     def forward(self, model, sample, reduce=True) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch. Returns the loss in nats (with ``reduce=False``, one per position [B * T]), the
-        number of targets, by which fairseq divides the gradients, and the logging output."""
+        number of targets, by which fairseq divides the gradients, and the logging output.
+        """
         net_output = model(**sample["net_input"])
         extra = net_output[1]
         target_BT = sample["target"]

@@ -3,7 +3,8 @@
     draw_figure("accuracy.png", [Panel(partial(draw_accuracy, runs=runs))])
 
 A figure is as wide as a README on GitHub, with two pixels in the file for each on the page. Its background is white, as
-no colour of text is legible on both light and dark pages. Legends stand outside of the data."""
+no colour of text is legible on both light and dark pages. Legends stand outside of the data.
+"""
 
 import os
 import re
@@ -96,7 +97,8 @@ class Panel(NamedTuple):
         draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
         wide: whether it takes all of the figure's width; else two stand side by side.
         size: width and height in inches; 0 for the usual ones.
-        title: of the panel; empty for the one that ``draw`` gives it, if any."""
+        title: of the panel; empty for the one that ``draw`` gives it, if any.
+    """
 
     draw: Callable
     wide: bool = False
@@ -164,7 +166,8 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
 
 def _place_legend(axes, is_alone: bool, width: float) -> float:
     """Place the legend of a panel beside it, if it is alone in its row and the legend is short, or above it. Returns
-    the inches that it takes above."""
+    the inches that it takes above.
+    """
     names = axes.get_legend_handles_labels()[1]
     if not names:
         return 0.0
@@ -187,7 +190,8 @@ def _place_legend(axes, is_alone: bool, width: float) -> float:
 
 def _legend_columns(labels: list[str], width: float) -> tuple[int, float]:
     """The number of a legend's columns in a panel or figure of this width, of which the axis takes some; and its height
-    in inches."""
+    in inches.
+    """
     columns = int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))
     columns = max(1, min(len(labels), columns))
     return columns, -(-len(labels) // columns) * LEGEND_LINE
@@ -195,7 +199,8 @@ def _legend_columns(labels: list[str], width: float) -> tuple[int, float]:
 
 def model_name(model: str) -> str:
     """The name of a model or run in figures and tables, for its name in programs: ``feedback_transformer_lm-2-seed3``
-    becomes "Feedback Transformer, 2 layers, seed 3"."""
+    becomes "Feedback Transformer, 2 layers, seed 3".
+    """
     name = re.match(r"\w*", model)[0]
     ends = model[len(name) :]
     if name not in MODEL_NAMES or not re.fullmatch(f"({'|'.join(ENDS)})*", ends):
@@ -257,7 +262,8 @@ def draw_lines(axes, lines: Mapping[str, Points], color: Mapping[str, Any] | Non
         axes: matplotlib axes.
         lines: the points by the name in the legend.
         color: of each; None: those of ``colors``.
-        style: of all of them: arguments of matplotlib's ``plot``."""
+        style: of all of them: arguments of matplotlib's ``plot``.
+    """
     color = color or colors(lines)
     for name, (xs, ys) in lines.items():
         axes.plot(xs, ys, label=name, color=color[name], **style)
@@ -271,7 +277,8 @@ def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], labe
         xs: positions on the x axis.
         values: for each x, the values of all runs.
         label: name of the line in the legend.
-        color: of line and band."""
+        color: of line and band.
+    """
     axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color))
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
@@ -305,7 +312,8 @@ def _curve_style(training: bool, continues: bool) -> dict[str, Any]:
 
 def explain_curves(axes, colors: Mapping[str, str], kinds: Mapping[str, tuple[bool, bool]]) -> None:
     """Have the legend say whose colours these are, and what is thin, has points, or is dashed. ``kinds``: arguments
-    ``training`` and ``continues`` of ``draw_curve``, by label."""
+    ``training`` and ``continues`` of ``draw_curve``, by label.
+    """
     for name, color in colors.items():
         axes.plot([], [], color=color, label=name)
     of_kinds = GREY if len(colors) > 1 else next(iter(colors.values()))
@@ -346,7 +354,8 @@ def write_cells(axes, rows: list[list[float]], top: float) -> None:
 def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[float]]]:
     """Means of groups of values, and error bars that reach from the lowest to the highest value of each group. Returns
     the mean of each group; and matplotlib's ``yerr``: the distances from the means down to the lowest values, and those
-    up to the highest."""
+    up to the highest.
+    """
     means = list(map(mean, values))
     down = [m - min(group) for m, group in zip(means, values)]
     up = [max(group) - m for m, group in zip(means, values)]

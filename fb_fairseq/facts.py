@@ -1,6 +1,7 @@
 """Facts of how a model was made, for its card. They travel with its parameters, in the header of ``model.safetensors``
 (``checksums.py``) or as an entry of a checkpoint, and end where other parameters take their place. A fact that is not
-known is left out."""
+known is left out.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,8 @@ def known_facts(found: Any) -> dict[str, Any]:
 
 def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a checkpoint's parameters. Only a training knows its updates and validation loss: where a command
-    has written the checkpoint, it fills in what fairseq reads there."""
+    has written the checkpoint, it fills in what fairseq reads there.
+    """
     if WRITER in checkpoint:
         return known_facts(checkpoint.get(FACTS))
     history = checkpoint.get("optimizer_history") or [{}]
@@ -52,7 +54,8 @@ def facts_of_average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The facts of the average of models: the updates of the last one, and the texts that are the same for all. No
     figure is.
 
-    ``parts``: the facts of each model."""
+    ``parts``: the facts of each model.
+    """
     last = parts[-1]
     texts = {name: last[name] for name in TEXTS if name in last and all(part.get(name) == last[name] for part in parts)}
     return known_facts({**texts, "updates": last.get("updates")})

@@ -1,7 +1,8 @@
 """Text files in; files and folders out that appear whole or not at all, and that only one run writes to.
 
 They replace nothing but what the same command has written: it marks a file by its name in it (``is_written_by``), and a
-folder by a hidden file (``check_own_folder``). Nothing is deleted that the call itself has not written."""
+folder by a hidden file (``check_own_folder``). Nothing is deleted that the call itself has not written.
+"""
 
 import errno
 import json
@@ -49,7 +50,8 @@ def atomic_write(path: str) -> Iterator[str]:
     Use::
 
         with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
-            file.write(results)"""
+            file.write(results)
+    """
     if os.path.exists(path) and not os.path.isfile(path):
         raise UserError(f"{path}: is no file, but a folder, a device or a pipe; give the name of a file")
     temporary = os.path.join(os.path.dirname(path), f".incomplete-{secrets.token_hex(8)}")
@@ -75,7 +77,8 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, ma
     """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
 
     ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay. See
-    ``check_own_folder`` for the arguments, and for what is refused."""
+    ``check_own_folder`` for the arguments, and for what is refused.
+    """
     check_own_folder(option, path, command, overwrite, made_from)
     os.makedirs(path, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
@@ -98,7 +101,8 @@ def lock_folder(option: str, path: str) -> None:
     """Lock a folder, created if missing, until this process ends, because two runs would overwrite each other's files.
 
     The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
-    system has no locks, or on Windows, nothing is locked."""
+    system has no locks, or on Windows, nothing is locked.
+    """
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
     name = os.path.join(os.path.realpath(path), LOCK)
@@ -119,7 +123,8 @@ def lock_folder(option: str, path: str) -> None:
 
 def start_run(option: str, path: str, command: str, known: bool) -> None:
     """Lock the folder of a training (``lock_folder``), and mark it as the command's. It is new or empty, or has the
-    mark, or is ``known`` by its checkpoint: earlier versions left no mark. Other files in it stay."""
+    mark, or is ``known`` by its checkpoint: earlier versions left no mark. Other files in it stay.
+    """
     mark = os.path.join(path, MARK.format(command))
     if not known:
         check_marked_folder(option, path, mark)
@@ -140,7 +145,8 @@ def is_written_by(command: str, path: str) -> bool:
 
 def check_output_file(option: str, path: str, command: str, overwrite: bool = False) -> None:
     """Check that a file can be written, before long work whose result it will hold. A file that is there already may be
-    replaced if it is empty, or ``is_written_by`` the command. ``overwrite``: any file may be replaced."""
+    replaced if it is empty, or ``is_written_by`` the command. ``overwrite``: any file may be replaced.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.exists(path) and not os.path.isfile(path):
         raise UserError(f"{option} {path}: is no file, but a folder, a device or a pipe; give the name of a file")
@@ -165,7 +171,8 @@ def check_output_folder(option: str, path: str) -> None:
 
 def check_marked_folder(option: str, path: str, mark: str, remedy: str = "give an empty folder") -> None:
     """Check that a folder is new or empty, but for hidden files, or has the file that marks it. ``mark``: its path.
-    ``remedy``: what to do otherwise."""
+    ``remedy``: what to do otherwise.
+    """
     check_output_folder(option, path)
     if _visible(path) and not os.path.isfile(mark):
         raise UserError(f"{option} {path}: has files that this command has not written; {remedy}")
@@ -187,7 +194,8 @@ def check_own_folder(
         overwrite: whether files may be there that the command has not written, and are replaced.
         made_from: what determines the content of the files, in one line, for commands that nothing else determines it;
             the mark must have the same.
-        names: of all files, relative to the folder. Before they are known, only the rest is checked."""
+        names: of all files, relative to the folder. Before they are known, only the rest is checked.
+    """
     check_output_folder(option, path)
     if overwrite or not _visible(path):
         return

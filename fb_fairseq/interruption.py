@@ -1,5 +1,6 @@
 """Ctrl-C and ``kill`` in training, the same in every trainer: the update ends, all is saved, and one line says how the
-run goes on."""
+run goes on.
+"""
 
 import signal
 import threading
@@ -37,7 +38,8 @@ class Interruption:
     @contextmanager
     def acting_at_once(self) -> Iterator[None]:
         """Within the block, which may take long and can be repeated, raise ``KeyboardInterrupt`` at the first signal,
-        too, also if it came before."""
+        too, also if it came before.
+        """
         self._acts_at_once = True
         try:
             if self.requested:
@@ -52,7 +54,8 @@ class Interruption:
         Args:
             update: how many were made.
             updates: how many training has; None, 0: there is no limit.
-            remedy: how to go on."""
+            remedy: how to go on.
+        """
         if self.requested:
             of = f" of {updates}" if updates else ""
             raise Interrupted(f"interrupted at update {update}{of}; {remedy}", self.requested)
@@ -61,7 +64,8 @@ class Interruption:
 @contextmanager
 def heeding_signals() -> Iterator[Interruption]:
     """Within the block, remember SIGINT and SIGTERM. Those that are ignored stay so: a job in the background ignores
-    SIGINT. In a thread other than the main one, nothing changes."""
+    SIGINT. In a thread other than the main one, nothing changes.
+    """
     interruption = Interruption()
     with handling(SIGNALS, interruption.handle):
         yield interruption
@@ -70,7 +74,8 @@ def heeding_signals() -> Iterator[Interruption]:
 @contextmanager
 def handling(signals: Iterable[int], handler: Callable[[int, Any], None]) -> Iterator[None]:
     """Within the block, call a handler for these signals, but for those that are ignored. In a thread other than the
-    main one, nothing changes. ``handler``: called with the signal's number and the frame, as by ``signal.signal``."""
+    main one, nothing changes. ``handler``: called with the signal's number and the frame, as by ``signal.signal``.
+    """
     before = {}
     if threading.current_thread() is threading.main_thread():
         heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]

@@ -1,7 +1,8 @@
 """Read values that are written as Python expressions, without running them as code.
 
 fairseq calls ``eval`` on options such as ``--adam-betas "(0.9, 0.98)"`` and ``--encoder-layers "[(512, 3)] * 20"``,
-also on those that a checkpoint holds."""
+also on those that a checkpoint holds.
+"""
 
 import ast
 import operator
@@ -21,7 +22,8 @@ def parse_literal(text: Any) -> Any:
 
     Raises:
         TypeError: the argument is no text (as ``eval`` raises).
-        UserError: the text is anything else."""
+        UserError: the text is anything else.
+    """
     if not isinstance(text, str):
         raise TypeError("parse_literal() arg 1 must be a string")
     try:

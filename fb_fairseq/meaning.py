@@ -50,7 +50,8 @@ def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, 
         path: the checkpoint, and perhaps its option.
         saved: the options of its model.
         given: those of the model that gets its parameters. Options that either of them does not have are not compared.
-        remedy: what to do if they differ."""
+        remedy: what to do if they differ.
+    """
     names = set(OF_PARAMETERS)
     if given.get("decoder_layers_to_keep"):  # the composition may name a layer, whose number changes
         names.remove("memory_composition")

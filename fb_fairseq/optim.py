@@ -2,7 +2,8 @@
 
 ``--optimizer clipped_adagrad``: Adagrad that clips the gradient of each parameter separately.
 
-The optimizer of All-attention §5.1 (arXiv 1907.01470) for character-level language models."""
+The optimizer of All-attention §5.1 (arXiv 1907.01470) for character-level language models.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ def clamp_master_copies(optimizer, parameters: Iterable[Tensor], low: float = 0.
 
     Args:
         optimizer: fairseq's optimizer. Nothing is done if it keeps no fp32 copies, as in fp32 training.
-        parameters: half-precision parameters of the model."""
+        parameters: half-precision parameters of the model.
+    """
     clamped = {id(parameter) for parameter in parameters}
     copies = getattr(optimizer, "fp32_params", None)  # only fairseq's FP16Optimizer has it
     if copies is None or not clamped:
@@ -47,7 +49,8 @@ class ClippedAdagrad(torch.optim.Adagrad):
         clip: maximum norm of a weight matrix's or bias vector's gradient; larger ones are scaled down to it before each
             step. 0: no clipping.
         eps: term added to the denominator for numerical stability.
-        weight_decay: factor of the L2 penalty, whose gradient is not clipped."""
+        weight_decay: factor of the L2 penalty, whose gradient is not clipped.
+    """
 
     def __init__(self, params, lr: float, clip: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0):
         super().__init__(params, lr=lr, eps=eps, weight_decay=weight_decay)
@@ -62,7 +65,8 @@ class ClippedAdagrad(torch.optim.Adagrad):
             closure (optional): evaluates the model again and returns the loss.
 
         Returns:
-            The closure's loss; None without closure."""
+            The closure's loss; None without closure.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -93,7 +97,8 @@ class ClippedAdagradConfig(FairseqDataclass):
 class FairseqClippedAdagrad(FairseqOptimizer):
     """Adagrad that clips the gradient of each parameter separately (``ClippedAdagrad``).
 
-    ``--clip-norm``, which limits the norm of all gradients together, is applied first."""
+    ``--clip-norm``, which limits the norm of all gradients together, is applied first.
+    """
 
     def __init__(self, cfg: ClippedAdagradConfig, params):
         super().__init__(cfg)
@@ -115,5 +120,6 @@ class FairseqClippedAdagrad(FairseqOptimizer):
     @property
     def supports_flat_params(self):
         """False: a flat tensor of all parameters has only one norm. With ``--fp16``, fairseq then requires
-        ``--fp16-no-flatten-grads``."""
+        ``--fp16-no-flatten-grads``.
+        """
         return False

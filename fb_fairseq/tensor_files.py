@@ -1,7 +1,8 @@
 """Files of tensors (``torch.save``): read as data only, checked for damage, and written whole or not at all.
 
 Reading a pickle can run any code that its author put there, so every file is read with ``weights_only=True``: tensors,
-plain data, and the few classes that ``fb_fairseq.patches.safe_loading`` names."""
+plain data, and the few classes that ``fb_fairseq.patches.safe_loading`` names.
+"""
 
 import argparse
 import os
@@ -27,7 +28,8 @@ NEW_TRAINING = {
 
 def load_file(path: str, mapped: bool = False) -> Any:
     """Load a file, its tensors on the CPU. ``mapped``: leave the values of tensors in the file until they are used,
-    where its format allows that."""
+    where its format allows that.
+    """
     is_archive = check_intact(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
@@ -45,7 +47,8 @@ def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
 
     Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.
 
-    ``mapped``: see ``load_file``."""
+    ``mapped``: see ``load_file``.
+    """
     content = load_file(path, mapped)
     if not isinstance(content, dict) or "model" not in content:
         raise UserError(f"{path}: not a checkpoint of fairseq; give a file such as checkpoint_best.pt")
@@ -59,7 +62,8 @@ def check_intact(path: str) -> bool:
     Files from before torch 1.6 have no checksums, and pass.
 
     Returns:
-        Whether the file is an archive, as torch writes it since 1.6."""
+        Whether the file is an archive, as torch writes it since 1.6.
+    """
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive and not is_intact(path):
@@ -101,7 +105,8 @@ def save_file(content: Any, path: str) -> None:
 
 def model_options(checkpoint: dict[str, Any], part: str = "model") -> dict[str, Any]:
     """The options of a checkpoint's model, by name. ``part``: ``task`` gives those of its task; before fairseq 0.11,
-    the two are one."""
+    the two are one.
+    """
     cfg = checkpoint.get("cfg")
     found = cfg.get(part) if isinstance(cfg, Mapping) else checkpoint.get("args")
     found = vars(found) if isinstance(found, argparse.Namespace) else found

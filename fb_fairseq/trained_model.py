@@ -2,7 +2,8 @@
 
 Read by ``models/checkpoints.py`` (checkpoints of fairseq), ``pretrained/folders.py`` (folders of ``export`` and
 ``save_pretrained``) and ``papers/import_original`` (checkpoints of the papers' own programs). Written by
-``commands/export`` (folders) and ``commands/imported.py`` (checkpoints of fairseq)."""
+``commands/export`` (folders) and ``commands/imported.py`` (checkpoints of fairseq).
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ class TrainedModel:
             ``dictionary_names``. Empty: they are not read yet.
         splits_words: whether its tokenizer splits words into pieces, which are its symbols.
         facts: see ``fb_fairseq.facts``.
-        dictionaries: checksums of the dictionaries of its training; None if they are not known."""
+        dictionaries: checksums of the dictionaries of its training; None if they are not known.
+    """
 
     path: str
     options: dict[str, Any]
@@ -74,7 +76,8 @@ class TrainedModel:
         """Give a model the parameters. Refused unless it has exactly these.
 
         Args:
-            prefix: what the names have before those of ``model``."""
+            prefix: what the names have before those of ``model``.
+        """
         own = {f"{prefix}{name}": parameter for name, parameter in model.named_parameters()}
         own = {name: parameter for name, parameter in own.items() if not NO_PARAMETERS.match(name)}
         found, known = self.parameters, {f"{prefix}{name}" for name in model.state_dict()}

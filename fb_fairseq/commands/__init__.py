@@ -91,7 +91,8 @@ def main(argv: list[str] | None = None) -> int | None:
 
     Raises:
         SystemExit: from the command itself, on ``--help`` and on bad input.
-        Exception: from one of fairseq's commands; ``sys.excepthook`` tells it in one line."""
+        Exception: from one of fairseq's commands; ``sys.excepthook`` tells it in one line.
+    """
     if argv is None:
         argv = sys.argv[1:]
         replace_in_output()
@@ -136,7 +137,8 @@ def run(argv: list[str]) -> int | None:
 def run_fairseq(name: str, argv: list[str]) -> int | None:
     """Run one of fairseq's commands as the main program: its usage, log and error messages have its own name.
 
-    ``name``: of the command, such as ``eval-lm``."""
+    ``name``: of the command, such as ``eval-lm``.
+    """
     try:
         module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
         for ours in ("tasks", "models"):  # after the command's module, which the patches look for
@@ -155,7 +157,8 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
 def checkpoint_of(path: str) -> str:
     """The path of a checkpoint. Of the name of a model that comes with the package: that of a checkpoint which is made
     of it at the first call, in the user's cache. Its folder has the checksums of the model's files and the versions of
-    this package and fairseq in its name: what other versions have made is not read."""
+    this package and fairseq in its name: what other versions have made is not read.
+    """
     folder = pretrained.find(path)
     if folder == path:
         return path
@@ -179,7 +182,8 @@ def checkpoint_of(path: str) -> str:
 
 def with_user_dir(argv: list[str]) -> list[str]:
     """The arguments with this package as ``--user-dir``, which processes that fairseq starts need. Another one stays;
-    this package's name stands for its path."""
+    this package's name stands for its path.
+    """
     if not any(word == USER_DIR or word.startswith(f"{USER_DIR}=") for word in argv):
         return [USER_DIR, PACKAGE, *argv]
     argv = [f"{USER_DIR}={PACKAGE}" if word == f"{USER_DIR}={NAME}" else word for word in argv]

@@ -34,7 +34,8 @@ def last_checkpoints(folder: str, option: str, number: int) -> list[str]:
 
     Args:
         option: one of ``PATTERNS``.
-        number: how many."""
+        number: how many.
+    """
     matches = [match for name in os.listdir(folder) if (match := re.fullmatch(PATTERNS[option], name))]
     if len(matches) < number:
         raise UserError(f"{flag(option)} {number}: {folder} has {len(matches)}; give fewer, or another folder")
@@ -45,7 +46,8 @@ def average(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Average state dicts.
 
     Floating-point tensors are summed in double precision, and keep their own type; other tensors are those of the last
-    state. Tensors that share memory in the last state (tied weights) share memory in the result."""
+    state. Tensors that share memory in the last state (tied weights) share memory in the result.
+    """
     names = states[-1].keys()
     for state in states[:-1]:
         if state.keys() != names or any(state[name].shape != states[-1][name].shape for name in names):
@@ -68,7 +70,8 @@ def write_average(paths: list[str], output: str) -> None:
     """Write the average of checkpoints to ``output``, with the options of the last one.
 
     The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
-    are left out: training that starts from it begins anew."""
+    are left out: training that starts from it begins anew.
+    """
     from fb_fairseq.patches.models import with_architecture
 
     states, facts, dictionaries, options = [], [], None, None

@@ -48,7 +48,8 @@ def judge(
         sequences: how many of the corpus's sequences, from its beginning; None: all.
 
     Returns:
-        ``RIGHT``, ``WRONG`` or ``UNLABELLED`` for each position of these sequences."""
+        ``RIGHT``, ``WRONG`` or ``UNLABELLED`` for each position of these sequences.
+    """
     ends = [0, *corpus.ends[:sequences].tolist()]
     number = len(ends) - 1
     together = number
@@ -74,7 +75,8 @@ def judge_streams(model: LanguageModel, corpus, spans: list[tuple[int, int, int]
     Args:
         spans: of each stream, its first position in the corpus, the first that it judges, and the one after its last.
         corpus: see ``judge``.
-        found: what ``judge`` returns, which is filled in."""
+        found: what ``judge`` returns, which is filled in.
+    """
     inputs_BT = pad_sequence([corpus.block(start, last)[0] for start, _, last in spans], True, PAD)
     state, guesses = None, []
     for first in progress(range(0, inputs_BT.shape[1], BLOCK), model):
@@ -94,7 +96,8 @@ def evaluate(model: LanguageModel, corpus, streams: int, context: int | None) ->
         streams, context: see ``judge``.
 
     Returns:
-        The percentage of correct labels, and of sequences in which no label is wrong; and the numbers of both."""
+        The percentage of correct labels, and of sequences in which no label is wrong; and the numbers of both.
+    """
     found = judge(model, corpus, streams, context)
     labels, sequences = int((found != UNLABELLED).sum()), len(corpus.ends)
     wrong = np.searchsorted(corpus.ends, (found == WRONG).nonzero()[:, 0].numpy(), side="right")  # their sequences

@@ -22,7 +22,8 @@ def write_checkpoint(command: str, out: str, trained: TrainedModel) -> list[str]
 
     Args:
         command: the one that writes it.
-        out: the file. Dictionaries of other models in its folder are refused."""
+        out: the file. Dictionaries of other models in its folder are refused.
+    """
     folder = os.path.dirname(os.path.abspath(out))
     made = {name: as_dictionary(symbols) for name, symbols in trained.symbols.items()}
     dictionaries = {os.path.join(folder, name): dictionary for name, dictionary in made.items()}

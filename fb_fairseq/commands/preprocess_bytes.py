@@ -25,7 +25,8 @@ SPLITS = ("train", "valid", "test")
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
     """A fairseq dictionary of the 256 bytes, in their order. ``counts``: how often each byte occurs in the training
-    split."""
+    split.
+    """
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
@@ -42,7 +43,8 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
         append_eos: whether to write ``</s>`` after each document.
 
     Returns:
-        The number of tokens."""
+        The number of tokens.
+    """
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
     first = dictionary.index(SYMBOLS[0])
@@ -68,7 +70,8 @@ def binarise(
         splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
         destdir: folder, created if it does not exist.
         append_eos: whether to write ``</s>`` after each document.
-        overwrite: see ``fb_fairseq.files.own_folder``."""
+        overwrite: see ``fb_fairseq.files.own_folder``.
+    """
     counts = np.zeros(len(SYMBOLS), dtype=np.int64)
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
@@ -105,7 +108,8 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
 
 def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
     """Split one text into train, valid and test, in that order. ``shares``: relative sizes of the splits, as in
-    ``90,5,5``."""
+    ``90,5,5``.
+    """
     try:
         sizes = [float(size) for size in shares.split(",")]
     except ValueError:

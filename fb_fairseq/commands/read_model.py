@@ -19,7 +19,8 @@ def read_model(
     Args:
         path: a checkpoint, a folder, or a name of ``fb_fairseq.pretrained``.
         dictionaries: of a checkpoint, see ``fb_fairseq.models.checkpoints.read_dictionaries``.
-        source_lang, target_lang: languages of a checkpoint; None: those of its training."""
+        source_lang, target_lang: languages of a checkpoint; None: those of its training.
+    """
     trained = read_parameters(path)
     if trained.symbols:
         if dictionaries or source_lang or target_lang:
@@ -65,7 +66,8 @@ def read_language_model(
         path, dictionaries: see ``read_model``.
         cpu: use the CPU even if there is a GPU.
         option: the command's option that names it, for messages; empty if none does.
-        overrides: other values of options of its training."""
+        overrides: other values of options of its training.
+    """
     import torch
 
     from fb_fairseq.pretrained.model import build

@@ -107,7 +107,8 @@ def bleu(hypotheses: list[str], references: list[str], **options) -> tuple[float
 
 def rouge(hypotheses: list[str], references: list[str], language: str = "en") -> dict[str, float]:
     """Mean F1 of each kind of ROUGE, in percent. Of English, words are of a to z and digits alone, as in its own
-    tokeniser; of Chinese and Japanese, they are characters."""
+    tokeniser; of Chinese and Japanese, they are characters.
+    """
     from rouge_score.rouge_scorer import RougeScorer
     from sacremoses import MosesDetokenizer
 
@@ -143,7 +144,8 @@ def score(
         language: of the hypotheses: the detokeniser, sacreBLEU's tokeniser and ROUGE's words depend on it.
 
     Returns:
-        The number of sentences and the scores by name, as in the JSON line."""
+        The number of sentences and the scores by name, as in the JSON line.
+    """
     if not hypotheses:
         raise UserError("no hypotheses: give a file with one sentence per line")
     refuse_subwords([*hypotheses, *references])

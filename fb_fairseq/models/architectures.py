@@ -5,7 +5,8 @@ layer has its own key and value projections, except in those whose name has ``_s
 training (learning rate, BPTT length, batch size, clipping) are in the recipes of ``examples/``.
 
 ``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/values/hyperparameters.json``, and checks the
-parameter counts in the comments."""
+parameter counts in the comments.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class FeedbackTransformerLanguageModel(StreamingLanguageModel):
     """Feedback Transformer language model (v3 §3.3).
 
     ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
-    because it does not support ``autograd.Function``, which the loop uses."""
+    because it does not support ``autograd.Function``, which the loop uses.
+    """
 
     stack_class = FeedbackTransformer
 
@@ -94,7 +96,8 @@ class StreamingLSTMLanguageModel(StreamingLanguageModel):
 
 def transformer(*, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, **more: Any) -> dict:
     """Options of one model in v3 Table 9. All are pre-norm. ``dropout``: rate for the attention weights, and after the
-    activation of the feed-forward sublayer. ``more``: further options."""
+    activation of the feed-forward sublayer. ``more``: further options.
+    """
     return dict(
         decoder_normalize_before=True,
         decoder_layers=layers,
@@ -120,7 +123,8 @@ def all_attention(*, layers: int, vectors: int, span: int, span_loss: float, dro
         vectors: persistent vectors per head, N.
         span_loss: weight of the adaptive spans' penalty.
         dropout: rate for the attention weights.
-        more: further options."""
+        more: further options.
+    """
     return dict(
         decoder_embed_dim=512,
         decoder_attention_heads=8,

@@ -42,7 +42,8 @@ def read_checkpoint(path: str) -> TrainedModel:
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with values as JSON has them, and lists as on the command line. fairseq 0.11 and later may nest them:
-    ``{"decoder": {"layers": 6}}`` becomes ``{"decoder_layers": 6}``."""
+    ``{"decoder": {"layers": 6}}`` becomes ``{"decoder_layers": 6}``.
+    """
     plain: dict[str, Any] = {}
     nested: dict[str, Any] = {}
     for name, value in options.items():
@@ -61,7 +62,8 @@ def read_dictionaries(trained: TrainedModel, given: str | None = None) -> None:
     """Add the dictionaries of its training to a model that was read from a checkpoint.
 
     ``given``: the folder that they are in, or the only one's file; None: that of the training data, or the checkpoint's
-    own."""
+    own.
+    """
     from fairseq.data import Dictionary
 
     data = str(trained.task.get("data") or "").split(":")[0]

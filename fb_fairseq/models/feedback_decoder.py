@@ -1,6 +1,7 @@
 """``--arch feedback_decoder``: fairseq's Transformer encoder, and a decoder with feedback memory.
 
-Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names."""
+Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names.
+"""
 
 from argparse import SUPPRESS
 
@@ -40,7 +41,8 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     """Layers that attend to the feedback memory, then to the encoder, then feed forward.
 
     fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does the
-    rest. A step attends to all steps before it."""
+    rest. A step attends to all steps before it.
+    """
 
     stack: FeedbackTransformer
 
@@ -80,7 +82,8 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and
-            the dictionary of ``extract_features``."""
+            the dictionary of ``extract_features``.
+        """
         features, extra = self.extract_features(
             prev_output_tokens,
             encoder_out,
@@ -108,7 +111,8 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             Features [B, T, D], and a dictionary. ``attn``: a list with the attention to the encoder [B, T, C] of
             ``alignment_layer``, in decoding by default of the last layer; for whole targets None, unless that layer is
             given. ``inner_states``: with ``return_all_hiddens`` the embeddings and each
-            layer's outputs, L + 1 times [T, B, D], otherwise None. In training both have gradients."""
+            layer's outputs, L + 1 times [T, B, D], otherwise None. In training both have gradients.
+        """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
         if prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
@@ -192,7 +196,8 @@ class FeedbackDecoderModel(TransformerModelBase):
     """Encoder-decoder for translation and summarization, with the options of fairseq's ``transformer``.
 
     ``torch.compile`` compiles what is before and after the step loop. ``torch.jit.script`` cannot compile the model: it
-    supports neither ``autograd.Function``, which the loop uses, nor Python classes such as the decoding state."""
+    supports neither ``autograd.Function``, which the loop uses, nor Python classes such as the decoding state.
+    """
 
     @classmethod
     def add_args(cls, parser):
@@ -243,7 +248,8 @@ class FeedbackDecoderModel(TransformerModelBase):
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D]; and the dictionary of
-            ``FeedbackDecoder.extract_features``."""
+            ``FeedbackDecoder.extract_features``.
+        """
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens is not False)
         return self.decoder(
             prev_output_tokens,

@@ -1,7 +1,8 @@
 """Options of ``feedback_decoder``: fairseq's ``TransformerConfig``, and its own.
 
 fairseq nests some options in its configuration (``decoder.layers``); command lines and checkpoints have them flat
-(``decoder_layers``)."""
+(``decoder_layers``).
+"""
 
 from argparse import Namespace
 from dataclasses import fields
@@ -55,7 +56,8 @@ class FeedbackDecoderConfig(TransformerConfig):
 def set_defaults(args: Namespace) -> None:
     """Give the options that fairseq's Transformer does not have their defaults, where they are missing.
 
-    Layers to keep become text (``0,2``), as fairseq's models expect them; its command line makes lists."""
+    Layers to keep become text (``0,2``), as fairseq's models expect them; its command line makes lists.
+    """
     defaults = FeedbackDecoderConfig()
     for name in (*FEEDBACK_OPTIONS, "memory_storage", *(f.name for f in fields(InitialisationOptions))):
         if getattr(args, name, None) is None:

@@ -7,7 +7,8 @@ Fan et al., arXiv 2002.09402, v1 §3.2. Each parameter of the new model is
   of the two models multiplies by sqrt(D);
 - new, if a vanilla Transformer does not have it (``MAY_BE_NEW``): it keeps its random initialisation.
 
-Anything else that the model needs, or that the file has and the model does not use, is an error."""
+Anything else that the model needs, or that the file has and the model does not use, is an error.
+"""
 
 import logging
 import math
@@ -75,7 +76,8 @@ def initialise_if_asked(model, cfg) -> None:
     with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.checkpoints.after_load``
     refuses to train if no checkpoint was loaded.
 
-    ``model``: the model. ``cfg``: the model's configuration, with ``InitialisationOptions``."""
+    ``model``: the model. ``cfg``: the model's configuration, with ``InitialisationOptions``.
+    """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
         raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")
@@ -100,7 +102,8 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     Args:
         model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
-        rule: which of these layers the shared projections are derived from: one of ``RULES``."""
+        rule: which of these layers the shared projections are derived from: one of ``RULES``.
+    """
     source = read_checkpoint(path)
     source.path = f"{OPTION} {path}"
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
@@ -138,7 +141,8 @@ def check_options(source: TrainedModel, model) -> None:
 
 def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
     """The numbers of the file's decoder layers to take. ``text``: the value of ``--init-layers``; empty: all.
-    ``wanted``: number of decoder layers of the new model."""
+    ``wanted``: number of decoder layers of the new model.
+    """
     available = count_layers(source.parameters)
     if not text:
         if available < wanted:
@@ -198,7 +202,8 @@ def shared_projections(parameters: dict[str, Tensor], layers: list[int], normali
         normalised: pre-norm: the memory has a layer norm, which becomes neutral; see ``projection_of_normalised``.
 
     Returns:
-        Values by the names in the new model; empty if a layer lacks its projections (``check_fit`` reports that)."""
+        Values by the names in the new model; empty if a layer lacks its projections (``check_fit`` reports that).
+    """
     derived = {}
     for kind in ("k_proj", "v_proj"):
         try:
@@ -224,7 +229,8 @@ def projection(parameters: dict[str, Tensor], l: int, kind: str, normalised: boo
         kind: ``k_proj`` or ``v_proj``.
 
     Raises:
-        KeyError: the layer does not have such a parameter."""
+        KeyError: the layer does not have such a parameter.
+    """
     layer = f"decoder.layers.{l}"
     weight, bias = (parameters[f"{layer}.self_attn.{kind}.{part}"] for part in ("weight", "bias"))
     if not normalised:
@@ -240,7 +246,8 @@ def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -
     adaptive ones (``fb_fairseq.modules.words.build_word_layers``).
 
     Returns:
-        The embeddings by their name; empty if both models multiply them, or neither."""
+        The embeddings by their name; empty if both models multiply them, or neither.
+    """
     decoder = model.decoder
     if source.options.get("relative_positions") is None:  # one of fairseq's own models
         scaled = not source.options.get("no_scale_embedding")

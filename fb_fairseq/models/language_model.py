@@ -84,7 +84,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
     """Embedding, a stack of layers, and the output layer.
 
     Args:
-        output_dictionary: the dictionary of the targets, if it is another one than that of the inputs."""
+        output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
+    """
 
     def __init__(self, cfg: LanguageModelConfig, stack: Stack, dictionary, output_dictionary=None):
         super().__init__(dictionary)
@@ -118,7 +119,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and a
-            dict."""
+            dict.
+        """
         if incremental_state is not None:
             features, extra = self.extract_features_step_by_step(prev_output_tokens, incremental_state)
         else:
@@ -127,7 +129,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         """Features [B, T, D] of a block, and a dict: ``state`` after it, and what the stack reports for ``lm_loss``
-        (``logged``, ``span_penalty``)."""
+        (``logged``, ``span_penalty``).
+        """
         state = stream.read() if stream is not None else None
         x_TBD = self.embed(prev_output_tokens, stream.offset if stream is not None else 0).transpose(0, 1)
         y_TBD, state = self.stack.run_block(x_TBD, state)
@@ -179,7 +182,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     """A language model for endless streams. It also trains on independent samples (``--task language_modeling``).
 
     Attributes:
-        stack_class, options_class: its stack of layers, and that stack's options."""
+        stack_class, options_class: its stack of layers, and that stack's options.
+    """
 
     stack_class: type[Stack]
     options_class: type = TransformerOptions
@@ -202,7 +206,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Build a model from a configuration, with the layers that pruning keeps; with ``--init-from-transformer`` its
-        parameters are those of a checkpoint."""
+        parameters are those of a checkpoint.
+        """
         layers = len(kept_layers(cfg)) or cfg.decoder_layers
         stack = cls.stack_class(make_options(cls.options_class, cfg, decoder_layers=layers))
         model = cls(LanguageModelDecoder(cfg, stack, task.source_dictionary, task.target_dictionary))
@@ -217,7 +222,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     def get_targets(self, sample, net_output):
         """The targets, for fairseq's own criterions in training: not those that would leave out what ``lm_loss`` adds
-        for this model."""
+        for this model.
+        """
         ignored = "--adaptive-softmax-cutoff" if self.decoder.adaptive_softmax is not None else ""
         ignored = "--adaptive-span-loss" if "span_penalty" in net_output[1] else ignored
         if self.training and ignored:
@@ -226,7 +232,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     def before_train_step(self, sample) -> None:
         """Before the first training step on a CPU, choose torch's number of threads for batches of this size. Called by
-        ``streaming_lm``."""
+        ``streaming_lm``.
+        """
         tokens_BT = sample["net_input"]["src_tokens"]
         if self._threads_chosen or not self.decoder.stack.sequential or tokens_BT.device.type != "cpu":
             return
@@ -242,7 +249,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         there: the next step, validation, checkpoints and runs that resume from these. With ``--fp16`` and ``--bf16``
         the next update starts from the optimizer's fp32 copies, so these are clamped too.
 
-        ``optimizer``: fairseq's."""
+        ``optimizer``: fairseq's.
+        """
         clamp_master_copies(optimizer, self.decoder.stack.clamp())
 
     @classmethod
@@ -250,7 +258,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         """fairseq's hub interface, with ``sample`` and ``score``. Byte models read and write plain text::
 
         model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
-        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)"""
+        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
+        """
         # Register the checkpoint's task, as --user-dir does in fairseq's commands.
         import_tasks(os.path.join(os.path.dirname(fb_fairseq.__file__), "tasks"), "fb_fairseq.tasks")
         hub = super().from_pretrained(*args, **kwargs)

@@ -1,5 +1,6 @@
 """Parts of the models: options as fields of configurations, input and output layers of language models, and decoders
-whose adaptive softmax obeys ``--temperature``."""
+whose adaptive softmax obeys ``--temperature``.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -27,7 +28,8 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
     Args:
         source: an options dataclass, whose fields are made with ``fb_fairseq.command_line.option``.
         names: which of its fields; none, and no defaults: all.
-        defaults: further fields, with other defaults than in ``source``."""
+        defaults: further fields, with other defaults than in ``source``.
+    """
     own, result = {f.name: f for f in fields(source)}, {}
     for name in [*names, *defaults] or own:
         choices = own[name].metadata.get("choices")
@@ -72,7 +74,8 @@ def make_options(kind: type, cfg: Any, **more: Any) -> Any:
     Args:
         kind: the dataclass. Its options that the configuration has not, or as None, keep their defaults.
         cfg: the configuration. Its enumerations become plain text.
-        more: further values, which take precedence."""
+        more: further values, which take precedence.
+    """
     given = {f.name: getattr(cfg, f.name, None) for f in fields(kind)}
     values = {name: str(value) if isinstance(value, Enum) else value for name, value in given.items()}
     return kind(**{name: value for name, value in {**values, **more}.items() if value is not None})
@@ -80,7 +83,8 @@ def make_options(kind: type, cfg: Any, **more: Any) -> Any:
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
     """Build the embeddings and the output layer of a decoder. ``cfg``: a ``LanguageModelConfig``.
-    ``output_dictionary``: that of the targets; may be ``dictionary`` itself."""
+    ``output_dictionary``: that of the targets; may be ``dictionary`` itself.
+    """
     if output_dictionary is not dictionary:
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
             if getattr(cfg, name):
@@ -103,7 +107,8 @@ def vocabulary_size(state_dict: dict[str, Tensor], prefix: str) -> int:
 
 def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
     """Check a checkpoint's embeddings against the dictionary of the data. ``side``: ``encoder`` or ``decoder``.
-    ``file``: the dictionary's name, for the error."""
+    ``file``: the dictionary's name, for the error.
+    """
     saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
     if saved and saved != own:
         raise UserError(
@@ -117,7 +122,8 @@ class DecodesLogProbs:
     """Base of fairseq decoders: with an adaptive softmax, decoding returns log-probabilities in the place of features.
 
     fairseq's generator divides what a decoder returns by the temperature before the softmax. Features divided by it
-    would change head and tail clusters each in its own way."""
+    would change head and tail clusters each in its own way.
+    """
 
     def output(self, features: Tensor, extra: dict[str, Any], incremental_state: dict | None, only: bool) -> Output:
         """A decoder's output.
@@ -125,7 +131,8 @@ class DecodesLogProbs:
         Args:
             features: [B, T, D].
             incremental_state: None in training and scoring, where criterions need features.
-            only: return features in any case."""
+            only: return features in any case.
+        """
         if only:
             return features, extra
         if incremental_state is None or self.adaptive_softmax is None:

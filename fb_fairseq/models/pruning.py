@@ -1,5 +1,6 @@
 """Layers to keep of a checkpoint: ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` (LayerDrop, Fan et al.
-2020)."""
+2020).
+"""
 
 from contextlib import ExitStack
 from typing import Any
@@ -27,7 +28,8 @@ def parse_layers(option: str, text: str) -> list[int]:
 
 def kept_layers(cfg, side: str = "decoder") -> list[int]:
     """The layers to keep of a checkpoint; empty: all. ``cfg``: a model's configuration, or None; models without pruning
-    do not have the option. ``side``: ``decoder`` or ``encoder``."""
+    do not have the option. ``side``: ``decoder`` or ``encoder``.
+    """
     text = getattr(cfg, f"{side}_layers_to_keep", None)
     if not text:
         return []
@@ -55,7 +57,8 @@ def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
     (Its own pruning leaves the number as it was, and drops the whole encoder if only the decoder is to be pruned.) A
     checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a run.
 
-    ``cfg``: the model's configuration; or None."""
+    ``cfg``: the model's configuration; or None.
+    """
     for side in SIDES:
         kept = kept_layers(cfg, side)
         if not kept:

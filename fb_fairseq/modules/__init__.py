@@ -10,7 +10,8 @@
     encoder.py      a Transformer encoder, for translation without fairseq
     options.py      all options, each described once
 
-Parameters carry fairseq's names wherever a vanilla Transformer has the same parameter."""
+Parameters carry fairseq's names wherever a vanilla Transformer has the same parameter.
+"""
 
 from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer

@@ -21,7 +21,8 @@ compute logits, ``cutoff[0]`` is the size of the shortlist, and cluster i consis
 to, not including, ``cutoff[i + 1]``.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; M for any number of words or feature vectors, V for the vocabulary,
-and for a band n words with vectors of width e."""
+and for a band n words with vectors of width e.
+"""
 
 from collections.abc import Sequence
 
@@ -49,7 +50,8 @@ def adaptive_losses(
 
     Returns:
         The losses [B * T], zero for padding, and whether each target is the most probable word [B, T] (None in
-        training)."""
+        training).
+    """
     kept = counted_BT.flatten().nonzero().squeeze(1)
     logits, targets = softmax(features_BTD.flatten(0, 1)[kept], target_BT.flatten()[kept])
     kept_losses = F.cross_entropy(logits[0].float(), targets[0], reduction="none")
@@ -69,7 +71,8 @@ def adaptive_guess(softmax: nn.Module, features_MD: Tensor) -> Tensor:
     """The most probable word [M] for each feature vector.
 
     A tail is computed only where its cluster is more probable than the best word so far, because no word is more
-    probable than its cluster."""
+    probable than its cluster.
+    """
     shortlist = softmax.cutoff[0]
     head = F.log_softmax(softmax.head(features_MD).float(), -1)
     best, guess = head[:, :shortlist].max(-1)
@@ -108,7 +111,8 @@ class AdaptiveEmbedding(nn.Module):
         padding_idx: the word whose vector is zero and is not trained; in the first band.
         width: the model's width D.
         factor: by which the width shrinks from one band to the next.
-        cutoffs: the first word of each band except the first one."""
+        cutoffs: the first word of each band except the first one.
+    """
 
     def __init__(self, vocabulary: int, padding_idx: int, width: int, factor: float, cutoffs: Sequence[int]):
         super().__init__()
@@ -139,7 +143,8 @@ class AdaptiveEmbedding(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Embeddings [..., D] of tokens [...], in the parameters' type.
 
-        Under autocast only the projections run in half precision. Bands without tokens get no gradients."""
+        Under autocast only the projections run in half precision. Bands without tokens get no gradients.
+        """
         if is_tracing():
             raise UserError(
                 "--adaptive-input: which bands run depends on the words, which torch.jit.trace and torch.export cannot "
@@ -158,7 +163,8 @@ class AdaptiveEmbedding(nn.Module):
 
 class TiedLinear(nn.Module):
     """A linear map without bias whose weight belongs to another module. ``weight``: [out, in], or [in, out] if
-    transposed. ``transpose``: whether it is."""
+    transposed. ``transpose``: whether it is.
+    """
 
     def __init__(self, weight: nn.Parameter, transpose: bool = False):
         super().__init__()
@@ -172,7 +178,8 @@ class TiedLinear(nn.Module):
 
 class TiedHead(nn.Module):
     """The head of a softmax that shares the vectors of its shortlist with an embedding. ``vectors``: of the shortlist's
-    n words, [n, D]. ``clusters``: number of clusters."""
+    n words, [n, D]. ``clusters``: number of clusters.
+    """
 
     def __init__(self, vectors: nn.Parameter, clusters: int):
         super().__init__()
@@ -215,7 +222,8 @@ class AdaptiveSoftmax(nn.Module):
 
     Attributes:
         cutoff: the first word after each band; ``cutoff[0]`` is the size of the shortlist.
-        head, tail: modules for the logits of the head, and for those of each cluster."""
+        head, tail: modules for the logits of the head, and for those of each cluster.
+    """
 
     def __init__(
         self,
@@ -278,7 +286,8 @@ class AdaptiveSoftmax(nn.Module):
 
         Returns:
             The logits of the head [M, shortlist + clusters], and of each tail for the targets of its cluster; and the
-            targets among these logits. Both are None for a cluster without targets."""
+            targets among these logits. Both are None for a cluster without targets.
+        """
         x_MD = self.dropout_module(input.reshape(-1, input.shape[-1]))
         target_M = target.flatten()
         head_target_M = target_M.clone()
@@ -295,7 +304,8 @@ class AdaptiveSoftmax(nn.Module):
         Args:
             input: features [B, T, D].
             target: [B, T]; compute a tail only where the target is in its cluster. The other words of that tail then
-                get -inf."""
+                get -inf.
+        """
         x_MD = input.reshape(-1, input.shape[-1])
         head = log_softmax(self.head(x_MD))
         log_probs_MV = head.new_full((len(x_MD), self.vocab_size), -torch.inf)

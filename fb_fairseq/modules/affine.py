@@ -1,7 +1,8 @@
 """Linear maps and norms of layers, as the step loops need them, also where users have put something in their place.
 
 The loops read matrices instead of calling modules. The reference loop alone calls what is not just an ``nn.Linear``
-or a layer norm: adapters, quantised layers, modules with hooks."""
+or a layer norm: adapters, quantised layers, modules with hooks.
+"""
 
 import torch.nn as nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass

@@ -35,7 +35,8 @@ class LayerAttention(NamedTuple):
 
     Attributes:
         context_BHTS: weights of the steps before, by distance; see ``attention_by_distance``.
-        persistent_UN: weights of the persistent vectors, averaged over steps and streams; None if N = 0."""
+        persistent_UN: weights of the persistent vectors, averaged over steps and streams; None if N = 0.
+    """
 
     context_BHTS: Tensor
     persistent_UN: Tensor | None
@@ -46,7 +47,8 @@ class PersistentMemory(nn.Module):
 
     The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3): a head
     (``all-attn``, ``attn-split``); a head of the second half (``head-split``); all heads together (``single-head``), or
-    the whole model width (``ff-attn``)."""
+    the whole model width (``ff-attn``).
+    """
 
     def __init__(self, options: TransformerOptions):
         super().__init__()
@@ -67,7 +69,8 @@ class PersistentMemory(nn.Module):
 class AllAttentionLayer(AttentionLayer):
     """Attention over context and persistent vectors; no feed-forward sublayer, and no biases (Eq. 1, 2).
 
-    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers."""
+    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers.
+    """
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
         super().__init__(options, own_keys, bias=False)
@@ -95,7 +98,8 @@ class AllAttentionLayer(AttentionLayer):
 class AllAttention(RelativeTransformer):
     """All-attention layers (§4.2).
 
-    Like the baseline they carry their inputs at the last S steps, and no step attends to itself."""
+    Like the baseline they carry their inputs at the last S steps, and no step attends to itself.
+    """
 
     layer_class = AllAttentionLayer
     layer_weights = staticmethod(AllAttentionLayer.weights)
@@ -132,7 +136,8 @@ class AllAttention(RelativeTransformer):
         attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors.
-        ``attend``, ``attend_persistent``: see ``all_attention``."""
+        ``attend``, ``attend_persistent``: see ``all_attention``.
+        """
         o, before = self.options, self.options.decoder_normalize_before
         query = project_query(x, weights, o.decoder_attention_heads, before)
         if attend_persistent is None:
@@ -176,7 +181,8 @@ class AllAttention(RelativeTransformer):
     def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.
 
-        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave."""
+        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave.
+        """
         layers, state = self._watch_block(x_TBD, state)
         S = self.options.attention_span
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
@@ -184,7 +190,8 @@ class AllAttention(RelativeTransformer):
     def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """The attention that each persistent vector gets in a block, averaged over steps and streams. Returns weights
         [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they are parts of
-        one softmax over vectors and context, and sum to the vectors' share of it."""
+        one softmax over vectors and context, and sum to the vectors' share of it.
+        """
         if not self.options.persistent_memory_size:
             raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
         layers, state = self._watch_block(x_TBD, state)
@@ -192,7 +199,8 @@ class AllAttention(RelativeTransformer):
 
     def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """The attention that all persistent vectors take in a block, averaged over steps and streams. Returns shares
-        [L, H], and the state after the block."""
+        [L, H], and the state after the block.
+        """
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
             raise UserError(

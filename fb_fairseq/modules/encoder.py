@@ -1,6 +1,7 @@
 """A Transformer encoder (Vaswani et al. 2017) in torch, with the options and parameter names of fairseq's.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions."""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
+"""
 
 from dataclasses import dataclass
 
@@ -66,7 +67,8 @@ class TokenPositions(nn.Module):
         option: the option that limits positions, for the error message.
 
     Attributes:
-        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``."""
+        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``.
+    """
 
     def __init__(self, learned: bool, positions: int, width: int, padding_idx: int, option: str):
         super().__init__()
@@ -95,7 +97,8 @@ class Embedder(nn.Module):
         Args:
             embed_tokens: the embeddings.
             learned: whether positions are learned, or sinusoidal.
-            positions: number of learned positions, which ``option`` sets."""
+            positions: number of learned positions, which ``option`` sets.
+        """
         width, padding_idx = embed_tokens.embedding_dim, embed_tokens.padding_idx
         self.embed_tokens, self.embed_positions = embed_tokens, None
         if not options.no_token_positional_embeddings:
@@ -138,7 +141,8 @@ class TransformerEncoder(Embedder):
             kept_BC: False where a token is padding, which may be anywhere.
 
         Returns:
-            The top layer's output [C, B, D]."""
+            The top layer's output [C, B, D].
+        """
         x = self.embed(tokens_BC, kept_BC.cumsum(1) * kept_BC).transpose(0, 1)
         recompute = self.options.checkpoint_activations and self.training and torch.is_grad_enabled()
         for layer in self.layers:

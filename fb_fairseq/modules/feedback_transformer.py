@@ -31,7 +31,8 @@ from fb_fairseq.ops.tracing import is_tracing, outside_compiler
 
 class FeedbackTransformer(TransformerStack):
     """The Feedback Transformer's layers and memory (v3 §3.3). ``layers``: layers that belong to another module
-    (fairseq's decoder); None: new ones."""
+    (fairseq's decoder); None: new ones.
+    """
 
     sequential = True
 
@@ -82,7 +83,8 @@ class FeedbackTransformer(TransformerStack):
             block, more: arguments of ``block_inputs``.
 
         Returns:
-            Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants."""
+            Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants.
+        """
         inputs = self.block_inputs(*block, **more)
         loop = REFERENCE if is_tracing() else self.loop_name
         if loop != REFERENCE and has_modules(inputs.weights):
@@ -113,7 +115,8 @@ class FeedbackTransformer(TransformerStack):
         Returns:
             Outputs and memories as ``run_loop``; the attention to the encoder [B, T, C] of ``options.alignment_layer``,
             averaged over heads, or None; the embeddings and each layer's outputs, L + 1 times [T, B, D]. All of them
-            are differentiable."""
+            are differentiable.
+        """
         steps = feedback_steps(self.block_inputs(*block, **more))
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
         aligned_BTC = stack_attention([step.aligned_BC for step in steps])
@@ -139,7 +142,8 @@ class FeedbackTransformer(TransformerStack):
             dropouts: see ``draw_dropouts``.
             encoder: each layer's keys and values of the encoder's output; empty in language models.
             reaches: how many steps back each layer attends; None: ``self.reaches()``.
-            age_TB: see ``run_block``."""
+            age_TB: see ``run_block``.
+        """
         return BlockInputs(
             x_TBD=x_TBD,
             memory_KCBD=memory_KCBD,
@@ -170,7 +174,8 @@ class FeedbackTransformer(TransformerStack):
 
     def report(self) -> Report:
         """Adaptive spans; in training the convergence of parallel passes, in validation the share of each layer in the
-        memory."""
+        memory.
+        """
         report = super().report()
         if self.training:
             report.logged.update(self.convergence)

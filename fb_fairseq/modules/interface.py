@@ -1,6 +1,7 @@
 """The interface of all stacks of layers, the LSTM included: run a block of steps at once, or one step after the other.
 
-Models, agents and the benchmark use stacks through this interface only."""
+Models, agents and the benchmark use stacks through this interface only.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ class StreamState:
     Attributes:
         memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer:
             the memories m (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the
-            inputs of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1)."""
+            inputs of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1).
+    """
 
     memory_KCBD: Tensor
 
@@ -34,7 +36,8 @@ class StreamState:
 
         Args:
             state: what the block before has left; None at the start of streams. Steps beyond the span are dropped.
-            memories: K of the model."""
+            memories: K of the model.
+        """
         K, (B, D) = memories, x_TBD.shape[1:]
         if state is None:
             return StreamState(x_TBD.new_zeros(K, 0, B, D))
@@ -67,7 +70,8 @@ class Report(NamedTuple):
 
     Attributes:
         logged: measures by their names in the log, scalars.
-        penalty: in nats per target, to be added to the training loss; None: nothing."""
+        penalty: in nats per target, to be added to the training loss; None: nothing.
+    """
 
     logged: dict[str, Tensor]
     penalty: Tensor | None = None
@@ -79,7 +83,8 @@ class Stack(nn.Module, ABC):
     Attributes:
         options: a frozen dataclass with at least ``decoder_layers``, ``decoder_embed_dim``, ``embedding_dropout`` and
             ``output_dropout``.
-        sequential: whether the steps of a block run one after the other, in small operations."""
+        sequential: whether the steps of a block run one after the other, in small operations.
+    """
 
     sequential = False
 
@@ -96,7 +101,8 @@ class Stack(nn.Module, ABC):
                 step of an episode, 1 at the next one, …; None: it looks as far as its memory goes.
 
         Returns:
-            Features [T, B, D], after the final norm, and the state after the block."""
+            Features [T, B, D], after the final norm, and the state after the block.
+        """
 
     @abstractmethod
     def run_step(self, x_BD: Tensor, memory: StepMemory) -> Tensor:
@@ -105,7 +111,8 @@ class Stack(nn.Module, ABC):
     @abstractmethod
     def new_ring(self, storage: str = "keys-values") -> StepMemory:
         """An empty memory for ``run_step``. ``storage``: one of ``fb_fairseq.ops.feedback.ring.STORAGES``; has no
-        effect on an LSTM."""
+        effect on an LSTM.
+        """
 
     @abstractmethod
     def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> StepMemory:
@@ -117,7 +124,8 @@ class Stack(nn.Module, ABC):
 
     def watching(self) -> AbstractContextManager[list[list[Tensor]]]:
         """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
-        the last one are the features. They run by plain operations, and are differentiable."""
+        the last one are the features. They run by plain operations, and are differentiable.
+        """
         raise UserError(f"{type(self).__name__}: does not show what its layers return")
 
     def clamp(self) -> list[nn.Parameter]:

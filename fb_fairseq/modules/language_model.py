@@ -1,7 +1,8 @@
 """The parts of all language models: embeddings, a stack of layers, and an output layer, by fairseq's names.
 
 ``fb_fairseq.pretrained`` has them in plain PyTorch; ``fb_fairseq.transformers`` is their shell for Hugging Face's
-library. Shape suffixes: see ``fb_fairseq/ops/__init__.py``; V counts the symbols."""
+library. Shape suffixes: see ``fb_fairseq/ops/__init__.py``; V counts the symbols.
+"""
 
 from collections.abc import Callable
 from copy import copy
@@ -62,7 +63,8 @@ class TextModel(OutputLayer):
 
     Attributes:
         absolute_positions: whether sinusoidal positions are added to the embeddings.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
+        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
+    """
 
     absolute_positions = False
     memory_storage = "keys-values"
@@ -82,7 +84,8 @@ class TextModel(OutputLayer):
 
         Args:
             vectors_BTD: those of ``embed_tokens``.
-            positions: that of the first token; or of all, [B, T]."""
+            positions: that of the first token; or of all, [B, T].
+        """
         x_BTD = vectors_BTD * self.embed_scale
         if self.absolute_positions:
             if not isinstance(positions, Tensor):
@@ -95,7 +98,8 @@ class TextModel(OutputLayer):
         memory of constant size.
 
         Args:
-            steps: how many tokens it reads, about: for few, no step loop is compiled first."""
+            steps: how many tokens it reads, about: for few, no step loop is compiled first.
+        """
         stack, device, position = copy(self.stack), next(self.parameters()).device, 0
         if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
             stack.options = replace(stack.options, step_loop=REFERENCE)

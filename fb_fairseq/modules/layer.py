@@ -1,6 +1,7 @@
 """A layer's parameters, under fairseq's names. ``fb_fairseq.ops`` does the arithmetic.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions."""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions.
+"""
 
 import math
 
@@ -16,7 +17,8 @@ from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp
 
 class SelfAttention(nn.Module):
     """Projections of one layer's attention, and its adaptive spans. ``own_keys``: whether the layer has key and value
-    projections of its own."""
+    projections of its own.
+    """
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -31,7 +33,8 @@ class SelfAttention(nn.Module):
 
 class AttentionLayer(nn.Module):
     """Base class of our layers: self-attention and its norm. ``own_keys``: whether the layer has key and value
-    projections of its own."""
+    projections of its own.
+    """
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -44,7 +47,8 @@ class TransformerLayer(AttentionLayer):
     """Self-attention and feed-forward sublayer.
 
     Initialised as published: torch's defaults; with pre-norm, the matrices that feed the residual connections are
-    divided by sqrt(2 L)."""
+    divided by sqrt(2 L).
+    """
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
         super().__init__(options, own_keys)
@@ -60,7 +64,8 @@ class TransformerLayer(AttentionLayer):
 def transformer_weights(layer: nn.Module, reach: int) -> Layer:
     """The weights of a layer with fairseq's parameter names, ours or fairseq's own, without key and value projections.
 
-    ``reach``: how many steps back it attends, for adaptive spans."""
+    ``reach``: how many steps back it attends, for adaptive spans.
+    """
     warn_of_hooks(layer, layer.self_attn)
     return Layer(
         query=affine(layer.self_attn.q_proj),
@@ -91,7 +96,8 @@ def attention_projection(layer: nn.Module) -> Projection:
 
 class EncoderAttention(nn.Module):
     """The projections of a layer's attention to the encoder. ``width``: of the decoder. ``encoder_width``: of the
-    encoder's output."""
+    encoder's output.
+    """
 
     def __init__(self, width: int, encoder_width: int, heads: int):
         super().__init__()
@@ -104,7 +110,8 @@ class EncoderAttention(nn.Module):
 
 class CrossAttentionLayer(TransformerLayer):
     """A decoder layer: attention to the memory, attention to the encoder, and a feed-forward sublayer.
-    ``encoder_width``: width of the encoder's output."""
+    ``encoder_width``: width of the encoder's output.
+    """
 
     def __init__(self, options: TransformerOptions, own_keys: bool, encoder_width: int):
         super().__init__(options, own_keys)
@@ -126,7 +133,8 @@ def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None
 
     They are at least fp32, because each position's gradient is a sum over steps.
 
-    ``padding_BC``: True where the source is padded."""
+    ``padding_BC``: True where the source is padded.
+    """
     attention = layer.encoder_attn
     if attention is None:
         return None

@@ -30,7 +30,8 @@ class LSTMOptions(CheckedOptions):
 class LSTM(Stack):
     """Layers of LSTM, each as wide as the model, with dropout between them.
 
-    A stream's state has 2 L vectors: each layer's hidden state, then each layer's cell state."""
+    A stream's state has 2 L vectors: each layer's hidden state, then each layer's cell state.
+    """
 
     def __init__(self, options: LSTMOptions):
         super().__init__()

@@ -1,5 +1,6 @@
 """The feedback memory's compositions, and its own parameters: the weights that merge the layers, and shared key and
-value projections."""
+value projections.
+"""
 
 import re
 from collections.abc import Callable
@@ -23,7 +24,8 @@ class Composition(NamedTuple):
         uses: called with L, the argument's number and a device; gives 1 for each representation that a memory is made
             of and else 0, the embedding first: [L + 1], one memory for all layers, or [L, L + 1], one for each.
         learned: whether the weights of those are learned; if not, they are equal.
-        takes: what the argument stands for, as in ``layer:<l>``; empty: there is none."""
+        takes: what the argument stands for, as in ``layer:<l>``; empty: there is none.
+    """
 
     summary: str
     uses: Callable[[int, int, Any], Tensor]
@@ -69,7 +71,8 @@ def composition(text: str, layers: int) -> tuple[Composition, int]:
         layers: L.
 
     Raises:
-        ValueError: there is none; the message says why."""
+        ValueError: there is none; the message says why.
+    """
     name, colon, argument = text.partition(":")
     found = COMPOSITIONS.get(name)
     if found is None or (colon and not found.takes):
@@ -93,7 +96,8 @@ class FeedbackMemory(nn.Module):
         layer_weights: the logits w of Eq. 1, [L + 1]: the embedding's, then the layers'. For ``same-and-lower``
             [L, L + 1]: row l belongs to the memory of layer l + 1. None for compositions that learn none.
         k_proj, v_proj: the key and value projections of all layers, with ``--memory-projections shared``.
-        layer_norm: the norm before them; None with post-norm."""
+        layer_norm: the norm before them; None with post-norm.
+    """
 
     def __init__(self, options: Any):
         super().__init__()
@@ -113,7 +117,8 @@ class FeedbackMemory(nn.Module):
 
     def mix(self, device: torch.device | None = None) -> Tensor:
         """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1. ``device``:
-        of the result; learned weights stay on their own."""
+        of the result; learned weights stay on their own.
+        """
         logits = self.layer_weights
         uses = self.composition.uses(self.layers, self.argument, device if logits is None else logits.device)
         if logits is None:
@@ -130,7 +135,8 @@ class FeedbackMemory(nn.Module):
     @staticmethod
     def keep_layers(layer_weights: Tensor, kept: list[int]) -> Tensor:
         """The logits for a model pruned to some of the layers. ``layer_weights``: those of the whole model. ``kept``:
-        the layers to keep, counted from 0."""
+        the layers to keep, counted from 0.
+        """
         columns = [0] + [l + 1 for l in kept]
         rows = layer_weights[kept] if layer_weights.dim() == 2 else layer_weights
         return rows[..., columns]

@@ -21,7 +21,8 @@ class RelativePositions(nn.Module):
 
     Attributes:
         key: added to keys (Feedback Transformer v3 §7.6; All-attention §3.1, Eq. 4); None without relative positions.
-        value: added to values (All-attention, Eq. 4); None unless ``--relative-positions key-value``."""
+        value: added to values (All-attention, Eq. 4); None unless ``--relative-positions key-value``.
+    """
 
     def __init__(self, options: TransformerOptions):
         super().__init__()
@@ -43,7 +44,8 @@ def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
     Args:
         start: position of the first step, from 0.
         steps: T.
-        like_D: a tensor of the width, type and device wanted."""
+        like_D: a tensor of the width, type and device wanted.
+    """
     return sinusoids(torch.arange(start, start + steps, device=like_D.device), like_D)
 
 
@@ -51,7 +53,8 @@ def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.
     """The embeddings [..., D] of positions [...]; see ``sinusoidal_positions``.
 
     Args:
-        precision: in which they are computed. In float64 far positions are exact; fairseq computes in float32."""
+        precision: in which they are computed. In float64 far positions are exact; fairseq computes in float32.
+    """
     D = like_D.shape[-1]
     half = D // 2
     options = {"dtype": precision, "device": like_D.device}
@@ -65,7 +68,8 @@ class AdaptiveSpan(nn.Module):
     """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
     beyond.
 
-    The spans are computed in fp32 at least."""
+    The spans are computed in fp32 at least.
+    """
 
     def __init__(self, options: TransformerOptions):
         super().__init__()

@@ -17,11 +17,13 @@ from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memo
 class RelativeTransformer(TransformerStack):
     """The baseline's layers (v3 §3.1, §7.6).
 
-    It carries the inputs of its layers at the last S steps, and no step attends to itself."""
+    It carries the inputs of its layers at the last S steps, and no step attends to itself.
+    """
 
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         """See ``TransformerStack.loop_weights``: step by step, the baseline is the Feedback Transformer of ``previous``
-        composition, where layer l attends to the outputs of layer l - 1."""
+        composition, where layer l attends to the outputs of layer l - 1.
+        """
         L = len(self.layers)
         return FeedbackWeights(
             layers=[self.layer_weights(layer, reach) for layer, reach in zip(self.layers, reaches)],
@@ -51,7 +53,8 @@ class RelativeTransformer(TransformerStack):
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
         """Run a layer over a block [T, B, D]. ``carried_CBD``: the layer's inputs at the C steps before the block.
-        ``reach``: how many steps back the layer attends."""
+        ``reach``: how many steps back the layer attends.
+        """
         o = self.options
         T, B, D = x_TBD.shape
         weights, heads, before = self.layer_weights(layer, reach), o.decoder_attention_heads, o.decoder_normalize_before

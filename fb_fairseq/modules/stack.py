@@ -29,7 +29,8 @@ Holder = TypeVar("Holder", bound="StackHolder")
 class TransformerStack(Stack):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
     ``own_keys``: whether each layer has key and value projections of its own. ``layers``: a list of
-    layers that belong to another module, fairseq's or ours; None: new ones of ``layer_class``."""
+    layers that belong to another module, fairseq's or ours; None: new ones of ``layer_class``.
+    """
 
     layer_class = TransformerLayer
     layer_weights = staticmethod(transformer_weights)  # a layer's weights, given how many steps back it attends
@@ -88,7 +89,8 @@ class TransformerStack(Stack):
         """Add zero-valued terms, so that DDP finds a gradient for every parameter.
 
         A block of a single step does not use the parameters of the memory that it leaves, nor, without a past, those of
-        attention."""
+        attention.
+        """
         if len(out_TBD) > 1 or not torch.is_grad_enabled():
             return out_TBD
         unused = sum(parameter.float().sum() for parameter in self.attention_parameters())
@@ -149,7 +151,8 @@ class TransformerStack(Stack):
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
         """Run the layers over one step as ``--step-loop`` says, without the final norm, and add the step to the ring.
-        ``encoder``: each layer's keys and values of the encoder's output; empty in language models."""
+        ``encoder``: each layer's keys and values of the encoder's output; empty in language models.
+        """
         ring.make_room()
         if self._watched is None:
             output = self.stepper.run(self, x_BD, ring, options, encoder)
@@ -167,7 +170,8 @@ class TransformerStack(Stack):
         weights: FeedbackWeights | None = None,
     ) -> StepOutput:
         """Run the layers over one step, operation by operation, and store what it leaves in the ring, which counts it
-        later. ``weights``: None: the model's."""
+        later. ``weights``: None: the model's.
+        """
         weights = weights or self.step_weights(ring, x_BD.device)
         with loop_threads(x_BD.device, self.largest_product(len(x_BD))):
             step = self.layers_step(x_BD, ring.attention(weights, options, x_BD), weights, options, encoder)
@@ -228,7 +232,8 @@ class TransformerStack(Stack):
 
     def report(self) -> Report:
         """Average and longest adaptive span, in steps; in training the spans' penalty, in nats per target: ``λ S
-        mean(z)``, summed over layers (v3 §7.6)."""
+        mean(z)``, summed over layers (v3 §7.6).
+        """
         spans = self.spans()
         if not spans:
             return Report({})
@@ -253,7 +258,8 @@ class StackHolder(nn.Module):
     ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
     itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
     vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
-    Its modules must not be replaced on the decoder alone: the stack would keep the old ones."""
+    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
+    """
 
     stack: Stack
 

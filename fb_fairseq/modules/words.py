@@ -97,7 +97,8 @@ class WordLayers(NamedTuple):
         embed_tokens: maps tokens [...] to embeddings [..., D].
         embed_scale: by which these are multiplied.
         adaptive_softmax: None if the output layer is plain.
-        output_projection: maps features [..., D] to logits [..., V]; None with an adaptive softmax."""
+        output_projection: maps features [..., D] to logits [..., V]; None with an adaptive softmax.
+    """
 
     embed_tokens: nn.Embedding | AdaptiveEmbedding
     embed_scale: float
@@ -118,7 +119,8 @@ def build_word_layers(
         width: the model's width D.
         inputs: number of input symbols.
         padding_idx: the input symbol whose embedding is zero.
-        outputs: number of output symbols; None: those of the input."""
+        outputs: number of output symbols; None: those of the input.
+    """
     outputs = inputs if outputs is None else outputs
     options.check_sizes(width, inputs, padding_idx, outputs)
     tied = options.share_decoder_input_output_embed

@@ -37,7 +37,8 @@ def disagreement(
         exact: the same in fp32, for types of half precision; None, or if it fails: the two are compared directly.
 
     Raises:
-        NotFinite: those of ``reference`` are not finite."""
+        NotFinite: those of ``reference`` are not finite.
+    """
     try:
         found = cloned_groups(run())
     except Exception as error:  # whatever it is, torch's operations run

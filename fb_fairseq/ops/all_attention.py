@@ -8,7 +8,8 @@ Attention to persistent vectors, keys and values that do not depend on the input
 sqrt(E)) v_n`` with ``k_n = sqrt(E) k'_n`` and ``v_n = sqrt(N) v'_n``, where k' and v' are the parameters: so the scores
 are ``q · k'_n``. Each group of queries (one head, or all heads together) has N vectors of its own. The sum of the
 softmax is returned too: with it the result is combined with that of attention to the context, as one softmax over both
-(``combine``). The reference is all_attention_reference.py."""
+(``combine``). The reference is all_attention_reference.py.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -46,7 +47,8 @@ def persistent_attention(
         mask_URN: dropout of the weights.
 
     Returns:
-        The attention output [U, R, E], and the logarithms of the softmax's sums [U, R, 1]."""
+        The attention output [U, R, E], and the logarithms of the softmax's sums [U, R, 1].
+    """
     keep, scale = mask_URN if mask_URN is not None else (None, 1.0)
     with torch.autocast(q_URE.device.type, enabled=False):
         key_UNE, value_UNE = (vector.to(q_URE.dtype) for vector in vectors)
@@ -60,7 +62,8 @@ def combine(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> t
         lse, other_lse: logarithms of the two softmaxes' sums [..., 1].
 
     Returns:
-        The result over both sets, and the second set's share of the attention [..., 1]."""
+        The result over both sets, and the second set's share of the attention [..., 1].
+    """
     share = torch.sigmoid(other_lse - lse)
     return torch.lerp(out, other_out, share.to(out.dtype)), share
 
@@ -80,7 +83,8 @@ class PersistentAttention(torch.autograd.Function):
     With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ = log Σ exp s:
 
     ``ds = p (dp + dℓ - Σ p dp)`` with ``dp = dropout · sqrt(N) dy v'ᵀ``, and ``Σ p dp = y · dy``;
-    ``dq = ds k'``, ``dk' = dsᵀ q``, ``dv' = sqrt(N) p̂ᵀ dy``."""
+    ``dq = ds k'``, ``dk' = dsᵀ q``, ``dv' = sqrt(N) p̂ᵀ dy``.
+    """
 
     @staticmethod
     def forward(ctx, q_URE, key_UNE, value_UNE, keep_URN, scale):
@@ -128,7 +132,8 @@ class AllAttentionWeights(NamedTuple):
     Attributes:
         persistent: one group of vectors per head (``head-split``: per head of the second half), or one group for
             ``single-head`` and ``ff-attn``; None if N = 0.
-        persistent_norm: the norm of ``ff-attn``'s second sublayer; None in the other variants."""
+        persistent_norm: the norm of ``ff-attn``'s second sublayer; None in the other variants.
+    """
 
     query: Affine
     out: Affine
@@ -155,7 +160,8 @@ def all_attention(
 
     Returns:
         The attention output, in the queries' shape; and with ``all-attn`` the persistent vectors' share of the
-        attention [..., H, 1], else None."""
+        attention [..., H, 1], else None.
+    """
     if layer.persistent is None or layer.variant == "ff-attn":
         return attend(q_TBHE), None
     if layer.variant == "head-split":
@@ -198,7 +204,8 @@ def persistent_sublayer(
         residual: dropout of what is added to the input.
 
     Returns:
-        Its output [..., D], residual connection and norm included."""
+        Its output [..., D], residual connection and norm included.
+    """
     query = layer_norm(x, layer.persistent_norm if normalize_before else None)
     attended, _ = attend_persistent(query[..., None, :])
     x = x + dropout(attended.squeeze(-2), residual)

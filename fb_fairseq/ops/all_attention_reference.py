@@ -31,7 +31,8 @@ def all_attention_layer_reference(
         normalize_before: pre-norm; else post-norm.
 
     Returns:
-        The layer's outputs [T, B, D]."""
+        The layer's outputs [T, B, D].
+    """
     streams = []
     for b in range(x_TBD.shape[1]):
         past = [layer_norm(x_D, projection.norm) for x_D in torch.cat([carried_CBD[:, b], x_TBD[:, b]])]
@@ -53,7 +54,8 @@ def step(
     normalize_before: bool,
 ) -> Tensor:
     """Run a layer over one step of one stream, [D] to [D]. ``context``: the layer's inputs [D] at the steps before,
-    oldest first, normalised as ``projection`` requires."""
+    oldest first, normalised as ``projection`` requires.
+    """
     width = layer.query.weight.shape[0] // heads
     query = linear(layer_norm(x_D, layer.attn_norm) if normalize_before else x_D, layer.query)
     attended = []

@@ -8,7 +8,8 @@ result is ``Σ_c a_c (v_c + w_d)`` with
 
 where u are relative position embeddings of keys (Shaw et al. 2018; Feedback Transformer v3 §7.6), w those of values
 (All-attention, Eq. 4), and the soft mask m is 1 or a head's adaptive span (Sukhbaatar et al. 2019). The result is zero
-where there is nothing to attend to."""
+where there is nothing to attend to.
+"""
 
 from typing import NamedTuple
 
@@ -51,7 +52,8 @@ def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
     Args:
         z_H: each head's span as a fraction of S.
         span: S, in steps.
-        ramp: R, the number of steps over which the mask falls from 1 to 0."""
+        ramp: R, the number of steps over which the mask falls from 1 to 0.
+    """
     steps_S = torch.arange(span, device=z_H.device, dtype=z_H.dtype)
     return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
 
@@ -63,7 +65,8 @@ def span_softmax(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         The weights, and the logarithm of the sum [..., 1]. Where the mask is zero everywhere, the weights are zero, and
-        the logarithm is the lowest number (the gradient of -∞ would be NaN)."""
+        the logarithm is the lowest number (the gradient of -∞ would be NaN).
+    """
     scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     top = scores.detach().amax(-1, keepdim=True)
     exp = mask * (scores - top).exp()
@@ -77,7 +80,8 @@ class SpanTerms(NamedTuple):
 
     Attributes:
         log_mask_HS: to be added to the scores: the mask's logarithm; where the mask is zero, a very low number.
-        outside_HS: True where the mask is zero."""
+        outside_HS: True where the mask is zero.
+    """
 
     log_mask_HS: Tensor
     outside_HS: Tensor
@@ -110,7 +114,8 @@ def step_attention(
         far_BC: True for slots that a stream may not look at, because they are older than its episode.
 
     Returns:
-        The attention output [B, H, E]; with ``return_lse`` a pair of it and the logarithms [B, H, 1]."""
+        The attention output [B, H, E]; with ``return_lse`` a pair of it and the logarithms [B, H, 1].
+    """
     C = k_CBHE.shape[0]
     if C == 0:
         return nothing_attended(q_BHE, return_lse)
@@ -156,7 +161,8 @@ def cross_attention(
         mask_BHC: dropout of the weights.
 
     Returns:
-        The attention output [B, H, E], and the weights [B, H, C] before dropout; B counts rows of queries."""
+        The attention output [B, H, E], and the weights [B, H, C] before dropout; B counts rows of queries.
+    """
     q_BnHE = q_BHE.unflatten(0, (k_CBHE.shape[1], -1))
     scores_BnHC = torch.einsum("bnhe,cbhe->bnhc", q_BnHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
     scores_BnHC = at_least_fp32(scores_BnHC)
@@ -192,7 +198,8 @@ def block_attention(
         age_TB: the age of each stream's episode at each step, beyond which it does not look back; None: S steps.
 
     Returns:
-        The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1]."""
+        The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
+    """
     (T, C), S = (len(q_TBHE), len(k_CBHE)), span
     if C == 0:
         return nothing_attended(q_TBHE, return_lse)
@@ -234,7 +241,8 @@ def block_attention_weights(
         return_lse: compute the logarithm of the softmax's sum, even where the weights do not need it.
 
     Returns:
-        The weights; and that logarithm [B, H, T, 1], or None."""
+        The weights; and that logarithm [B, H, T, 1], or None.
+    """
     T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
     q_BHTE = q_TBHE.permute(1, 2, 0, 3)
     scores_BHTC = torch.einsum("bhte,cbhe->bhtc", q_BHTE, k_CBHE)
@@ -264,7 +272,8 @@ def attention_by_distance(
 ) -> Tensor:
     """The weights of ``block_attention``, for inspection: [B, H, T, S], column d - 1 for distance d.
 
-    They are zero where the slots do not reach that far."""
+    They are zero where the slots do not reach that far.
+    """
     if not len(k_CBHE):
         T, B, H, _ = q_TBHE.shape
         return at_least_fp32(q_TBHE.new_zeros(B, H, T, span))
@@ -292,7 +301,8 @@ def by_slot(x_TS: Tensor, slots: int) -> Tensor:
     Slots out of reach (dots) get zero.
 
     Args:
-        slots: C. Of the S + T - 1 columns above the last C are kept; if there are more slots, zeros go before them."""
+        slots: C. Of the S + T - 1 columns above the last C are kept; if there are more slots, zeros go before them.
+    """
     T, S = x_TS.shape[-2:]
     width = S + T - 1
     # Rows of width S + T in memory, read as rows of width S + T - 1: each begins one column further right.
@@ -308,7 +318,8 @@ def by_distance(x_TC: Tensor, span: int) -> Tensor:
         slot  0 1 2 3 4 5        distance  4 3 2 1
               a b c d x x        t = 0     a b c d
               x e f g h x     →  t = 1     e f g h
-              x x i j k l        t = 2     i j k l"""
+              x x i j k l        t = 2     i j k l
+    """
     T, C = x_TC.shape[-2:]
     width = span + T - 1
     x_TC = F.pad(x_TC, (width - C, 0))  # a negative pad crops slots that no query reaches

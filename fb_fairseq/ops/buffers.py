@@ -3,7 +3,8 @@
 The loops need the same buffers for each block. On a CPU, memory that is new from the operating system costs more
 time than many matrix products (a page fault for each 4 KB), and large pieces that are freed go back to the operating
 system. So the buffers of a block are kept for the next one. On a GPU torch's allocator does that already, and buffers
-are ordinary tensors."""
+are ordinary tensors.
+"""
 
 import math
 import threading
@@ -26,7 +27,8 @@ _returned: deque[list[Tensor]] = deque()
 class Buffers:
     """The buffers of one block, in chunks of memory that the next block takes over when this object is gone.
 
-    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers."""
+    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers.
+    """
 
     poison = False  # for tests: fill new buffers with NaN
     in_use = 0  # total bytes of the buffers of all objects that exist

@@ -18,7 +18,8 @@ class Captured:
     """Something that was captured, with memory of its own.
 
     Attributes:
-        checked: whether its results are known to be right."""
+        checked: whether its results are known to be right.
+    """
 
     checked = False
 
@@ -45,7 +46,8 @@ class Captures:
         problems: by setting, why its kernels are not used; None: they are right.
         capture_at: something is captured when so many of a window have had its key. Rare keys are not worth it.
         kept: the most captures that are kept; each holds memory.
-        window: uses that are counted together."""
+        window: uses that are counted together.
+    """
 
     capture_at: int
     kept: int
@@ -76,7 +78,8 @@ class Captures:
             at: instead of ``capture_at``.
 
         Returns:
-            What ``capture`` has made."""
+            What ``capture`` has made.
+        """
         self._uses += 1
         if self._uses % self.window == 0:
             self._seen.clear()
@@ -107,7 +110,8 @@ class Captures:
         exact: Callable[[], Any] | None,
     ) -> bool:
         """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if torch's
-        results are not finite and nothing is known."""
+        results are not finite and nothing is known.
+        """
         try:
             problem = disagreement(run, reference, dtype, exact)
         except NotFinite:

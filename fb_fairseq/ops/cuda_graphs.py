@@ -68,7 +68,8 @@ class CudaGraph:
         CaptureError: capturing failed. No graph should be captured after that (``disable_capturing``).
 
     Attributes:
-        result: what the function returned; each replay overwrites it."""
+        result: what the function returned; each replay overwrites it.
+    """
 
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
         self.graph = torch.cuda.CUDAGraph()
@@ -103,7 +104,8 @@ def capture_stream(device: int) -> torch.cuda.Stream:
 
 def reset_generator(device: int) -> None:
     """Give a device's random numbers a state outside of captures: a failed capture may leave the generator in one, and
-    then no dropout mask can be drawn."""
+    then no dropout mask can be drawn.
+    """
     generator = torch.cuda.default_generators[device]
     fresh = torch.Generator(torch.device("cuda", device))
     fresh.set_state(generator.get_state())

@@ -24,7 +24,8 @@ LAYER_NORM_EPS = 1e-5  # torch's default, which fairseq's layers use too
 
 class Affine(NamedTuple):
     """Weight [out, in] and bias [out] of a linear map, or scale and shift [D] of a layer norm (epsilon
-    ``LAYER_NORM_EPS``)."""
+    ``LAYER_NORM_EPS``).
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -33,7 +34,8 @@ class Affine(NamedTuple):
 class CalledModule(NamedTuple):
     """A module to call instead of multiplying by a matrix: an adapter, a quantised layer, one with hooks.
 
-    Only ``linear`` and ``layer_norm`` know it, and so only the reference loop."""
+    Only ``linear`` and ``layer_norm`` know it, and so only the reference loop.
+    """
 
     module: nn.Module
 
@@ -65,7 +67,8 @@ class Layer(NamedTuple):
         fc1, fc2: linear maps of the feed-forward sublayer, [F, D] and [D, F].
         span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all heads reach S steps
             back. Its width is the layer's reach: larger distances are masked out for every head.
-        cross: attention to an encoder; None in language models."""
+        cross: attention to an encoder; None in language models.
+    """
 
     query: Affine
     out: Affine
@@ -99,7 +102,8 @@ class Dropout(NamedTuple):
 def draw_dropout(p: float, shape, like: Tensor) -> Dropout | None:
     """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0.
 
-    The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``."""
+    The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``.
+    """
     if p == 0:
         return None
     keep = torch.empty(shape, dtype=torch.bool, device=like.device)

@@ -3,7 +3,8 @@
 A step's operations are small. If several threads share them, the threads wait for each other thousands of times a
 second, and where another process keeps one of the cores busy, each wait takes a time slice of the operating system. So
 torch uses one thread inside the loops, unless a product is large. The C++ loop divides the streams among threads,
-which meet once per block. No rule depends on measured times, so that results can be reproduced."""
+which meet once per block. No rule depends on measured times, so that results can be reproduced.
+"""
 
 import logging
 import os
@@ -39,7 +40,8 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
         largest_product: multiplications and additions of the loop's largest product.
 
     Yields:
-        How many threads torch has outside of the loop."""
+        How many threads torch has outside of the loop.
+    """
     outside = getattr(_loop, "threads", None)
     if outside is not None:  # a loop within a loop
         yield outside
@@ -60,7 +62,8 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
 def keep_threads_for_loops(largest_product: int) -> None:
     """If everything that a training process computes is small, run torch on one thread from now on; the C++ loop keeps
     as many as torch had. Logged. ``largest_product``: multiplications and additions of the largest product outside of
-    the loops."""
+    the loops.
+    """
     global _kept
     threads = torch.get_num_threads()
     if threads == 1 or largest_product >= LARGE_OUTSIDE_PRODUCT:
@@ -73,7 +76,8 @@ def keep_threads_for_loops(largest_product: int) -> None:
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
     """Call ``function(first, last)`` for ranges of ``range(count)`` on several threads, and wait for them.
 
-    There are more ranges than threads if they are long enough, so that a thread on a busy core does fewer of them."""
+    There are more ranges than threads if they are long enough, so that a thread on a busy core does fewer of them.
+    """
     if threads <= 1:
         return function(0, count)
     ranges = min(count, max(threads, min(RANGES_PER_THREAD * threads, count // LONG_RANGE)))
@@ -83,7 +87,8 @@ def each_range(function: Callable[[int, int], None], count: int, threads: int) -
 
 def each(tasks: list[Callable[[], object]], threads: int) -> None:
     """Run tasks on this thread and ``threads - 1`` others, and wait for them. Each task is run by one thread, so that
-    its results do not depend on their number."""
+    its results do not depend on their number.
+    """
     if threads <= 1 or len(tasks) <= 1:
         for task in tasks:
             task()

@@ -1,5 +1,6 @@
 """Keep the step loops out of ``torch.compile``, ``torch.jit.trace`` and ``torch.export``, which cannot follow their
-reused buffers and native calls."""
+reused buffers and native calls.
+"""
 
 import functools
 import sys
@@ -13,7 +14,8 @@ def outside_compiler(function: Callable) -> Callable:
 
     ``torch.compiler.disable`` does that, but takes seconds to import. So it is applied at the first call in a process
     that has imported the compiler already, as ``torch.compile`` and torch's optimizers do; then a call takes two
-    microseconds more."""
+    microseconds more.
+    """
 
     disabled: list[Callable] = []
 

@@ -23,7 +23,8 @@ SAME = (*(name for name in IDENTITY if name != "layers"), "seed", "hardware")
 
 def with_speedups(runs: list[dict]) -> list[dict]:
     """The runs, with ``decoding_speedup``: how many times as fast a shallow decoder decodes as the same model with six
-    layers, if that was measured on the same hardware (v3 §4.2.1, v1 §4.2)."""
+    layers, if that was measured on the same hardware (v3 §4.2.1, v1 §4.2).
+    """
 
     def setting_of(run: dict) -> tuple:
         return tuple(run.get(name) for name in SAME)
@@ -62,7 +63,8 @@ def updates_of(group: Group) -> str:
 
 def paper_table(table: dict, groups: list[Group]) -> list[str]:
     """One of the papers' tables, with a column of ours for each of its metrics that we have measured; no lines if none
-    of our results belongs in it."""
+    of our results belongs in it.
+    """
     metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
     measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]

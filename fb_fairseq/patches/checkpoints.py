@@ -31,7 +31,8 @@ class Trained(NamedTuple):
     Attributes:
         dictionaries: see ``fb_fairseq.checksums.trained_dictionaries``.
         model: its options by name, as they were then: fairseq replaces some when it reads them (--model-overrides).
-        task: the same of the task."""
+        task: the same of the task.
+    """
 
     dictionaries: Any
     model: dict[str, Any]
@@ -54,7 +55,8 @@ def _note(path: str, content: dict[str, Any]) -> None:
 def patch_checkpoint_copy() -> None:
     """Copy checkpoints atomically, so that a run killed at any moment leaves a complete ``checkpoint_last.pt``.
 
-    fairseq writes ``checkpoint_last.pt`` as a plain copy of the checkpoint it has just saved."""
+    fairseq writes ``checkpoint_last.pt`` as a plain copy of the checkpoint it has just saved.
+    """
     from fairseq.file_io import PathManager
 
     wrap_once(PathManager, "copy", "checkpoint_copy", _copy_atomically)
@@ -84,7 +86,8 @@ def patch_checkpoint_reading() -> None:
     """Load checkpoints as data only, and refuse damaged ones.
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
-    below 2.6 it runs whatever code a checkpoint contains."""
+    below 2.6 it runs whatever code a checkpoint contains.
+    """
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "checkpoint_reading", _load_intact_checkpoint)
@@ -125,7 +128,8 @@ def patch_resume_hooks() -> None:
 
     A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
     only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
-    fairseq gives the file's name to no hook of a task, model or iterator."""
+    fairseq gives the file's name to no hook of a task, model or iterator.
+    """
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "resume_hooks", _load_with_resume_hooks)

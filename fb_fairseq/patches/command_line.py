@@ -74,7 +74,8 @@ def patch_command_line() -> None:
     architecture, … on the same command line, which fairseq adds after it has printed its help.
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
-    ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line."""
+    ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line.
+    """
     from fairseq import options
 
     wrap_once(options, "parse_args_and_arch", "command_line", _parse)
@@ -164,7 +165,8 @@ def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
 def patch_save_dir_lock() -> None:
     """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
 
-    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there."""
+    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
+    """
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint", "save_dir_lock", _load_and_lock)
@@ -195,7 +197,8 @@ def remedy_of(message: str) -> str | None:
 def patch_best_metric() -> None:
     """Save a checkpoint before the end of a training that lacks its --best-checkpoint-metric.
 
-    Only the first validation shows what a criterion and a task measure, and fairseq fails then, before it saves."""
+    Only the first validation shows what a criterion and a task measure, and fairseq fails then, before it saves.
+    """
     for module in training_modules():
         wrap_once(module, "validate", "best_metric", _validate)
 
@@ -221,7 +224,8 @@ def patch_error_lines() -> None:
     """Print one line and exit with status 2 on errors that the user can fix; ``FB_FAIRSEQ_DEBUG=1`` shows tracebacks.
 
     Only in programs that run one of fairseq's commands. hydra would print its own traceback, which fails on Python
-    3.10, unless it is told to pass errors on."""
+    3.10, unless it is told to pass errors on.
+    """
     is_installed = isinstance(sys.excepthook, partial) and sys.excepthook.func is report
     if not is_installed and any(name.startswith("fairseq_cli.") for name in sys.modules):
         sys.excepthook = partial(report, sys.excepthook)
@@ -251,7 +255,8 @@ def one_line(error: BaseException) -> str | None:
 
     It may be the mistake of an error in whose handling this one was raised: fairseq replaces what goes wrong while a
     checkpoint is loaded and, after NaN gradients, repeats the update to find their origin, and may fail in that. Or of
-    one in a process that ``torch.multiprocessing`` has started."""
+    one in a process that ``torch.multiprocessing`` has started.
+    """
     errors = [error]
     while errors[-1].__context__ is not None:
         errors.append(errors[-1].__context__)

@@ -10,7 +10,8 @@ def patch_cut_data() -> None:
     """Refuse data of which the end is missing, when they are loaded.
 
     fairseq reports a cut ``.bin`` file where it reads that part, as ``buffer is smaller than requested size``: after
-    hours of training, perhaps."""
+    hours of training, perhaps.
+    """
     from fairseq.data import indexed_dataset
 
     wrap_once(indexed_dataset, "make_dataset", "cut_data", _make_whole)

@@ -1,6 +1,7 @@
 """Differences of fairseq-fixed, the fairseq of Python 3.12, from fairseq 0.12.2 (see docs/fairseq-fixed.md).
 
-On fairseq 0.12.2 none of these patches changes anything."""
+On fairseq 0.12.2 none of these patches changes anything.
+"""
 
 import inspect
 import logging
@@ -18,7 +19,8 @@ def patch_last_batch() -> None:
     """Keep the last batch of every epoch, validation and test set.
 
     fairseq-fixed leaves it out if its size is no multiple of ``--required-batch-size-multiple`` (default 8): of 13
-    sentences, 5 are neither trained on nor translated nor scored."""
+    sentences, 5 are neither trained on nor translated nor scored.
+    """
     from fairseq.data import data_utils
 
     wrap_once(data_utils, "batch_by_size", "last_batch", _batch_all)
@@ -54,7 +56,8 @@ def patch_batches_of_a_resumed_run() -> None:
 
     fairseq-fixed orders sentences by ``--seed`` plus the epoch in which it makes the batches: the first epoch, or the
     one in which a run is resumed. So a resumed run takes up other batches in the middle: it sees some sentences of the
-    epoch twice, and others not at all."""
+    epoch twice, and others not at all.
+    """
     from fairseq.data.iterators import EpochBatchIterator
     from fairseq.tasks import FairseqTask
 
@@ -76,7 +79,8 @@ def patch_diverse_beam() -> None:
     """Let ``--diverse-beam-groups`` penalise the words of a step, as in its paper and fairseq 0.12.2.
 
     fairseq-fixed penalises the words of earlier steps, too, and keeps too few candidates: it fails when all of a
-    sentence's beams end."""
+    sentence's beams end.
+    """
     from fairseq.search import DiverseBeamSearch
 
     if "diversity_discount" in inspect.signature(DiverseBeamSearch).parameters:
@@ -110,7 +114,8 @@ def patch_fused_copies() -> None:
     """Read encoders that were saved by fairseq 0.12.2, which saves most of their parameters twice.
 
     Affects: fairseq-fixed 0.12.3.1.
-    Remove when: fairseq 0.12.2 is no longer supported."""
+    Remove when: fairseq 0.12.2 is no longer supported.
+    """
     from fairseq.models.transformer import TransformerEncoderBase
 
     wrap_once(TransformerEncoderBase, "upgrade_state_dict_named", "fused_copies", _drop_copies)
@@ -128,7 +133,8 @@ def patch_root_logger() -> None:
     """Log from level INFO on (or from ``LOGLEVEL``), with times, as fairseq 0.12.2 does from its import on.
 
     fairseq-fixed sets the root logger to DEBUG, without times: other libraries print their DEBUG lines. A program's
-    own handlers stay."""
+    own handlers stay.
+    """
     root = logging.getLogger()
     if "fairseq" not in sys.modules and root.handlers:
         return  # a program has set up its logging before

@@ -10,7 +10,8 @@ def patch_ngram_blocking() -> None:
     """Make ``--no-repeat-ngram-size`` work without fairseq's CUDA extension.
 
     fairseq compares n-grams with the end of the token buffer, which is padding that has not been generated yet, and so
-    blocks nothing (facebookresearch/fairseq#5206). A size of 1 is not handled at all."""
+    blocks nothing (facebookresearch/fairseq#5206). A size of 1 is not handled at all.
+    """
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
     wrap_once(NGramRepeatBlock, "_no_repeat_ngram", "ngram_blocking", _block_generated_ngrams)

@@ -24,7 +24,8 @@ def patch_optimizer_step() -> None:
     """Call a model's ``after_optimizer_step(optimizer)``, which brings adaptive spans back into their bounds.
 
     Parameters that an update has moved out of their bounds would be validated, saved and trained further. fairseq tells
-    only a task of an update."""
+    only a task of an update.
+    """
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "optimizer_step", "optimizer_step", _optimizer_step)
@@ -43,7 +44,8 @@ def patch_encoder_fast_path() -> None:
     On left-padded batches it fails with ``Mask Type should be defined``.
 
     Affects: fairseq 0.12.2. (fairseq-fixed has no fused path.)
-    Remove when: fairseq 0.12.2 is no longer supported."""
+    Remove when: fairseq 0.12.2 is no longer supported.
+    """
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
     if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
@@ -60,7 +62,8 @@ def patch_meaning_check() -> None:
 
     fairseq compares sizes alone. Those of dictionaries are often equal: fairseq-preprocess makes them multiples of 8,
     and ``--nwords`` fixes them. Every word then stands for another one. So do those of parameters, whatever the number
-    of heads, say."""
+    of heads, say.
+    """
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -99,7 +102,8 @@ def _load_in_training(original, self, filename, *args, **kwargs):
 
 def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
     """A model's options with its kind as ``arch``, without that of its sizes. (Parameters of a Transformer may have the
-    names and shapes of a Feedback Transformer's.)"""
+    names and shapes of a Feedback Transformer's.)
+    """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     name = options.get("arch") or options.get("_name")
@@ -138,7 +142,8 @@ def compare_task(path: str, known: Mapping[str, Any], cfg: Any) -> None:
     Args:
         path: the checkpoint and its option.
         known: the options of the task of its training.
-        cfg: those of this task, which are changed."""
+        cfg: those of this task, which are changed.
+    """
     if known.get("_name") != STREAMS:
         return
     if known.get("labels") and not getattr(cfg, "labels", False):
@@ -156,7 +161,8 @@ def compare_task(path: str, known: Mapping[str, Any], cfg: Any) -> None:
 def patch_model_overrides() -> None:
     """Set options that a checkpoint is older than with --model-overrides, and refuse names that no option has.
 
-    fairseq ignores both: a figure would be that of another setting. For models of this package."""
+    fairseq ignores both: a figure would be that of another setting. For models of this package.
+    """
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "overwrite_args_by_name", "model_overrides", _override)
@@ -200,7 +206,8 @@ def patch_hub_addresses() -> None:
 
     ``from_pretrained`` builds the BPE and the tokenizer that a checkpoint's configuration describes, within the
     constructor of fairseq's hub interface, and downloads their files. Addresses that are fairseq's own defaults, or
-    given to ``from_pretrained``, are fetched as before."""
+    given to ``from_pretrained``, are fetched as before.
+    """
     from fairseq import hub_utils
 
     wrap_once(hub_utils, "from_pretrained", "hub_addresses", _load_from_hub)

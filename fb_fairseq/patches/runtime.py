@@ -41,7 +41,8 @@ def patch_config_copies() -> None:
     the 300 options that fairseq sets. It gives the copy its new parent afterwards.
 
     Affects: fairseq 0.12.2, which needs OmegaConf 2.0. (fairseq-fixed has a later one, which copies no parents.)
-    Remove when: fairseq 0.12.2 is no longer supported."""
+    Remove when: fairseq 0.12.2 is no longer supported.
+    """
     if not omegaconf.__version__.startswith("2.0."):
         return
     for owner, method in ((ValueNode, "_deepcopy_impl"), (DictConfig, "__deepcopy__"), (ListConfig, "__deepcopy__")):
@@ -58,7 +59,8 @@ def _copy_without_parent(original, self, *args):
 
 def patch_numpy_long() -> None:
     """Define ``np.compat.long``, which fairseq uses for ``--sample-break-mode eos`` and ``--num-batch-buckets``, and
-    numpy 2 does not have."""
+    numpy 2 does not have.
+    """
     if not hasattr(np, "compat"):
         np.compat = SimpleNamespace()
     if not hasattr(np.compat, "long"):
@@ -89,7 +91,8 @@ def patch_torchrun() -> None:
     others' checkpoints. With the world size set, it divides by the number of GPUs, which may be 0.
 
     Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)
-    Remove when: a supported fairseq-fixed fixes both."""
+    Remove when: a supported fairseq-fixed fixes both.
+    """
     from fairseq.distributed import utils
 
     wrap_once(utils, "infer_init_method", "torchrun", _infer_init_method)

@@ -29,7 +29,8 @@ def patch_literal_values() -> None:
 
     Options such as ``adaptive_softmax_cutoff`` also come out of checkpoints, so that a checkpoint could run code even
     if its tensors are loaded as weights only. In each of fairseq's modules the name ``eval`` is bound to
-    ``parse_literal``, which Python finds before its own."""
+    ``parse_literal``, which Python finds before its own.
+    """
     import fairseq.models  # noqa: F401  all modules that a checkpoint's configuration can reach
     import fairseq.tasks  # noqa: F401
 
@@ -62,7 +63,8 @@ class PlainType:
         dtype: the type that it stands for.
 
     Raises:
-        ValueError: it is another type."""
+        ValueError: it is another type.
+    """
 
     def __init__(self, code: str, *unused):
         if not PLAIN_TYPES.fullmatch(code):
@@ -99,7 +101,8 @@ def scalar(kind: PlainType, data: bytes) -> Any:
     """In place of numpy's ``scalar``.
 
     Raises:
-        ValueError: ``kind`` is something else, or ``data`` are too short."""
+        ValueError: ``kind`` is something else, or ``data`` are too short.
+    """
     if not isinstance(kind, PlainType):
         raise ValueError("not a plain type")
     return np.frombuffer(data, kind.dtype, 1)[0]
@@ -117,7 +120,8 @@ def patch_safe_globals() -> None:
 
     Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
     (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
-    OmegaConf containers are broadcast when several processes resume."""
+    OmegaConf containers are broadcast when several processes resume.
+    """
     from fairseq.distributed.utils import _TensorPlaceholder
 
     omegaconfs = omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.AnyNode
@@ -130,7 +134,8 @@ def patch_weights_only() -> None:
     """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which leave it to the default.
-    Remove when: torch 2.6 is required."""
+    Remove when: torch 2.6 is required.
+    """
     if not WEIGHTS_ONLY_BY_DEFAULT:
         wrap_once(torch, "load", "weights_only", load_weights_only)
 

@@ -41,7 +41,8 @@ def patch_interruption() -> None:
     are lost.
 
     The update ends first. A validation does not: it may take long, and is made when the run resumes. With one process;
-    several are stopped by torchrun."""
+    several are stopped by torchrun.
+    """
     for module in training_modules():
         wrap_once(module, "train", "interruption", _train_interruptibly)
         wrap_once(module, "validate", "interruption", _validate)
@@ -57,7 +58,8 @@ def training_modules() -> list[Any]:
 @contextlib.contextmanager
 def _interruptible(cfg, trainer) -> Iterator[Interruption]:
     """Heed signals within the block, and after it until ``_give_signals_back``. If it is interrupted, print one line,
-    and exit with the status by which shells report the signal."""
+    and exit with the status by which shells report the signal.
+    """
     global _current
     if trainer.data_parallel_world_size > 1:
         yield Interruption()
@@ -121,7 +123,8 @@ def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
 def end_with_parent() -> None:
     """End a process of fairseq's, of which each GPU has one, with the process that has spawned it.
 
-    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind."""
+    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind.
+    """
     if multiprocessing.parent_process() is not None and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)
 
@@ -171,7 +174,8 @@ def patch_finished_run() -> None:
     fairseq looks at the number of updates and the time after an update, not before: the same command twice trains a
     finished model one update further, and overwrites its checkpoints. Checkpoints do not say for how many validations
     the loss has not improved, and what the last one did to the learning rate of ``reduce_lr_on_plateau``. A run that
-    starts from another one's checkpoint (``--finetune-from-model``, ``--reset-meters``) has its own time."""
+    starts from another one's checkpoint (``--finetune-from-model``, ``--reset-meters``) has its own time.
+    """
     from fairseq import checkpoint_utils
     from fairseq.data.iterators import EpochBatchIterator
     from fairseq.trainer import Trainer
@@ -283,7 +287,8 @@ def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, 
         next_epoch: the epoch that would go on or begin, counted from 1.
         hours: the time that training has taken so far.
         worse: the number of validations since the best one.
-        lr: the learning rate."""
+        lr: the learning rate.
+    """
     limits, patience = cfg.optimization, cfg.checkpoint.patience
     if limits.max_update and updates >= limits.max_update:
         return f"update {updates} of {flag('max_update')} {limits.max_update}"

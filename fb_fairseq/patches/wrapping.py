@@ -16,7 +16,8 @@ def wrap_once(owner: Any, name: str, patch: str, replacement: Callable) -> None:
         owner: module or class that defines the function, method or static method.
         name: its attribute name.
         patch: name of the patch, unique among all patches.
-        replacement: called with the original function, followed by the call's own arguments."""
+        replacement: called with the original function, followed by the call's own arguments.
+    """
     original = getattr(owner, name)
     if has_patch(original, patch):
         return
@@ -33,7 +34,8 @@ def wrap_once(owner: Any, name: str, patch: str, replacement: Callable) -> None:
 def has_patch(function: Callable, patch: str) -> bool:
     """Whether ``function``, or a function that it wraps (along ``__wrapped__``), is the wrapper of this patch.
 
-    A decorator on top that sets no ``__wrapped__`` hides it."""
+    A decorator on top that sets no ``__wrapped__`` hides it.
+    """
 
     def is_marked(candidate) -> bool:
         return getattr(candidate, MARKER, None) == patch

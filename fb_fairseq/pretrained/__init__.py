@@ -38,7 +38,8 @@ def find(path: str) -> str:
 def load(name: str) -> "LanguageModel":
     """A language model in evaluation mode, its parameters in single precision.
 
-    ``name``: one of ``NAMES``, or a folder that ``python -m fb_fairseq export`` has written."""
+    ``name``: one of ``NAMES``, or a folder that ``python -m fb_fairseq export`` has written.
+    """
     from fb_fairseq.pretrained.folders import read_folder
     from fb_fairseq.pretrained.model import build
 

@@ -89,7 +89,8 @@ def add_symbols(trained: TrainedModel, config: dict[str, Any]) -> None:
 
 def read_symbols(folder: str) -> tuple[list[str], bool]:
     """The symbols of the dictionary that a tokenizer was made of, in the order of the tokens; and whether the tokenizer
-    splits words into pieces."""
+    splits words into pieces.
+    """
     with reading(os.path.join(folder, "tokenizer.json")):
         model = read_json(folder, "tokenizer.json")["model"]
         names = sorted(model["vocab"], key=model["vocab"].get)
@@ -111,7 +112,8 @@ def symbol_of_piece(name: str) -> str:
 
 def read_weights(path: str) -> dict[str, Tensor]:
     """The parameters in a folder, in single precision: of ``model.safetensors`` or, if there is none, of the files of
-    its index. So does transformers."""
+    its index. So does transformers.
+    """
     names, index = [WEIGHTS], f"{WEIGHTS}.index.json"
     if not os.path.isfile(os.path.join(path, WEIGHTS)) and os.path.isfile(os.path.join(path, index)):
         with reading(os.path.join(path, index)):

@@ -26,7 +26,8 @@ def choices(lprobs: Tensor, never: list[int], temperature: float, topk: int) -> 
         temperature, topk: see ``sample``.
 
     Returns:
-        Probabilities and the tokens that have them, the likeliest first."""
+        Probabilities and the tokens that have them, the likeliest first.
+    """
     lprobs = lprobs.index_fill(0, torch.tensor(never, device=lprobs.device), -float("inf"))
     greedy = temperature < LOWEST_TEMPERATURE
     best, symbols = lprobs.topk(1 if greedy else min(topk or len(lprobs), len(lprobs)))
@@ -51,7 +52,8 @@ def sample(
         temperature: the logits are divided by it; 0, or too small to divide by: always the likeliest token.
         topk: the number of tokens to choose from; 0: all.
         vocabulary: the model's.
-        seed: for the same tokens again; None: new ones each time."""
+        seed: for the same tokens again; None: new ones each time.
+    """
     generator = torch.Generator()
     if seed is None:
         generator.seed()
@@ -79,7 +81,8 @@ class LanguageModel(TextModel):
         vocabulary: the symbols of its inputs, and texts of them.
         labels: whether it predicts a label of each token, instead of the next token.
         separate_sequences: whether it has read each sequence of its training with an empty memory.
-        line_ends: whether it was trained with ``</s>`` at line ends."""
+        line_ends: whether it was trained with ``</s>`` at line ends.
+    """
 
     def __init__(self, trained: TrainedModel):
         super().__init__()
@@ -114,7 +117,8 @@ class LanguageModel(TextModel):
         Args:
             tokens_TB: T steps of B texts. Each begins with ``</s>``, token 2.
             state: the one after the steps before; None: these are the first ones.
-            start: number of steps before; only models without relative positions look at it."""
+            start: number of steps before; only models without relative positions look at it.
+        """
         features_TBD, state = self.stack(self.embed(tokens_TB.t(), start).transpose(0, 1), state)
         return self.logits(features_TBD), state
 
@@ -132,7 +136,8 @@ class LanguageModel(TextModel):
         """A text and its continuation by up to ``length`` tokens; see ``sample``.
 
         Args:
-            prompt: the beginning of the text."""
+            prompt: the beginning of the text.
+        """
         if self.labels or min(length, temperature, topk) < 0:
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
         tokens = self.encode(prompt)
@@ -145,7 +150,8 @@ def build(trained: TrainedModel, overrides: Mapping[str, Any] | None = None) -> 
     the user's.
 
     Args:
-        overrides: other values of its options."""
+        overrides: other values of its options.
+    """
     if trained.architecture not in STACKS:
         raise trained.error(f"is not a language model of this package; give one of {', '.join(STACKS)}")
     known = {name for kind in (STACKS[trained.architecture][1], WordOptions) for name in kind.__dataclass_fields__}

@@ -66,7 +66,8 @@ class Vocabulary:
         """The tokens of a prompt, whose words are symbols; of a model of bytes, it may have escapes.
 
         Args:
-            option: the option that gives the prompt, for messages."""
+            option: the option that gives the prompt, for messages.
+        """
         if self.of_bytes:
             try:
                 return self.encode(byte_codec.unescape(prompt))
@@ -108,7 +109,8 @@ class Vocabulary:
 
     def labels(self, tokens: Sequence[int]) -> list[str]:
         """The tokens of a text as figures show them, ``</s>`` first: a character of several bytes stands at its first
-        one."""
+        one.
+        """
         labels = ["</s>"]
         for label, size in self._characters(tokens[1:]):
             labels += [label] + [CONTINUES] * (size - 1)

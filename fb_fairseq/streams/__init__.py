@@ -6,4 +6,5 @@
     checkpoints.py   the memory of streams in files beside a checkpoint
     fairseq/         corpora, batches and the epoch iterator, for fairseq's trainer
 
-Only ``fairseq/`` needs fairseq."""
+Only ``fairseq/`` needs fairseq.
+"""

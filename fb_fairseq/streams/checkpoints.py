@@ -16,7 +16,8 @@ are called for every task, model and iterator, fairseq's own too, and act on the
 Each process writes one file per checkpoint: ``stream_memory.<epoch>.<turns>.rank<rank>.pt``. (The name does not contain
 the number of updates: after a gradient overflow fairseq may save the same update again, one block later.) The files
 hold only plain tensors and numbers. Two are kept, that of this checkpoint and that of the one before, so that whenever
-a run is killed, the files of ``checkpoint_last.pt`` exist."""
+a run is killed, the files of ``checkpoint_last.pt`` exist.
+"""
 
 import glob
 import logging
@@ -45,7 +46,8 @@ def before_load(trainer: Any, filename: str) -> None:
 
     Args:
         trainer: fairseq's ``Trainer``.
-        filename: the path of the checkpoint, whether it exists or not."""
+        filename: the path of the checkpoint, whether it exists or not.
+    """
     files = getattr(trainer.task, "memory_files", None)
     if files is not None:
         files.restored_from = filename
@@ -79,7 +81,8 @@ def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
     Args:
         cfg: fairseq's ``CheckpointConfig``; nothing is saved with ``--no-save``.
         trainer: fairseq's ``Trainer``.
-        epoch_itr: the iterator over training batches."""
+        epoch_itr: the iterator over training batches.
+    """
     if cfg.no_save or not hasattr(epoch_itr, "save_memory"):
         return
     several = trainer.data_parallel_world_size > 1
@@ -110,7 +113,8 @@ class MemoryFiles:
 
     Attributes:
         restored_from: the path that fairseq's trainer was asked to load last (on a first start without the file); None
-            in evaluation."""
+            in evaluation.
+    """
 
     def __init__(self, storage: str):
         self.storage = storage
@@ -131,7 +135,8 @@ class MemoryFiles:
         Args:
             folder: where the checkpoint is going to be saved.
             run: identifies the run, in its checkpoints too.
-            states: pairs of B streams and their memory [K, C, B, D]."""
+            states: pairs of B streams and their memory [K, C, B, D].
+        """
         if self.storage == "none" or not states:
             return
         os.makedirs(folder, exist_ok=True)
@@ -146,7 +151,8 @@ class MemoryFiles:
     def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
         """Remove all files but the one just written and the one before, which is the last that this run wrote or
         loaded, or else the latest by its name: until fairseq has replaced ``checkpoint_last.pt``, that needs it. (File
-        times are not reliable: clocks are set back, and copies keep dates.)"""
+        times are not reliable: clocks are set back, and copies keep dates.)
+        """
         files = _memory_files(folder)
         own = [name for name in files if name.rank == written.rank and name != written]
         before = self._previous if self._previous in own else max(own, default=None)
@@ -163,7 +169,8 @@ class MemoryFiles:
             run: what the checkpoint says; None if it is from before runs were identified.
 
         Returns:
-            The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found."""
+            The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
+        """
         self._previous = FileName(position.epoch, position.turns, rank)
         memory: dict[int, torch.Tensor] = {}
         files = _memory_files(os.path.dirname(self.restored_from or ""))

@@ -2,7 +2,8 @@
 
 BPTT warm-up (Fan et al. 2020, arXiv 2002.09402v1, §3.2) starts with many short blocks and ends with few long ones. The
 schedule is static: what an iteration serves depends only on the options and the data, so processes agree without
-communication, and a resumed run continues the schedule."""
+communication, and a resumed run continues the schedule.
+"""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ class BlockLengths(NamedTuple):
     iterations until it reaches ``full``.
 
     Iterations are counted from 0 over all epochs. One iteration is the work of one update: ``--update-freq`` batches
-    on each process."""
+    on each process.
+    """
 
     full: int
     initial: int = 0
@@ -105,7 +107,8 @@ class StreamLayout:
         groups: the number of batches in a turn.
         lengths: the lengths of blocks.
         start: the number of training iterations before this pass.
-        ends: where each sequence of the corpus ends, if streams must consist of whole sequences."""
+        ends: where each sequence of the corpus ends, if streams must consist of whole sequences.
+    """
 
     def __init__(
         self,
@@ -201,7 +204,8 @@ class StreamLayout:
         """The batch sampler for fairseq: one item (see ``StreamDataset``) per batch.
 
         If there are fewer streams than groups, groups without a stream get empty batches, in whose place fairseq runs a
-        dummy batch."""
+        dummy batch.
+        """
         return [
             [turn * self.groups + group] if self.cohort(group) else []
             for turn in range(len(self.turns))

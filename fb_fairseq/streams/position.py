@@ -17,7 +17,8 @@ class StreamPosition(NamedTuple):
         offsets: steps of each part of the streams that were read.
         streams: number of streams.
         tokens: number of targets in the split.
-        fingerprint: checksum of the split."""
+        fingerprint: checksum of the split.
+    """
 
     epoch: int
     turns: int
@@ -34,7 +35,8 @@ class StreamPosition(NamedTuple):
         Args:
             layout: that of the run.
             split: the name of the split, for the error message.
-            fingerprint: the checksum of the split."""
+            fingerprint: the checksum of the split.
+        """
         if self.streams != layout.streams:
             raise UserError(
                 f"--batch-size x processes x --update-freq{layout.warmup_factor} is {layout.streams} streams; the "

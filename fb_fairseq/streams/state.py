@@ -11,7 +11,8 @@ class StateStore:
 
     A state is stored under its cohort (streams that are always in the same batch, see ``StreamLayout``) and offset (how
     many steps of the streams were read before). The state before a block is kept until ``drop_before`` is called for
-    the next block. Until then a block can be run again, for example after a gradient overflow, from the same state."""
+    the next block. Until then a block can be run again, for example after a gradient overflow, from the same state.
+    """
 
     def __init__(self):
         self._states: dict[Hashable, dict[int, StreamState]] = {}
@@ -45,7 +46,8 @@ class StateHandle:
     """Gives a model the state before one block, and stores the state after it.
 
     ``StreamBatchIterator`` passes it to the model as the argument ``stream``. It is a class of its own because fairseq,
-    when it moves a batch to the GPU, rebuilds dicts and tuples, but leaves unknown objects alone."""
+    when it moves a batch to the GPU, rebuilds dicts and tuples, but leaves unknown objects alone.
+    """
 
     store: StateStore = field(repr=False)  # where the states are kept
     cohorts: tuple[Hashable, ...]  # the streams in the batch: cohorts of equal size, one after the other

@@ -105,7 +105,8 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     ``fairseq-validate`` and ``fairseq-eval-lm`` it is another name of ``--valid-streams``, and in training
     ``--batch-size-valid`` is. (In generation it is the number of prompts, as in fairseq.)
 
-    ``args``: the parsed command line; changed in place. ``given``: whether an option stands on the command line."""
+    ``args``: the parsed command line; changed in place. ``given``: whether an option stands on the command line.
+    """
     generation, training = hasattr(args, "beam"), hasattr(args, "arch")
     for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
         if given(name):

@@ -75,7 +75,8 @@ class StreamingLMTask(LanguageModelingTask):
     """Language modeling on ``--batch-size`` parallel streams per process (times ``--update-freq``).
 
     With ``--labels`` the model predicts a label for each symbol instead of the next symbol. Dictionaries, prompts and
-    generation are those of fairseq's ``language_modeling``."""
+    generation are those of fairseq's ``language_modeling``.
+    """
 
     endless_streams = True  # tells models that positions are unlimited
 

@@ -1,7 +1,8 @@
 """Makes transformers usable beside a torchaudio that cannot be imported. To be imported before anything of it.
 
 fairseq requires torchaudio, and transformers imports it wherever it is installed, even for ``Trainer`` and ``pipeline``
-on text. But the last release, 2.11, refuses to run beside a torch of another CUDA version (as 2.15 is)."""
+on text. But the last release, 2.11, refuses to run beside a torch of another CUDA version (as 2.15 is).
+"""
 
 import importlib
 import importlib.util

@@ -20,7 +20,8 @@ class MemoryCache(Cache):
     Attributes:
         position: number of tokens read, padding included.
         texts: number of texts, B; 0 before the first token.
-        device: where their memory is; None before the first token."""
+        device: where their memory is; None before the first token.
+    """
 
     # Attributes that ``generate`` asks for. transformers derives them from the cache's layers; this one has none.
     is_compileable = is_croppable = False
@@ -67,7 +68,8 @@ class TextHash:
     a GPU until it is asked for.
 
     Attributes:
-        known: whether all tokens are known."""
+        known: whether all tokens are known.
+    """
 
     PENDING = 256  # pieces of text that are added up together
 
@@ -126,7 +128,8 @@ class StreamCache(MemoryCache):
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
-        ended: whether texts were padded at the end, and so cannot go on."""
+        ended: whether texts were padded at the end, and so cannot go on.
+    """
 
     def __init__(
         self, storage: str | None = "keys-values", state: StreamState | None = None, position: int = 0
@@ -172,7 +175,8 @@ class StreamCache(MemoryCache):
 
     def begin_generation(self, tokens_BT: Tensor) -> None:
         """Compare the input of ``generate`` with what was read: it begins with all of it, or with all since it was last
-        given new tokens, or is new tokens again."""
+        given new tokens, or is new tokens again.
+        """
         if len(tokens_BT) != self.texts:
             raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
         read_B = self._read.value()
@@ -206,7 +210,8 @@ class StreamCache(MemoryCache):
             age_TB: the age of each text at each token; None: it is at least as old as its memory goes back.
 
         Returns:
-            Features [B, T, D]."""
+            Features [B, T, D].
+        """
         self.texts, self.device = len(x_BTD), x_BTD.device
         one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
         if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
@@ -250,7 +255,8 @@ class StreamCache(MemoryCache):
 
 class DecoderCache(MemoryCache):
     """The memory of a translation model's decoder, and keys and values of the encoder's output. ``state``: the state of
-    decoding, at its beginning."""
+    decoding, at its beginning.
+    """
 
     def __init__(self, state: DecoderState):
         super().__init__()

@@ -93,7 +93,8 @@ def model_card(
         parameters: number of them.
         reads: ``bytes``, ``words`` or ``subwords``.
         facts: see ``fb_fairseq.facts``; what is not known is left out.
-        target_tokenizer: whether a translation model has a tokenizer for its targets."""
+        target_tokenizer: whether a translation model has a tokenizer for its targets.
+    """
     path = json.dumps(name)
     task, auto, tokenizer, before = "text-generation", "AutoModelForCausalLM", "tokenizer", ""
     prompt = "def main(" if reads == "bytes" else "the meaning of"

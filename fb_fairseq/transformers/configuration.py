@@ -134,7 +134,8 @@ class LanguageModelConfig(OptionsConfig):
         memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
         labels: the model predicts a label of each token, which has the name of a token, instead of the next token.
         separate_sequences: with ``labels``, each sequence began with an empty memory in training.
-        omit_eos: the model was trained on text without ``</s>`` at line ends."""
+        omit_eos: the model was trained on text without ``</s>`` at line ends.
+    """
 
     labels: bool = False
     separate_sequences: bool = False
@@ -208,7 +209,8 @@ class FeedbackDecoderConfig(OptionsConfig):
         decoder_learned_pos: learned positions in the decoder, not sinusoidal ones.
         max_target_positions: longest target, in tokens.
         source_lang, target_lang: their names, as in ``dict.de.txt``.
-        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
+        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
+    """
 
     model_type = "feedback_decoder"
     tying = "share_decoder_input_output_embed or share_all_embeddings"

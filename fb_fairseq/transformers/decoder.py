@@ -46,7 +46,8 @@ def mean_loss(
         targets_BT: ``IGNORED`` where none counts.
         number: number of targets to divide by; None: of those that count.
         penalty: to be added for each target.
-        smoothing: the share of the mean over all tokens of the vocabulary."""
+        smoothing: the share of the mean over all tokens of the vocabulary.
+    """
     counted_BT = targets_BT != IGNORED
     targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
     if decoder.adaptive_softmax is not None and not smoothing:
@@ -112,7 +113,8 @@ class Decoder(TextModel):
         The other arguments, and errors: see ``LanguageModel.forward``.
 
         Returns:
-            ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``."""
+            ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``.
+        """
         check_arguments(others)
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
@@ -167,7 +169,8 @@ class Decoder(TextModel):
         """Embeddings [B, T, D] of the new tokens; and, where they differ between texts, their positions [T, B], and so
         how many steps back each token may look.
 
-        ``may_end``: whether padding at the end is allowed, after which the cache cannot be used."""
+        ``may_end``: whether padding at the end is allowed, after which the cache cannot be used.
+        """
         B, T = vectors_BTD.shape[:2]
         if cache is not None and cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")

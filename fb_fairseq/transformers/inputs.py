@@ -2,7 +2,8 @@
 
 transformers' own models ignore arguments that they do not know. That is dangerous here: releases rename arguments
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
-arguments are errors, and whatever says where the tokens stand is compared with the memory."""
+arguments are errors, and whatever says where the tokens stand is compared with the memory.
+"""
 
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -72,7 +73,8 @@ def check_arguments(others: dict[str, Any]) -> None:
 
 def check_labels(labels_BT: Tensor | None, shift_labels: Tensor | None) -> None:
     """Check the labels that a model which predicts labels of tokens is given. A program for language models would give
-    the tokens themselves, among which is ``</s>``, or those that follow."""
+    the tokens themselves, among which is ``</s>``, or those that follow.
+    """
     if shift_labels is not None or labels_BT is not None and bool(((labels_BT >= 0) & (labels_BT <= UNK)).any()):
         raise UserError(
             "labels: the model predicts the label of each token, and special symbols are none; give the labels of these"
@@ -87,7 +89,8 @@ def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> Non
         name: the argument.
         mask_BT: of the new tokens, or of the past and the new tokens.
         tokens: number of new tokens, T.
-        past: number of tokens in the memory."""
+        past: number of tokens in the memory.
+    """
     if mask_BT is not None and (mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens)):
         shape = "x".join(map(str, mask_BT.shape))
         raise UserError(
@@ -103,7 +106,8 @@ def check_positions(position_ids: Tensor, expected_BT: Tensor, past: int, kept_B
         position_ids: what the call says, [B, T], [1, T] or [T].
         expected_BT: what continues the memory, [B, T] or [1, T].
         past: number of tokens in the memory.
-        kept_BT: 0 where a token is padding, whose position does not matter."""
+        kept_BT: 0 where a token is padding, whose position does not matter.
+    """
     same = position_ids.shape[-1] == expected_BT.shape[1] and position_ids.dim() <= 2
     if same:
         differs_BT = position_ids.to(expected_BT.device) != expected_BT
@@ -123,7 +127,8 @@ def padded_positions(mask_BT: Tensor, age_B: Tensor | None, begun: bool) -> tupl
     Args:
         mask_BT: 0 where the T new tokens are padding.
         age_B: see ``StreamCache``.
-        begun: whether the memory holds the beginning of these texts."""
+        begun: whether the memory holds the beginning of these texts.
+    """
     kept_BT = mask_BT.bool()
     tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
     left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)  # number of padding tokens at the beginning
@@ -140,7 +145,8 @@ def padded_positions(mask_BT: Tensor, age_B: Tensor | None, begun: bool) -> tupl
 def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | None:
     """The positions [T, B] of tokens of several texts in each row; None where each row is one text, or where these are
     no positions, which ``check_positions`` finds. ``position_ids``: [B, T] or [1, T]: 0 where a text begins, and one
-    more at each token after it."""
+    more at each token after it.
+    """
     if position_ids.dim() != 2 or position_ids.shape[1] != tokens:
         return None
     steps_BT = position_ids[:, 1:] - position_ids[:, :-1]
@@ -151,7 +157,8 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
 
 def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool) -> Tensor:
     """The targets that count: padding neither predicts nor is predicted. ``mask``: 0 for padding, [B, at least T].
-    ``shifted_here``: the target of the last position is not known, nor therefore whether it is padding."""
+    ``shifted_here``: the target of the last position is not known, nor therefore whether it is padding.
+    """
     if mask is None:
         return targets_BT
     kept_BT = mask[:, -targets_BT.shape[1] :].bool().to(targets_BT.device)

@@ -95,7 +95,8 @@ class LanguageModel(MemoryModel):
     """A language model that reads texts of any length, with a memory of constant size.
 
     ``model(input_ids, past_key_values=cache)`` continues the streams of a ``StreamCache``. Models predict the first
-    token of a text from ``</s>``, which tokenizers put before it."""
+    token of a text from ``</s>``, which tokenizers put before it.
+    """
 
     config_class = LanguageModelConfig
     base_model_prefix = "decoder"
@@ -133,7 +134,8 @@ class LanguageModel(MemoryModel):
         """See ``GenerationMixin.generate``.
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
-        after those that the memory holds; then so is the result."""
+        after those that the memory holds; then so is the result.
+        """
         if self.gives_labels:
             raise UserError("generate: the model predicts labels of tokens, not the next token; call the model")
         cache = options.get("past_key_values", options.get("cache"))
@@ -200,7 +202,8 @@ class LanguageModel(MemoryModel):
         Returns:
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
-            there are none, because they are large."""
+            there are none, because they are large.
+        """
         shift_labels, smoothing = others.pop("shift_labels", None), others.pop("label_smoothing", 0.0)
         check_arguments(others)
         check_loaded(self.decoder)

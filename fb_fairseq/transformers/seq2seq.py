@@ -1,6 +1,7 @@
 """The translation model as transformers' ``PreTrainedModel``. Parameters have the names of ``feedback_decoder``.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions."""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,7 +119,8 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
     """A Transformer encoder and a decoder with feedback memory (arXiv 2002.09402), for translation and summarization.
 
     Sources end with ``</s>``; targets begin with it, and end with it. Sources may be padded at either side, targets at
-    the end."""
+    the end.
+    """
 
     config_class = FeedbackDecoderConfig
     _no_split_modules = ["Encoder", "TranslationDecoder"]
@@ -183,7 +185,8 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         Returns:
             ``loss`` (nats per token), ``logits`` [B, T, V], ``past_key_values`` and ``encoder_last_hidden_state``
             [B, C, D]. With an adaptive softmax, logits are log-probabilities, and in training with labels there are
-            none, because they are large."""
+            none, because they are large.
+        """
         check_arguments(others)
         cache = given_cache(DecoderCache, past_key_values, cache)
         if encoder_outputs is None:
@@ -230,7 +233,8 @@ def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
 
     Args:
         mask: of the new tokens, or of all.
-        past: number of tokens in the memory."""
+        past: number of tokens in the memory.
+    """
     T = tokens_BT.shape[1]
     check_mask("decoder_attention_mask", mask, T, past)
     if past:

@@ -16,7 +16,8 @@ A batch of the ``Trainer`` is one block of all streams. One process only: for se
 
 The memory is in one object of that process. Batches may be made in others (``dataloader_num_workers``), ahead of time,
 or for training and evaluation in turns, so they carry only its key (``StreamKey``), and the model finds it when it
-reads the batch. A block that does not follow the one before it is an error."""
+reads the batch. A block that does not follow the one before it is an error.
+"""
 
 import itertools
 import os
@@ -51,7 +52,8 @@ class StreamMemory:
     Attributes:
         store: the states; its cohorts are a text's number, and whether the model is training.
         trained: the text that was trained on last, as a cohort; None before the first block.
-        resumed: a state to begin training with, and its position in the text; None: there is none."""
+        resumed: a state to begin training with, and its position in the text; None: there is none.
+    """
 
     def __init__(self, name: str | None = None):
         self.name, self.store = name or uuid.uuid4().hex, StateStore()
@@ -94,7 +96,8 @@ class StreamKey:
         text: number of the text.
         start: tokens of each stream before the block.
         streams: number of streams.
-        targets: number of targets of a block of the text, on average."""
+        targets: number of targets of a block of the text, on average.
+    """
 
     memory: StreamMemory
     text: int
@@ -120,7 +123,8 @@ class StreamBlocks(IterableDataset):
     Args:
         tokens: the text [N], without ``</s>`` before it.
         streams: number of streams, B.
-        steps: length of a block, T."""
+        steps: length of a block, T.
+    """
 
     def __init__(self, tokens: Tensor, streams: int, steps: int):
         whole = len(tokens) - len(tokens) % streams  # the rest would make some streams longer than others
@@ -177,7 +181,8 @@ class StreamCollator:
 class StreamMemoryCallback(TrainerCallback):
     """Saves the memory with each checkpoint, and restores it when training resumes. ``collator``: that of the
     ``Trainer``. ``resume_from``: folder of the checkpoint from which training resumes; None: that in the output
-    folder."""
+    folder.
+    """
 
     def __init__(self, collator: StreamCollator, resume_from: str | None = None):
         self.collator, self.resume_from = collator, resume_from

@@ -6,7 +6,8 @@ pieces (``--bpe subword_nmt``). Each is a standard ``tokenizer.json``: ``AutoTok
 As in training, a text begins with ``</s>``, the ``bos_token``. Within a text, special symbols are read as fairseq reads
 them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the symbol if it stands alone. Line ends in
 a language model of words are ``</s>``, as fairseq-preprocess writes them, unless it was trained with ``--omit-eos``;
-those of subwords are white space."""
+those of subwords are white space.
+"""
 
 import json
 import os
@@ -32,7 +33,8 @@ WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 def read_merges(path: str) -> list[Merge]:
     """The merges of a file of codes, in the order in which they were learned: each piece is made before it is used.
     (So it makes no difference that subword-nmt merges all occurrences of a pair before it looks at pairs with the new
-    piece, while tokenizers looks at these after every occurrence.)"""
+    piece, while tokenizers looks at these after every occurrence.)
+    """
     with open_text(path) as file:
         lines = file.read().rstrip("\n").split("\n")
     if not lines[0].startswith(VERSION) or lines[0].split()[-1] != "0.2":
@@ -61,7 +63,8 @@ def build_tokenizer(
         bpe_codes: file of subword-nmt's codes, if the model reads them.
         after_text: put ``</s>`` after a text, as translation models expect it, and padding at the end; otherwise both
             are at the beginning.
-        line_ends: read line ends between words as ``</s>``; not with ``after_text``."""
+        line_ends: read line ends between words as ``</s>``; not with ``after_text``.
+    """
     symbols = list(symbols)
     if symbols[: len(SPECIAL)] != SPECIAL:
         raise UserError(f"dict.txt: must begin with the symbols {' '.join(SPECIAL)}, but begins with {symbols[:4]}")
@@ -104,7 +107,8 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
 
 def _finish(backend: Tokenizer) -> Tokenizer:
     """Add the special symbols, without ``<unk>``: that is a word of a text, which ``skip_special_tokens`` leaves there,
-    as fairseq prints it."""
+    as fairseq prints it.
+    """
     backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL if symbol != UNK])
     return backend
 

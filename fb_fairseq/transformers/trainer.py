@@ -3,7 +3,8 @@
 - ``num_items_in_batch`` counts labels that nothing predicts, such as the first one behind padding.
 - An evaluation's figure is the mean over batches. Of the blocks of streams the last one is shorter than the others.
 - ``label_smoothing_factor`` acts outside of the model, which leaves out the last target of each block and the adaptive
-  spans' penalty, and needs logits, of which an adaptive softmax gives none."""
+  spans' penalty, and needs logits, of which an adaptive softmax gives none.
+"""
 
 import functools
 import sys

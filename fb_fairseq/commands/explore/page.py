@@ -55,7 +55,8 @@ class Explorer:
 
     Args:
         model: the model.
-        most: steps that a text may have."""
+        most: steps that a text may have.
+    """
 
     def __init__(self, model: LanguageModel, most: int):
         self.model = model
@@ -65,7 +66,8 @@ class Explorer:
         """Read a text. ``before``: the one that was read before it.
 
         Raises:
-            gr.Error: it is too long."""
+            gr.Error: it is too long.
+        """
         tokens, unit = self.model.vocabulary.encode(text), self.model.vocabulary.unit
         if len(tokens) > self.most:
             message = f"{len(tokens):,} {unit}s are too many: the page reads {self.most:,} at most (--max-steps)"
@@ -84,7 +86,8 @@ class Explorer:
         """Generate tokens one by one, after the text as it stands in the page. ``step``: the one that is shown.
 
         Yields:
-            The reading after each token."""
+            The reading after each token.
+        """
         reading = self.read(text) if reading is None or text != self.text_of(reading) else reading.copy()
         for i in range(int(number)):
             if len(reading) > self.most:

@@ -58,7 +58,8 @@ def surprise(reading: Reading, step: int) -> str:
 
 def products(reading: Reading, step: int) -> str:
     """The elements that a tracker has read, and below each its product so far. Those are marked that differ from the
-    text before."""
+    text before.
+    """
     found, right, before = reading.products(), reading.right_products(), reading.before
     parts = []
     for t, (product, expected) in enumerate(zip(found, right), 1):
@@ -131,7 +132,8 @@ def shares_of(reading: Reading, step: int) -> tuple[list[str], Tensor]:
 
     Returns:
         The names of columns at the left, which stand for no single step, and the shares [L, H, columns]. The other
-        columns are the nearest steps in the memory, at most ``COLUMNS``."""
+        columns are the nearest steps in the memory, at most ``COLUMNS``.
+    """
     weights_LHC, parts = reading.attention(step), {}
     if persistent_in_softmax(reading.model):
         parts["persistent"] = 1 - weights_LHC.sum(-1, keepdim=True)
@@ -147,7 +149,8 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
         reading: the text.
         step: the step.
         each_head: a row for each head, instead of one for each layer.
-        memory: which layer's memory is shown, where each has its own; from 1 on."""
+        memory: which layer's memory is shown, where each has its own; from 1 on.
+    """
     seen = reading.seen(step)[-COLUMNS:]
     extra, shares_LHC = shares_of(reading, step)
     labels = reading.model.vocabulary.labels(reading.tokens)

@@ -1,7 +1,8 @@
 """Read a text with a language model step by step, and keep what it computes.
 
 Step 0 reads ``</s>``, with which texts begin, and step t their t-th token. Each step attends to the memory of the steps
-before it, predicts the next token, and adds itself to the memory."""
+before it, predicts the next token, and adds itself to the memory.
+"""
 
 import copy
 import math
@@ -26,7 +27,8 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
         path: a checkpoint, a folder that ``python -m fb_fairseq export`` has written, or a name of
             ``fb_fairseq.pretrained``.
         data: folder with a checkpoint's dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU."""
+        cpu: use the CPU even if there is a GPU.
+    """
     model = read_language_model(path, data, cpu)
     check_attention(model)
     if model.labels and len({"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}) != 1:
@@ -41,7 +43,8 @@ class Reading:
         model: the model.
         tokens: those read, ``</s>`` first: a token for each step.
         bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0.
-        before: of a tracker, the products in the text that was read before this one."""
+        before: of a tracker, the products in the text that was read before this one.
+    """
 
     def __init__(self, model: LanguageModel):
         self.model = model
@@ -123,10 +126,12 @@ class Reading:
     def attention(self, step: int) -> Tensor:
         """Attention of a step's layers and heads: weights [L, H, C] of the steps ``seen``.
 
-        A head's weights sum to 1, but where persistent vectors take a part of its attention."""
+        A head's weights sum to 1, but where persistent vectors take a part of its attention.
+        """
         return self._attention[step][..., : len(self.seen(step))].flip(-1)
 
     def memory(self, step: int) -> Tensor:
         """The memory that a step attends to, and the vector that it adds: [K, C + 1, D] of the steps ``seen`` and its
-        own. K is 1, or the number of layers where each has a memory of its own."""
+        own. K is 1, or the number of layers where each has a memory of its own.
+        """
         return torch.stack(self._memory[self.seen(step).start : step + 1], 1)

@@ -38,7 +38,8 @@ def write_folder(
         dtype: type of the numbers in the file of weights, as torch names it; None: single precision.
 
     Returns:
-        The names of its files."""
+        The names of its files.
+    """
     from fb_fairseq.transformers.card import model_card
     from fb_fairseq.transformers.tokenizers import build_tokenizer, save_tokenizer
 
@@ -113,7 +114,8 @@ def transformers_model(trained: TrainedModel):
 
 def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = None) -> None:
     """Save configuration and weights, with their facts and checksum; others may read them as any new file. Numbers that
-    are kept in another type become those of ``model`` again when they are loaded."""
+    are kept in another type become those of ``model`` again when they are loaded.
+    """
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -42,7 +42,8 @@ class Kind(NamedTuple):
         group: of options, by what they read.
         draw: draws what ``measured`` finds: of all paths, by name; or of a single one.
         help: of the option.
-        each: whether each path has a panel of its own."""
+        each: whether each path has a panel of its own.
+    """
 
     group: str
     draw: Callable
@@ -110,7 +111,8 @@ KINDS = {
 
 def make_panels(args) -> tuple[list[Panel], list[str]]:
     """Read the logs and checkpoints that the options name, and run the models. Returns the panels, and lines of text
-    with the numbers of some."""
+    with the numbers of some.
+    """
     drawn, told = [], []
     if args.metric is None:
         args.metric = "bpb" if all(files.read_log(path, "bpb") for _, path in args.curves) else "loss"
@@ -130,7 +132,8 @@ def make_panels(args) -> tuple[list[Panel], list[str]]:
 
 def named(args, option: str) -> dict[str, list[str]]:
     """The paths of an option by the names that figures show. Of several, those without a name are called by the path;
-    only logs of ``--curves`` may share one."""
+    only logs of ``--curves`` may share one.
+    """
     found: dict[str, list[str]] = {}
     given = getattr(args, option)
     for name, path in given:
@@ -185,7 +188,8 @@ def named_path(argument: str) -> tuple[str, str]:
     ``=`` too.
 
     Raises:
-        argparse.ArgumentTypeError: the path does not exist."""
+        argparse.ArgumentTypeError: the path does not exist.
+    """
     name, _, path = ("", "", argument) if os.path.exists(argument) else argument.partition("=")
     path = path or name
     if not os.path.exists(pretrained.find(path)):

@@ -1,5 +1,6 @@
 """Read what a run has left: learning curves and layer weights from logs, layer weights and adaptive spans from
-checkpoints."""
+checkpoints.
+"""
 
 import json
 import math
@@ -22,7 +23,8 @@ def values_of(line: str) -> dict[str, str]:
     """The values in a line of a log, by their names in JSON.
 
     Raises:
-        ValueError: it has none."""
+        ValueError: it has none.
+    """
     if "{" in line:
         return json.loads(line[line.index("{") :])
     found = SIMPLE.search(line)
@@ -43,7 +45,8 @@ def read_log(path: str, metric: str, x: str = "updates") -> Curves:
     Args:
         path: the file of ``--log-file``, or saved terminal output.
         metric: its name without the tag, for example ``loss``.
-        x: one of ``X_AXES``."""
+        x: one of ``X_AXES``.
+    """
     curves: Curves = {}
     before = last = 0.0  # seconds of training: ``wall`` counts those since the last restart
     with open_text(path) as file:
@@ -77,7 +80,8 @@ def read_curves(path: str, metric: str, x: str) -> Curves:
 
 def read_layer_weights(path: str) -> list[Curve]:
     """The curves of Eq. 1's weights in validation: the embedding's, then each layer's. If the log has several
-    validation splits, the first one's are read: they are the same."""
+    validation splits, the first one's are read: they are the same.
+    """
     layers: list[Curve] = []
     while curves := read_log(path, f"layer_weight_{len(layers)}"):
         layers.append(next(iter(curves.values())))

@@ -31,7 +31,8 @@ class Shares(NamedTuple):
     Attributes:
         rows: for each layer from the lowest on, its shares in percent.
         columns: what each is a share of, in words.
-        what: what the columns are."""
+        what: what the columns are.
+    """
 
     rows: list[list[float]]
     columns: list[str]
@@ -45,7 +46,8 @@ class AttentionMap(NamedTuple):
         rows: for each token but the first (``</s>``) the weights of those before it, and NaN for the others, [T - 1,
             T - 1].
         labels: all T tokens, in words.
-        what: its layers, in words."""
+        what: its layers, in words.
+    """
 
     rows: list[list[float]]
     labels: list[str]
@@ -58,7 +60,8 @@ class ContextLosses(NamedTuple):
     Attributes:
         bins: the fewest and the most tokens of context, for each mean.
         values: perplexities, or of byte models bits per byte.
-        unit: what a token is called: "byte" or "token"."""
+        unit: what a token is called: "byte" or "token".
+    """
 
     bins: list[tuple[int, int]]
     values: list[float]
@@ -70,7 +73,8 @@ class PositionCounts(NamedTuple):
 
     Attributes:
         labels: how many there are at each position.
-        correct: how many of them are guessed."""
+        correct: how many of them are guessed.
+    """
 
     labels: list[int]
     correct: list[int]
@@ -105,7 +109,8 @@ def mean_over_steps(
         context: number of first steps that do not count.
         measure: from the embeddings [T, B, D] of a block and the state before it, the mean over the block's steps and
             streams, and the state after it.
-        block: number of steps computed together."""
+        block: number of steps computed together.
+    """
     steps = tokens_BT.shape[1]
     state, total = None, 0.0
     starts = [*range(0, context, block), *range(context, steps, block)]
@@ -130,7 +135,8 @@ def mean_attention(model: LanguageModel, tokens_BT: Tensor, context: int) -> Sha
     the same softmax have the first column.
 
     Args:
-        tokens_BT, context: see ``mean_over_steps``."""
+        tokens_BT, context: see ``mean_over_steps``.
+    """
     check_attention(model)
 
     def measure(x_TBD, state):
@@ -157,7 +163,8 @@ def attention_map(model: LanguageModel, tokens: list[int], layer: int | None) ->
 
     Args:
         tokens: of the text, ``</s>`` first.
-        layer: counted from 1; None: the mean of all layers."""
+        layer: counted from 1; None: the mean of all layers.
+    """
     check_attention(model)
     layers, T = model.stack.options.decoder_layers, len(tokens)
     if layer is not None and not 1 <= layer <= layers:
@@ -177,7 +184,8 @@ def attention_map(model: LanguageModel, tokens: list[int], layer: int | None) ->
 @torch.no_grad()
 def mix(model: LanguageModel) -> list[list[float]]:
     """The weights of the embedding and of each layer's output in each memory, [K, L + 1]. K is 1, or the number of
-    layers where each has a memory of its own."""
+    layers where each has a memory of its own.
+    """
     return model.stack.loop_weights(model.device, model.stack.reaches()).mix_KA.tolist()
 
 
@@ -197,7 +205,8 @@ def persistent_shares(model: LanguageModel, tokens_BT: Tensor, context: int, blo
     """The share of attention on persistent vectors, by layer and head.
 
     Args:
-        tokens_BT, context, block: see ``mean_over_steps``."""
+        tokens_BT, context, block: see ``mean_over_steps``.
+    """
     check_persistent(model)
     shares_LH = 100 * mean_over_steps(model, tokens_BT, context, model.stack.persistent_shares, block)
     return Shares(shares_LH.tolist(), [str(h + 1) for h in range(shares_LH.shape[1])], "head")
@@ -210,7 +219,8 @@ def persistent_use(model: LanguageModel, tokens_BT: Tensor, context: int) -> lis
         tokens_BT, context: see ``mean_over_steps``.
 
     Returns:
-        For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads."""
+        For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads.
+    """
     check_persistent(model)
     use_LUN = mean_over_steps(model, tokens_BT, context, model.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)
@@ -222,7 +232,8 @@ def accuracy_by_position(model: LanguageModel, corpus, tokens: int) -> PositionC
 
     Args:
         corpus: a ``LabelledCorpus``.
-        tokens: about how many are read: whole sequences from its beginning, at least one."""
+        tokens: about how many are read: whole sequences from its beginning, at least one.
+    """
     from fb_fairseq.commands.evaluate_labels import RIGHT, STREAMS, UNLABELLED, judge
 
     sequences = max(1, int(np.searchsorted(corpus.ends, tokens, side="right")))
@@ -243,7 +254,8 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
     Args:
         corpus: a ``Corpus``. Predicted are the tokens after the longest context.
         tokens: how many tokens are predicted for each bin; at least, half of the longest context.
-        longest: the longest context, at most. It is a power of two, and at most half of the text."""
+        longest: the longest context, at most. It is a power of two, and at most half of the text.
+    """
     if model.labels:
         raise UserError(f"{model.source}: was trained with --labels; use --position-accuracy")
     longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
@@ -269,7 +281,8 @@ def segment_loss(model: LanguageModel, rows_BT: Tensor, fewest: int) -> float:
 
     Args:
         rows_BT: inputs and targets: each token but the last is an input, and the next token its target.
-        fewest: only targets with at least so many inputs before them count."""
+        fewest: only targets with at least so many inputs before them count.
+    """
     state, total = None, 0.0
     inputs_BT, targets_BT = rows_BT[:, :-1].to(model.device), rows_BT[:, 1:]
     for first in range(0, inputs_BT.shape[1], BLOCK_STEPS):
@@ -286,7 +299,8 @@ def losses(model: LanguageModel, features_MD: Tensor, targets_M: Tensor) -> Tens
     """The loss [M] of each target, in nats, on the CPU.
 
     Args:
-        features_MD: of the stack, at the steps whose next tokens the targets are."""
+        features_MD: of the stack, at the steps whose next tokens the targets are.
+    """
     parts = zip(features_MD.split(SCORED_TOGETHER), targets_M.split(SCORED_TOGETHER))
     found = [model.log_probs(part[None])[0].cpu().gather(1, targets[:, None]) for part, targets in parts]
     return -torch.cat(found)[:, 0]
@@ -298,7 +312,8 @@ def errors_by_pass(model: LanguageModel, tokens_BT: Tensor, context: int = 0) ->
 
     Args:
         tokens_BT: streams that begin with an empty memory; their first ``PASSES_STEPS`` steps are run.
-        context: is of no importance here: all steps count."""
+        context: is of no importance here: all steps count.
+    """
     from fb_fairseq.ops.feedback.loops import AUTO, run_block
     from fb_fairseq.ops.feedback.parallel import ParallelBlock, relative_change
     from fb_fairseq.ops.feedback.types import BlockInputs

@@ -27,7 +27,8 @@ def load_to_read(
     """A language model to run on texts or on binarised data; see ``read_language_model``.
 
     Args:
-        data: the folder of the data, which has the dictionary of a checkpoint. (A folder has its own.)"""
+        data: the folder of the data, which has the dictionary of a checkpoint. (A folder has its own.)
+    """
     is_folder = os.path.isdir(pretrained.find(path))
     return read_language_model(path, None if is_folder else data, cpu, option, overrides)
 
@@ -42,7 +43,8 @@ def load_data(model: "LanguageModel", data: str, split: str) -> "Corpus | Labell
     """The corpus of a split; a ``LabelledCorpus`` for a model of labels.
 
     Args:
-        data: the folder, whose dictionaries must be the model's."""
+        data: the folder, whose dictionaries must be the model's.
+    """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     # isort: split
@@ -80,7 +82,8 @@ def text_of(model: "LanguageModel", prompt: str | None, file: str | None) -> lis
 
     Args:
         prompt: the text of ``--prompt``, whose words must be known; None: that of a file.
-        file: the name in ``--text``; unknown words become ``<unk>``."""
+        file: the name in ``--text``; unknown words become ``<unk>``.
+    """
     vocabulary = model.vocabulary
     if prompt is not None:
         tokens = vocabulary.encode_prompt(prompt)

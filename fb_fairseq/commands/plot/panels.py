@@ -51,7 +51,8 @@ def draw_curves(axes, found: Mapping[str, Sequence[Curves]], metric: str, x: str
     Args:
         found: the stages of each run, by its name: training, and perhaps fine-tuning.
         metric: its name in logs.
-        x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.files.X_AXES``."""
+        x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.files.X_AXES``.
+    """
     color, kinds = colors(found), {}
     for name, stages in found.items():
         for stage, curves in enumerate(continued(stages)):

@@ -37,7 +37,8 @@ class ComputeWeights(NamedTuple):
         kv_sets: the I sets of keys and values.
         mix_KA: at least fp32.
         key_positions_SE, value_positions_SE: row S - d for distance d, so that the newest slot is last; or None.
-        spans: each layer's adaptive spans, also newest last; None where all heads reach S steps."""
+        spans: each layer's adaptive spans, also newest last; None where all heads reach S steps.
+    """
 
     layers: list[Layer]
     projections: Sequence[Projection]
@@ -55,7 +56,8 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
     Args:
         span: S.
         dtype: of the matrices.
-        wide: of the mix."""
+        wide: of the mix.
+    """
 
     def cast(x: Any) -> Any:
         if not isinstance(x, Affine) or x.weight.dim() == 1:
@@ -114,7 +116,8 @@ class EncoderSlots(NamedTuple):
     Attributes:
         keys_GCE, values_GCE: head by head.
         padding_BC: True where the source is padded, as it was given.
-        padding_G1C: the same for each head."""
+        padding_G1C: the same for each head.
+    """
 
     keys_GCE: Tensor
     values_GCE: Tensor
@@ -142,7 +145,8 @@ class Room:
 
     Args:
         dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
-        sources: positions of an encoder's output; 0: there is none."""
+        sources: positions of an encoder's output; 0: there is none.
+    """
 
     def __init__(
         self,
@@ -193,7 +197,8 @@ class Record:
         lse, cross_lse: instead of weights, logarithms of the softmax's sums [T, L, G].
         statistics: beside these, of each kind of norm: mean and 1 / standard deviation of its inputs [2, L, T, B].
 
-    ``weights``: whether attention weights are recorded; see ``Loop.records_weights``. ``ragged``: see ``Block``."""
+    ``weights``: whether attention weights are recorded; see ``Loop.records_weights``. ``ragged``: see ``Block``.
+    """
 
     def __init__(self, room: Room, steps: int, weights: bool, ragged: bool = False):
         s, self.steps = room.sizes, steps
@@ -238,7 +243,8 @@ class Block:
         reaches: how many steps back each layer reaches.
         ragged: some steps or layers reach fewer than S slots.
         wide: the type of softmax and of sums over steps, at least fp32.
-        own: anything that the loop keeps for the block."""
+        own: anything that the loop keeps for the block.
+    """
 
     def __init__(self, inputs: BlockInputs, records_weights: bool = True, threads: int = 1):
         self.inputs, self.records_weights, self.threads, self.own = inputs, records_weights, threads, None

@@ -3,7 +3,8 @@
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences."""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -43,7 +44,8 @@ class DecoderState:
 
     Attributes:
         encoder: each layer's keys and values of the encoder's output; empty without an encoder.
-        hypotheses: number of consecutive rows per sentence."""
+        hypotheses: number of consecutive rows per sentence.
+    """
 
     def __init__(
         self,
@@ -67,7 +69,8 @@ class DecoderState:
         """Take the rows in another order; some may be taken more than once, others not at all.
 
         In beam search rows move within their sentence, and the keys and values of the encoder's output stay as they
-        are, until sentences are finished and leave the batch."""
+        are, until sentences are finished and leave the batch.
+        """
         self.ring.reorder(order)
         if not self.encoder:
             return

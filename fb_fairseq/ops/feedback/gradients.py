@@ -1,6 +1,7 @@
 """Sums of the weights' gradients in a loop's backward pass, over tiles of steps.
 
-All sums are at least fp32."""
+All sums are at least fp32.
+"""
 
 from functools import partial
 from typing import Any
@@ -56,7 +57,8 @@ class BlockGradients:
     """All sums of a block.
 
     Attributes:
-        slots: gradients of the slots' keys and values [2, I, G, C, E]: of carried slots, then of the block's own."""
+        slots: gradients of the slots' keys and values [2, I, G, C, E]: of carried slots, then of the block's own.
+    """
 
     def __init__(self, block: Block):
         self.block = block
@@ -117,7 +119,8 @@ class BlockGradients:
 
     def _add_cross_attention(self, tile: Tile, l: int) -> None:
         """Add the gradients of a layer's attention to the encoder: of its weights, and of the encoder's keys and
-        values."""
+        values.
+        """
         block, record, work, n = self.block, tile.record, tile.work, tile.steps
         s, sums, normed = block.sizes, self.layers[l].cross, tile.cross_norm[l]
         x = tile.rows(record.attended_x, l).to(block.dtype)
@@ -216,7 +219,8 @@ class BlockGradients:
     def _span_mask(self, l: int, own_HS: Tensor | None) -> Tensor | None:
         """The gradient of a layer's span mask.
 
-        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``."""
+        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``.
+        """
         if own_HS is None:
             return None
         d_mask_HS, summed_HS = torch.zeros_like(own_HS), self.span_masks[l]

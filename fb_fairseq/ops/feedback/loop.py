@@ -22,7 +22,8 @@ class Loop:
 
     Everything before, between and after the steps is shared (``passes.py``): weights in the compute type, buffers, the
     carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
-    ``reference.py`` computes, which runs whatever the loop does not cover."""
+    ``reference.py`` computes, which runs whatever the loop does not cover.
+    """
 
     name: str  # as ``--step-loop`` calls it
     # what it is, and where it runs, for help and docs
@@ -49,7 +50,8 @@ class Loop:
         whose first step is ``first``; a record of one step holds the current step only. The loop may keep anything in
         ``block.own``.
 
-        ``again``: activations are computed again, for the record alone; the results are there."""
+        ``again``: activations are computed again, for the record alone; the results are there.
+        """
         raise NotImplementedError
 
     def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
@@ -59,7 +61,8 @@ class Loop:
         weights' gradients need to ``tile.work``, and adds what the tile contributes to the gradients of older slots to
         ``tile.sums.slots``.
 
-        ``d_out_TBD``: the gradient of the block's outputs."""
+        ``d_out_TBD``: the gradient of the block's outputs.
+        """
         raise NotImplementedError
 
     def covers_step(self, stack: Any, x_BD: Tensor, ring: "MemoryRing") -> bool:
@@ -82,7 +85,8 @@ class Loop:
             kept: whatever the loop keeps of the stack from step to step, such as packed weights; empty at first.
             x_BD: the step's embedding.
             ring: the memory, with room for the step.
-            encoder: each layer's keys and values of the encoder's output; empty in language models."""
+            encoder: each layer's keys and values of the encoder's output; empty in language models.
+        """
         raise NotImplementedError
 
     def unavailable(self, device: torch.device) -> str | None:

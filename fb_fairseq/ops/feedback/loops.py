@@ -1,7 +1,8 @@
 """All step loops, by the names of ``--step-loop``, and what runs a block or a decoding step.
 
 To add a loop, write a ``Loop`` (``loop.py``) and enter it in ``LOOPS``: options, help, the benchmarks, ``python -m
-fb_fairseq env`` and the docs read this table."""
+fb_fairseq env`` and the docs read this table.
+"""
 
 import functools
 import logging
@@ -97,7 +98,8 @@ class Stepper:
 
     Attributes:
         kept: by the name of a loop, what it keeps of the model.
-        graphs: the captured steps."""
+        graphs: the captured steps.
+    """
 
     def __init__(self, name: str):
         self.name = AUTO if name == PARALLEL else name  # a single step has nothing to run in parallel

@@ -44,7 +44,8 @@ class Solution(NamedTuple):
     Attributes:
         passes: how many there were.
         change: how much the last one changed the memories, relative to their norm, a scalar; None: it says nothing,
-            because a fixed number of passes is no less than that of steps, or the ordinary loop has run."""
+            because a fixed number of passes is no less than that of steps, or the ordinary loop has run.
+    """
 
     out_TBD: Tensor
     memory_KTBD: Tensor
@@ -56,7 +57,8 @@ class ParallelBlock:
     """A block whose steps run at once: the map Φ.
 
     Attributes:
-        start_KTBD: memories to begin with: the steps' embeddings."""
+        start_KTBD: memories to begin with: the steps' embeddings.
+    """
 
     def __init__(self, inputs: BlockInputs):
         self.inputs = inputs
@@ -127,7 +129,8 @@ def parallel_block(
         ordinary: the loop that runs what does not converge.
         passes: so many, with gradients through the last ``UNROLLED``; no more than T. 0: until they converge.
         tolerance: converged is what changes no step's memory by more than this, relative to its norm; at least the
-            precision of the type of matrix products."""
+            precision of the type of matrix products.
+    """
     inputs = inputs._replace(memory_KCBD=inputs.memory_KCBD.detach())
     block, T = ParallelBlock(inputs), len(inputs.x_TBD)
     if passes:
@@ -162,7 +165,8 @@ def parallel_block(
 
 class WithGradientOfMemories(torch.autograd.Function):
     """A block's outputs as they are; backward, a pass's memories get the gradient that ``gradient_of_memories``
-    computes from that of the outputs."""
+    computes from that of the outputs.
+    """
 
     @staticmethod
     def forward(ctx, gradient_of_memories, out_TBD, memory_KTBD):
@@ -189,7 +193,8 @@ def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
 
 def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
     """Repeat passes until they change nothing; after as many as steps, all are exact. Returns also whether they have
-    converged."""
+    converged.
+    """
     memory_KTBD, changes, T = block.start_KTBD, [], len(block.start_KTBD[0])
     while True:
         result = block(memory_KTBD)
@@ -232,7 +237,8 @@ def logged(block: Solution, passes: int) -> dict[str, Tensor]:
     relative change of the memories by the last pass. Say once that training is approximate, or that a block has not
     converged.
 
-    ``passes``: their fixed number, or 0."""
+    ``passes``: their fixed number, or 0.
+    """
     found = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
     if block.change is not None:
         found["parallel_change"] = block.change

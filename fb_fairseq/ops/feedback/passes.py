@@ -2,7 +2,8 @@
 
 A loop's backward pass goes through a block in tiles of several steps: after each tile, the weights' gradients are one
 product over the tile's rows, and the gradients of older keys and values one product over the tile's steps and layers
-(``gradients.py``)."""
+(``gradients.py``).
+"""
 
 import weakref
 from abc import ABC, abstractmethod
@@ -189,7 +190,8 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
 def run_block_with(passes_for: Callable[[BlockInputs, bool], Passes], inputs: BlockInputs) -> BlockResults:
     """Run a block of T steps. The memories come out as constants.
 
-    ``passes_for``: the passes for a block, and for whether there will be a backward pass."""
+    ``passes_for``: the passes for a block, and for whether there will be a backward pass.
+    """
     learned, tree = pytree.tree_flatten(Differentiable.of(inputs))
     inputs = inputs._replace(memory_KCBD=inputs.memory_KCBD.detach(), dtype=product_type(inputs.x_TBD))
 
@@ -210,7 +212,8 @@ class FeedbackBlock(torch.autograd.Function):
         Args:
             inputs_of: builds the block's inputs from ``learned``.
             training: whether gradients are wanted at all.
-            learned: the leaves of a ``Differentiable``."""
+            learned: the leaves of a ``Differentiable``.
+        """
         inputs = inputs_of(learned)
         needs_backward = training and any(ctx.needs_input_grad)
         passes = passes_for(inputs, needs_backward)

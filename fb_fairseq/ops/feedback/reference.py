@@ -1,7 +1,8 @@
 """The Feedback Transformer, one step after the other, to be read beside the paper (Fan et al., arXiv 2002.09402).
 
 v3 §3.3: ``m_t = Σ_l softmax(w)_l x_t^l`` (Eq. 1); layer l at step t attends to ``m_{t-S} … m_{t-1}``, never to step t.
-``feedback_step`` is one step of it: in a block, and in decoding."""
+``feedback_step`` is one step of it: in a block, and in decoding.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -65,7 +66,8 @@ def block_step(x_BD, contexts, masks, age_B, weights, options, active, encoder) 
     """A step of a block, which attends to ``contexts``.
 
     Each of them comes in pieces, the carried slots and those of each step since, which are put together here: so a step
-    that is computed again in the backward pass keeps no slots of its own."""
+    that is computed again in the backward pass keeps no slots of its own.
+    """
     windows = [last_slots(pieces, options.span) for pieces in contexts]
 
     def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
@@ -98,7 +100,8 @@ def feedback_step(
         x_BD: the step's embedding, x^0.
         attend_memory: attention [B, H, E] of layer l's queries [B, H, E] over the memory: ``attend_memory(l, query)``.
         masks: each layer's dropout masks at this step; None: nothing is dropped.
-        active, encoder: see ``BlockInputs``; None: all layers run."""
+        active, encoder: see ``BlockInputs``; None: all layers run.
+    """
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]
     for l, layer in enumerate(weights.layers):

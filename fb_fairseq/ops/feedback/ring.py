@@ -26,14 +26,16 @@ class StepMemory(ABC):
     """The memory of B streams in decoding step by step.
 
     Attributes:
-        position: number of steps seen."""
+        position: number of steps seen.
+    """
 
     position: int
 
     @abstractmethod
     def reset(self, age_B: Tensor) -> None:
         """Forget what is older than the streams' episodes. ``age_B``: how many of each stream's last steps belong to
-        its episode; 0: a new one starts."""
+        its episode; 0: a new one starts.
+        """
 
     @abstractmethod
     def reorder(self, order: Tensor) -> None:
@@ -63,7 +65,8 @@ class MemoryRing(StepMemory):
         waited: steps that ran without a graph because another ring's slots lie in its memory.
         packed: the packed weights (``CppStep``) of the last step, if it ran in C++; else None. Such steps read slots in
             any order of streams, so that reordering copies nothing.
-        origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own."""
+        origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own.
+    """
 
     def __init__(self, span: int, storage: str = KEYS_VALUES):
         self.span, self.storage = span, storage
@@ -116,7 +119,8 @@ class MemoryRing(StepMemory):
             x_BD: the step's embedding, for its type and device.
 
         Returns:
-            A function of a layer's number and its queries [B, H, E], and ``return_lse``; see ``step_attention``."""
+            A function of a layer's number and its queries [B, H, E], and ``return_lse``; see ``step_attention``.
+        """
         self.settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None
@@ -203,7 +207,8 @@ class MemoryRing(StepMemory):
 
     def settle(self) -> None:
         """Sort the slots by stream, before other code than C++ touches them. (Each step of a stream is in a slot of its
-        own number, so no stream has written what another one looks at.)"""
+        own number, so no stream has written what another one looks at.)
+        """
         origin_BC, self.origin_BC, self.packed = self.origin_BC, None, None
         if origin_BC is None:
             return

@@ -2,7 +2,8 @@
 
 The backward pass goes through a block in tiles of several steps. Its loop computes gradients of activations only and
 leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
-(``gradients.py``)."""
+(``gradients.py``).
+"""
 
 from typing import Any
 
@@ -19,7 +20,8 @@ class Normed:
     """A layer norm over some steps: its result and the statistics that its gradient needs.
 
     Attributes:
-        result_TBD: the normalised input; the input itself where there is no norm."""
+        result_TBD: the normalised input; the input itself where there is no norm.
+    """
 
     def __init__(self, x_TBD: Tensor, norm: Affine | None):
         self.x_TBD, self.norm, self.result_TBD = x_TBD, norm, x_TBD
@@ -61,7 +63,8 @@ class Workspace:
         ds_TLGW: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the
             tile's step i begins in column i. ``ds_TLGS`` and ``p_TLGS`` are their windows, by distance.
         dcs: gradients of the scores of attention to the encoder [T, L, G, C].
-        cross_p: that attention's weights after dropout [T, L, G, C], where they are not recorded; else None."""
+        cross_p: that attention's weights after dropout [T, L, G, C], where they are not recorded; else None.
+    """
 
     def __init__(self, block: Block, steps: int):
         s, room = block.sizes, block.room
@@ -84,7 +87,8 @@ class Workspace:
 
     def _by_slot(self) -> Tensor:
         """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
-        recorded, as the products after the steps read them."""
+        recorded, as the products after the steps read them.
+        """
         s, steps = self._block.sizes, self._steps
         width = s.S + steps - 1
         if self._block.records_weights:
@@ -96,7 +100,8 @@ class Workspace:
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
     """The windows [T, L, G, S] of a tile's steps: step i's begins in column i.
 
-    They are a view, to be written to; ``fb_fairseq.ops.attention.by_distance`` copies."""
+    They are a view, to be written to; ``fb_fairseq.ops.attention.by_distance`` copies.
+    """
     step, layer, head, _ = x_TLGW.stride()
     return x_TLGW.as_strided((*x_TLGW.shape[:3], span), (step + 1, layer, head, 1))
 
@@ -108,7 +113,8 @@ class Tile:
         at: where the tile begins in the record of activations.
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
-        sums: ``BlockGradients``: the sums of the weights' gradients, and the gradients of slots."""
+        sums: ``BlockGradients``: the sums of the weights' gradients, and the gradients of slots.
+    """
 
     def __init__(self, block: Block, record: Record, work: Workspace, sums: Any, first: int, last: int, at: int):
         self.block, self.record, self.work, self.sums = block, record, work, sums

@@ -14,7 +14,8 @@ class KeyValueSet(NamedTuple):
     """A set of keys and values: the index of its memory, and that of its projection.
 
     Memories, projections, and so sets of keys and values are one for all layers, or one per layer. ``one_or_own`` is
-    the rule for each of them."""
+    the rule for each of them.
+    """
 
     memory: int
     projection: int
@@ -33,7 +34,8 @@ class FeedbackWeights(NamedTuple):
         projections: key and value projections of the memory: one for all layers, or one per layer.
         mix_KA: memory k of a step is ``Σ_a mix[k, a] x^a``, where x^0 is the embedding and x^a the output of layer a
             (v3 §3.3, Eq. 1). The rows sum to 1.
-        positions: relative position embeddings, shared by all layers."""
+        positions: relative position embeddings, shared by all layers.
+    """
 
     layers: Sequence[Layer]
     projections: Sequence[Projection]
@@ -59,7 +61,8 @@ class FeedbackOptions(NamedTuple):
         recompute: compute a step's activations again in the backward pass instead of keeping them.
         grows: the memory grows from block to block, up to ``span`` slots; else each block stands alone.
         alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
-        alignment_heads: average that attention over the first heads only; None: over all."""
+        alignment_heads: average that attention over the first heads only; None: over all.
+    """
 
     heads: int
     span: int
@@ -83,7 +86,8 @@ class FeedbackDropouts(NamedTuple):
 
     def at(self, *index: int | slice) -> "FeedbackDropouts":
         """The masks of one layer, or of one layer at one step: the same fields without these dimensions. A slice keeps
-        some layers or steps."""
+        some layers or steps.
+        """
         return FeedbackDropouts(*(mask and mask.at(*index) for mask in self))
 
 
@@ -101,7 +105,8 @@ class EncoderContext(NamedTuple):
 
     Attributes:
         keys_CBHE, values_CBHE: B counts sentences.
-        padding_BC: True where the source is padded; None: nowhere."""
+        padding_BC: True where the source is padded; None: nowhere.
+    """
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
@@ -115,7 +120,8 @@ class StepOutput(NamedTuple):
         out_BD: the top layer's output x^L, before the final norm.
         memory_KBD: the memories that the step leaves.
         aligned_BC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None.
-        representations: the embedding and each layer's output [B, D]; from the reference only."""
+        representations: the embedding and each layer's output [B, D]; from the reference only.
+    """
 
     out_BD: Tensor
     memory_KBD: Tensor
@@ -134,7 +140,8 @@ class BlockInputs(NamedTuple):
             of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
         active: which layers run (LayerDrop); a layer that does not run passes its input on. Loops other than the
             reference run all. None: all.
-        dtype: of matrix products, known while the block runs."""
+        dtype: of matrix products, known while the block runs.
+    """
 
     x_TBD: Tensor
     memory_KCBD: Tensor
@@ -152,7 +159,8 @@ class BlockResults(NamedTuple):
 
     Attributes:
         out_TBD: the top layer's outputs x^L, before the final norm.
-        memory_KTBD: the memories."""
+        memory_KTBD: the memories.
+    """
 
     out_TBD: Tensor
     memory_KTBD: Tensor
@@ -208,7 +216,8 @@ def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: Feed
     """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
     layer.
 
-    They are at least fp32, because each slot's gradient is a sum over steps and layers."""
+    They are at least fp32, because each slot's gradient is a sum over steps and layers.
+    """
     contexts = []
     for memory, projection in weights.kv_sets:
         keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
@@ -220,7 +229,8 @@ def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) ->
     """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
     [B, D] (v3 §3.3, Eq. 1).
 
-    Never in half precision, whatever the autocast type: the memory is what all later steps see."""
+    Never in half precision, whatever the autocast type: the memory is what all later steps see.
+    """
     x_ABD = torch.stack(list(representations))
     with torch.autocast(x_ABD.device.type, enabled=False):
         return torch.einsum("ka,abd->kbd", weights.mix_KA.to(x_ABD.dtype), x_ABD)

@@ -15,7 +15,8 @@ AGENTS = {TRANSFORMER: "transformer", SHARED: "feedback"}
 
 class ReinforcementLearning(Task):
     """The agents of v3 §4.1; those with feedback share the projections of the memory. Sizes: the preset of the maze,
-    what differs from it, and how many steps of inference are timed at once, all with a full memory."""
+    what differs from it, and how many steps of inference are timed at once, all with a full memory.
+    """
 
     name = "reinforcement learning"
     kinds = (TRANSFORMER, SHARED)

@@ -1,5 +1,6 @@
 """The tasks that need fairseq. Language modelling on streams: whole models, with embeddings and output layer.
-Translation of random sentences, with fairseq's encoder and beam search."""
+Translation of random sentences, with fairseq's encoder and beam search.
+"""
 
 import argparse
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedbac
 class LanguageModelling(Task):
     """Blocks of streams in training, the most probable next word in inference, both with a full memory. Sizes: a preset
     of ``TRANSFORMERS`` or nothing, options beyond it, the vocabulary, steps of a training block, and how many steps of
-    inference are timed at once."""
+    inference are timed at once.
+    """
 
     name = "language modelling"
     FULL = dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16)

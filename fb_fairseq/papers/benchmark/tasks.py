@@ -1,5 +1,6 @@
 """What the tasks of Table 5 have in common: models that train and infer with a batch of any size. And the papers'
-figures."""
+figures.
+"""
 
 import argparse
 from abc import ABC, abstractmethod

@@ -1,6 +1,7 @@
 """enwik8 as bytes and text8 as letters: Feedback Transformer v3 Table 9 and §7.6, All-attention §5.1. And ablations on
 text8, All-attention §5.3 (Figure 2): the number of persistent vectors, and how attention combines them with the
-context."""
+context.
+"""
 
 import re
 from functools import partial
@@ -88,7 +89,8 @@ TEXT8 = LanguageModeling(
 
 def persistent_model(name: str, arch: str, size: int, baseline: str, feed_forward: Options) -> Model:
     """The model of a name: a number of vectors (N512), a variant with so many vectors, or the baseline's Transformer.
-    FF-attn has further options."""
+    FF-attn has further options.
+    """
     vectors = re.fullmatch(r"N(\d+)", name)
     if vectors:
         return Model(arch, dict(persistent_memory_size=int(vectors[1])))

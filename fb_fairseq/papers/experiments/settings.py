@@ -1,6 +1,7 @@
 """The settings of experiments, as data. Options have fairseq's names, with underscores: what a setting says is what
 ``fairseq-train`` gets, so that ``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed
---warmup-updates 8000``. A value may be a function of the number of updates."""
+--warmup-updates 8000``. A value may be a function of the number of updates.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,8 @@ COMPOSITION = re.compile(r"layer(\d+)|weighted|average|same-and-lower|same|previ
 
 def words(options: Options) -> list[str]:
     """Options as words of a command line. ``True`` stands for an option without a value; options that are ``False`` or
-    None are left out."""
+    None are left out.
+    """
     line: list[str] = []
     for name, value in options.items():
         if value is True:
@@ -224,7 +226,8 @@ def initialised(arch: str = "feedback_transformer_lm") -> dict[str, Model]:
 def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation_dropout: float = 0) -> Options:
     """Options of the feed-forward sublayers, with which the small models have the same number of parameters, but for
     the 1 + layers memory weights of the Feedback Transformer: the width ``ffn``, or as many persistent ``vectors``,
-    if that number is not ``ffn``."""
+    if that number is not ``ffn``.
+    """
     if arch == "all_attention_lm":
         return dict(persistent_memory_size=vectors or ffn)
     options = dict(decoder_ffn_embed_dim=ffn, activation_dropout=activation_dropout or None)
@@ -235,7 +238,8 @@ def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation
 
 def small_sizes(arch: str, layers: int, width: int) -> Options:
     """The sizes that the small models on text have in common. All are pre-norm but all-attention networks, as their
-    paper's normalise after each sublayer (Eq. 6 and 14)."""
+    paper's normalise after each sublayer (Eq. 6 and 14).
+    """
     return dict(
         decoder_normalize_before=arch != "all_attention_lm",
         decoder_layers=layers,
@@ -247,7 +251,8 @@ def small_sizes(arch: str, layers: int, width: int) -> Options:
 
 def equal_lstm(layers: int, parameters: int, width: int, words: int = 0) -> Options:
     """The sizes of an LSTM with as many parameters as a Transformer of this width: ``parameters`` in its layers, and
-    ``words`` for each unit of the width in its embeddings and its output layer."""
+    ``words`` for each unit of the width in its embeddings and its output layer.
+    """
     total, each = parameters + words * width, 8 * layers
     equal = ((words**2 + 4 * each * total) ** 0.5 - words) / (2 * each)  # solves each * equal² + words * equal = total
     return dict(decoder_layers=layers, decoder_embed_dim=8 * round(equal / 8))
@@ -255,7 +260,8 @@ def equal_lstm(layers: int, parameters: int, width: int, words: int = 0) -> Opti
 
 def composition(name: str) -> dict | None:
     """The options of the Feedback Transformer whose memory composition this is (v1 Table 5, v3 Figures 5 and 8): its
-    name, with a number as in layer0, layer1, …; None for other names."""
+    name, with a number as in layer0, layer1, …; None for other names.
+    """
     found = COMPOSITION.fullmatch(name)
     if not found:
         return None

@@ -1,5 +1,6 @@
 """Translation: IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k.
-Summarization: CNN/DailyMail (v3 §6.3, Table 8)."""
+Summarization: CNN/DailyMail (v3 §6.3, Table 8).
+"""
 
 from fb_fairseq.papers.experiments.settings import Translation
 from fb_fairseq.papers.experiments.settings import TranslationScale as Scale

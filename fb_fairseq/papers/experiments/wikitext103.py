@@ -122,7 +122,8 @@ WIKITEXT103 = recipe(
 
 def ablation_row(name: str, small: bool) -> Model:
     """A row of v3 Table 6, such as ``feedback-pre-span-bptt``: post-norm at a lower learning rate or pre-norm, with an
-    adaptive span or without (v3 §7.6), with a BPTT warm-up or without. Models are not fine-tuned."""
+    adaptive span or without (v3 §7.6), with a BPTT warm-up or without. Models are not fine-tuned.
+    """
     model, norm, *more = name.split("-")
     arch = "relative_transformer_lm" if model == "transformer" else "feedback_transformer_lm"
     options = {} if small else dict(TWELVE_LAYERS)
@@ -174,7 +175,8 @@ TRAINING_TIME_ROWS = {
 
 def training_time_row(name: str, small: bool) -> Model:
     """A row of v1 Table 6. The paper does not say for how long it trains the initialised models: here, for half as many
-    updates."""
+    updates.
+    """
     row = ablation_row(TRAINING_TIME_ROWS[name], small)
     if not name.startswith("initialised"):
         return row
@@ -200,7 +202,8 @@ WIKITEXT103_TRAINING_TIME = recipe(
 
 def end_of_line_rows(arch: str) -> dict[str, Model]:
     """Trained, fine-tuned and evaluated without end-of-line symbols; then fine-tuned further, as models are fine-tuned
-    and for as long, on text with them (v3 §7.6)."""
+    and for as long, on text with them (v3 §7.6).
+    """
     return {
         "without-eos": Model(arch, dict(omit_eos=True), evaluation=dict(omit_eos=True)),
         "with-eos": Model(

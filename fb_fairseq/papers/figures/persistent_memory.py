@@ -46,7 +46,8 @@ def draw_numbers(axes, best: dict[str, list[float]]) -> None:
 
 def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
     """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, if it was trained,
-    and of a Transformer."""
+    and of a Transformer.
+    """
     names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
     rows = {title: best[model] for model, title in names.items() if model in best}
     draw_names(axes, rows, [model_color(title if title == "Transformer" else "all-attention") for title in rows])

@@ -50,7 +50,8 @@ def setting_of(run: dict) -> dict[str, Any]:
 
 def best_results(runs: Iterable[dict]) -> Settings:
     """The runs of each setting at its best learning rate, by seed; those that are right on the longest sequences come
-    first. What settings of a model differ in is added to its name."""
+    first. What settings of a model differ in is added to its name.
+    """
     found: dict[tuple, dict[float, list[dict]]] = {}
     for run in runs:
         found.setdefault(tuple(sorted(setting_of(run).items())), {}).setdefault(run["lr"], []).append(run)

@@ -85,7 +85,8 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[l
 
 def byte_of(path: str, symbol: str, numbers: bool) -> str:
     """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary: ``<eos>``, which stands for a newline,
-    or a byte, as a number (as the programs prepare enwik8) or a character with ``_`` for a space (text8)."""
+    or a byte, as a number (as the programs prepare enwik8) or a character with ``_`` for a space (text8).
+    """
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]
     if numbers and symbol.isdigit() and int(symbol) < 256:
@@ -103,7 +104,8 @@ def embedding_tables(source: Source) -> list[Tensor]:
 
 def import_embeddings(source: Source, indices: list[int], dictionary_size: int, trained: TrainedModel) -> None:
     """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
-    symbols have these indices. Symbols that the original does not know are never predicted."""
+    symbols have these indices. Symbols that the original does not know are never predicted.
+    """
     if "in_emb.emb_layers.0.weight" in source:
         import_adaptive(source, indices, dictionary_size, trained)
         return
@@ -128,7 +130,8 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
     """Import adaptive embeddings and an adaptive softmax with biases. Embeddings and softmax become untied:
     adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied into the
     weights of the head. Special symbols that the original does not know join the shortlist, and are never
-    predicted."""
+    predicted.
+    """
     tables = embedding_tables(source)
     layers = range(len(tables))
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]

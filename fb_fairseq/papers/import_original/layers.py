@@ -156,7 +156,8 @@ def layer_parameters(source: Source, l: int) -> dict[str, Tensor]:
 
 def share_projections(parameters: dict[str, Tensor], options: dict[str, Any]) -> bool:
     """Replace the layers' key and value projections by the memory's, if they are the same in all layers. Returns
-    whether they were replaced. They are not for a single layer, where shared and per-layer do not differ."""
+    whether they were replaced. They are not for a single layer, where shared and per-layer do not differ.
+    """
     projections = {f"self_attn.{name}.{end}": f"{name}.{end}" for name in ("k_proj", "v_proj") for end in AFFINE}
     norm = {f"self_attn_layer_norm.{end}": f"layer_norm.{end}" for end in AFFINE}
     moved = {**projections, **(norm if options["decoder_normalize_before"] else {})}

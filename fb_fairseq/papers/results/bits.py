@@ -1,5 +1,6 @@
 """Print the bits per byte of the test split: all bits, including those of </s>, divided by its bytes:
-``bits EVALUATION PREPARATION``, the logs of fairseq-eval-lm and of preprocess-bytes."""
+``bits EVALUATION PREPARATION``, the logs of fairseq-eval-lm and of preprocess-bytes.
+"""
 
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.write import last

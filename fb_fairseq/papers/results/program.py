@@ -8,7 +8,8 @@ from fb_fairseq.command_line import CommandParser, replace_in_output
 
 def run_main(main: Callable) -> None:
     """Run ``python -m MODULE …``: call ``main`` with the words of the command line. Its parameters are the arguments,
-    their types are converted."""
+    their types are converted.
+    """
     replace_in_output()
     module = main.__globals__
     parser = CommandParser(prog=f"python -m {module['__spec__'].name}", description=module["__doc__"])

@@ -1,6 +1,7 @@
 """What was run in the output folder of a recipe, OUT/.fb_fairseq-recipe, which also marks the folder as a recipe's. And
 the settings of a training, all that its result depends on: the options of its command, and of the commands that have
-made the data and checkpoints it starts from."""
+made the data and checkpoints it starts from.
+"""
 
 import json
 import os
@@ -95,7 +96,8 @@ def settings_of(name: str, steps: Mapping[str, Entry]) -> dict[str, str]:
     """All that the result of a step depends on, but its seed. The last one counts of options that are given twice; a
     batch is that of all processes, and words before fairseq-train, which launch it, do not count. Settings of what a
     model starts from have the option before their names, as in ``finetune_from_model lr``; those of data have it if
-    there is another of their name."""
+    there is another of their name.
+    """
     entry = steps[name]
     found = {f"data {os.path.basename(path)}": content for path, content in entry["reads"].items()}
     origins, command = {}, entry["command"]

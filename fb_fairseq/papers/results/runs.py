@@ -78,7 +78,8 @@ def read(path: str) -> str:
 
 def read_runs(out: str) -> list[dict]:
     """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say), each with the
-    ``path`` of its files."""
+    ``path`` of its files.
+    """
     own = os.path.join(out, "results.json")
     paths = [own] if os.path.exists(own) else sorted(glob.glob(os.path.join(glob.escape(out), "*", "results.json")))
     if not paths:
@@ -119,7 +120,8 @@ def grouped(runs: Iterable[dict]) -> list[Group]:
 
 def spread(values: list[float], metric: str) -> str:
     """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
-    of them is not finite."""
+    of them is not finite.
+    """
     if not values:
         return "–"
     if not all(map(math.isfinite, values)):

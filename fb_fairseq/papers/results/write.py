@@ -44,7 +44,8 @@ def last(name: str, path: str) -> float:
 
 def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
     """The result of the run OUT/RUN, whose training is recorded in OUT or the folder above. The stages of a curriculum
-    count as its own."""
+    count as its own.
+    """
     folder = os.path.dirname(path)
     out = folder if os.path.exists(os.path.join(folder, MARK)) else os.path.dirname(folder)
     record, run = read_record(out), HERE + path[len(out) :]

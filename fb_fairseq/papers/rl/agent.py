@@ -1,7 +1,8 @@
 """Agents: a stack of layers with memory, from observations to a policy and a value. An agent acts step by step
 (``Actor``) and learns from blocks of steps (``Agent.forward``); both compute the same logits. Shape suffixes: B
 environments (streams), T steps of a block, O components of an observation, A actions; the others are those of
-``fb_fairseq/ops/__init__.py``."""
+``fb_fairseq/ops/__init__.py``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,5 +1,6 @@
 """The training log, ``log.jsonl``: one JSON object per line, with the number of frames so far and the metrics; and
-learning curves."""
+learning curves.
+"""
 
 import json
 import os

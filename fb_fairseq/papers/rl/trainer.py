@@ -1,6 +1,7 @@
 """The trainer: collects blocks of T steps in B environments, and updates the agent after each block. It is an advantage
 actor-critic (A2C; Mnih et al. 2016). ``train`` is the loop around it, with log and checkpoints. Shape suffixes: T steps
-of a block, B environments, O components of an observation, A actions."""
+of a block, B environments, O components of an observation, A actions.
+"""
 
 import json
 import os
@@ -229,7 +230,8 @@ def load_checkpoint(path: str) -> dict:
 
 def fixed_options(options: dict, settings: dict) -> dict:
     """The options that must not change between runs, by name. The environment comes first: if it differs, that is the
-    difference to report."""
+    difference to report.
+    """
     merged = {"environment": options["environment"], **(options["sizes"] or {}), **settings, **options}
     return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
 

@@ -1,6 +1,7 @@
 """The models that are compared. To add one, write a function that builds its layers, and enter it into the table. All
 have the same number of layers and the same width, and as many parameters as the Transformer, as nearly as the ``inner``
-size of the entry (of the feed-forward sublayer, or what there is instead) allows."""
+size of the entry (of the feed-forward sublayer, or what there is instead) allows.
+"""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -119,7 +120,8 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
 
 def mamba(shape: Shape) -> dict:
     """Mamba (arXiv 2312.00752), of state size 16; ``inner`` channels. Its scan is mambapy's, in parallel in both
-    passes."""
+    passes.
+    """
     return dict(expand=shape.inner // shape.width, use_mambapy=True)
 
 
@@ -136,7 +138,8 @@ def rwkv(shape: Shape) -> dict:
 
 def xlstm(shape: Shape) -> dict:
     """xLSTM (arXiv 2405.04517) with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward
-    sublayers. Its width is a multiple of 64, to which transformers' memory of this model rounds it up."""
+    sublayers. Its width is a multiple of 64, to which transformers' memory of this model rounds it up.
+    """
     if shape.width % 64:
         raise UserError(f"--width {shape.width}: xLSTM takes multiples of 64 only; give one, or leave the model out")
     sizes = dict(num_heads=shape.heads, qk_dim_factor=1.0, ffn_proj_factor=shape.inner / shape.width)
@@ -146,7 +149,8 @@ def xlstm(shape: Shape) -> dict:
 
 def gated_deltanet(shape: Shape, negative: bool = False) -> dict:
     """The gated DeltaNet layers (arXiv 2412.06464) of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1,
-    or from -1 (Grazzi et al., arXiv 2411.12537)."""
+    or from -1 (Grazzi et al., arXiv 2411.12537).
+    """
     head = shape.width // shape.heads
     return dict(
         num_hidden_layers=shape.layers + 1,  # the configuration demands a layer of attention, which is left out

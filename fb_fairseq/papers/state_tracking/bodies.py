@@ -1,5 +1,6 @@
 """What is between the embedding and the classifier: models of one interface, from this project, torch and transformers.
-Shapes: B sequences, L steps, D features."""
+Shapes: B sequences, L steps, D features.
+"""
 
 from typing import Any
 
@@ -68,7 +69,8 @@ class LSTMBody(Body):
 
 class TransformersBody(Body):
     """A model of Hugging Face transformers, without its embedding; ``state`` is the name of its output and argument
-    that carries the state from step to step."""
+    that carries the state from step to step.
+    """
 
     def __init__(self, model: nn.Module, state: str, **more: Any):
         super().__init__()

@@ -15,7 +15,8 @@ from fb_fairseq.papers.state_tracking.bodies import Body
 
 class SLSTM(nn.Module):
     """The sLSTM layer of xLSTM (arXiv 2405.04517, section 2.2): exponential input gates, a normaliser state, and heads
-    that see their own last output only."""
+    that see their own last output only.
+    """
 
     def __init__(self, width: int, heads: int):
         super().__init__()

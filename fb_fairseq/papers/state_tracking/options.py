@@ -63,7 +63,8 @@ class Options(CheckedOptions):
     def shape(self, inner: int) -> Shape:
         """What the model is built from; ``inner``: see ``Architecture``. Without ``--span``, attention reaches over
         whole sequences: in word problems over those in training, or for the Feedback Transformer over 8 steps; in the
-        other tasks over those in tests."""
+        other tasks over those in tests.
+        """
         problem = PROBLEMS[self.task]
         if problem.by_position:
             whole = 8 if self.model == "feedback" else self.longest

@@ -1,6 +1,7 @@
 """The tasks that models are compared on, and their sequences as tensors. They are the toy tasks with a ``growth``: one
 size makes sequences harder, such as the number of elements or of keys. Models are trained on sizes up to ``longest``
-and tested beyond."""
+and tested beyond.
+"""
 
 from typing import Any
 
@@ -38,7 +39,8 @@ class Sequences:
 
     def draw(self, split: str, number: int, size: int, sequences: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NONE`` where there is no label. The splits
-        "train", "valid" and "test", and the numbers of batches, have their own random numbers."""
+        "train", "valid" and "test", and the numbers of batches, have their own random numbers.
+        """
         rng = SeededRandom(self.seed, self.task, split, number)
         options = {**self.given, self.problem.size: size, "length": self.problem.steps(size)}
         drawn = [TASKS[self.task].generate(rng, **options) for _ in range(sequences)]

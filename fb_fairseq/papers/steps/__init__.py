@@ -35,7 +35,8 @@ class Step:
         source: file for its standard input; empty: none.
         trains: it goes on from what an unfinished call has left. Another command does not replace its files, but is
             refused.
-        shown: the output, or the last line of the log, is also shown."""
+        shown: the output, or the last line of the log, is also shown.
+    """
 
     does: str
     words: Sequence[object]
@@ -61,7 +62,8 @@ class Call:
         extra: words for the command that trains, after ``--``.
         launch: words before each ``fairseq-train``, such as those of torchrun.
         processes: number of training processes, over which an update is divided.
-        cpu: the option ``--cpu`` for fairseq's commands, or nothing."""
+        cpu: the option ``--cpu`` for fairseq's commands, or nothing.
+    """
 
     name: str
     out: str
@@ -94,7 +96,8 @@ class Recipe:
         data: what DATA is; empty: it takes none.
         sizes: whether there are two settings, and which is the default: "full", "small", or only "one".
         variant: the option whose value is a part of the default output folder's name; empty: none.
-        extra: the command that gets the words after ``--``; empty: none does."""
+        extra: the command that gets the words after ``--``; empty: none does.
+    """
 
     summary: str
     steps: Callable[[Call], Iterable[Step]]

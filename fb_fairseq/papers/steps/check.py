@@ -1,5 +1,6 @@
 """Check a file, and print what was found: ``check md5 FILE MD5``; ``check lines FILE N`` or ``check least FILE N``:
-UTF-8 text with so many lines, or at least so many."""
+UTF-8 text with so many lines, or at least so many.
+"""
 
 import hashlib
 

@@ -1,5 +1,6 @@
 """Steps that prepare data: check, unpack and binarise text; and what they make of DATA for each of the papers' corpora.
-Texts go to OUT/text, binarised data to OUT/data."""
+Texts go to OUT/text, binarised data to OUT/data.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,8 @@ def checked(call: Call, kind: str, path: str, wanted: object, reads: Sequence[st
 
 def preprocess(call: Call, name: str, text: str, splits: Sequence[str], options: Mapping[str, Any]) -> Step:
     """Binarise text in words, files in the folder ``text``, to OUT/NAME. ``splits``: the names, or their beginnings, of
-    the training, validation and test file."""
+    the training, validation and test file.
+    """
     command: list[object] = ["fairseq-preprocess"]
     for split, file in zip(SPLITS, splits):
         command += [f"--{split}pref", os.path.join(text, file)]
@@ -119,7 +121,8 @@ def prepare_pair(
     pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **options: Any
 ) -> Callable[[Call], Iterator[Step]]:
     """A corpus of translation that is tokenised and split into subwords already: files of these names, with so many
-    lines. Small: Multi30k, which is neither."""
+    lines. Small: Multi30k, which is neither.
+    """
 
     def prepare(call: Call) -> Iterator[Step]:
         if not call.small:

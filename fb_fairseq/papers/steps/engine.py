@@ -1,6 +1,7 @@
 """Runs steps. A step is done if its files are there, and were written by this very command after all that it depends
 on. So the same call again goes on where it was stopped. What was begun and is not done is begun anew; trainings go on
-from their checkpoints. Steps that name none of each other's files may run at the same time."""
+from their checkpoints. Steps that name none of each other's files may run at the same time.
+"""
 
 import glob
 import os
@@ -120,7 +121,8 @@ class Engine:
 
     def run(self, jobs: int) -> None:
         """Run all steps that are not done, ``jobs`` at a time. A step that fails does not stop those that do not depend
-        on it."""
+        on it.
+        """
         waiting, done, failed = list(range(len(self.steps))), set(), {}
         progress = Progress([step.does for step in self.steps])
         while self.running or waiting and not self.stopped:
@@ -254,7 +256,8 @@ def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: 
         recipe: its name, which the output folder keeps.
         processes: of each training.
 
-    Exits with 128 + the number of a signal that has stopped the call."""
+    Exits with 128 + the number of a signal that has stopped the call.
+    """
     for path in (path for step in steps for path in step.reads):
         if not os.path.isfile(path):
             raise UserError(f"{path}: no such file; give the recipe's data (--help says which)")

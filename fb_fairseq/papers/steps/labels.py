@@ -1,5 +1,6 @@
 """The steps of fairseq's models on a toy task: generate sequences, then train and evaluate each model on them. The
-first stages of a curriculum are runs of their own, with the size in their names."""
+first stages of a curriculum are runs of their own, with the size in their names.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product

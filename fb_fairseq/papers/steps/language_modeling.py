@@ -1,5 +1,6 @@
 """The steps of language models on streams of text: prepare the data, then train, fine-tune and evaluate each model, and
-continue a text with it."""
+continue a text with it.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +60,8 @@ class Run:
         name: of its files.
         end: of the name, after the model's.
         values: what it is, in its results.
-        options: of its architecture."""
+        options: of its architecture.
+    """
 
     name: str
     end: str
@@ -108,7 +110,8 @@ def divided(call: Call, number: int, what: str) -> int:
 
 def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
     """The steps of a model. "The final performances are obtained by finetuning the models with a 10x smaller learning
-    rate" (v3 §7.6)."""
+    rate" (v3 §7.6).
+    """
     model, training, seed = run.model, run.training, run.values["seed"]
     options = {
         "task": "streaming_lm",

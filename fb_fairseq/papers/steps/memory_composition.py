@@ -1,5 +1,6 @@
 """The steps of a comparison of memory compositions (v1 Table 5, v3 Figures 5 and 8): two recipes, the blocked random
-walk in OUT/walk and then, if it is given, character-level PTB in OUT/char_ptb."""
+walk in OUT/walk and then, if it is given, character-level PTB in OUT/char_ptb.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace

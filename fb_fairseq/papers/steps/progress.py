@@ -1,5 +1,6 @@
 """How far the steps of a call are: which of how many, what it does, how long it has taken, and of long ones the last
-line of their log."""
+line of their log.
+"""
 
 import os
 import re

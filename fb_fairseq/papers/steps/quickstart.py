@@ -1,5 +1,6 @@
 """The steps of the quickstart: train on the bytes of real text, evaluate, continue a text and draw, in a few minutes on
-a CPU."""
+a CPU.
+"""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,6 @@
 """The steps of state tracking beside the recurrent models of today: not in the Feedback Transformer papers
-(docs/state-tracking.md). The settings are in the files of the toy tasks."""
+(docs/state-tracking.md). The settings are in the files of the toy tasks.
+"""
 
 from collections.abc import Iterator
 from itertools import product

@@ -23,7 +23,8 @@ def fairseq_train(
     call: Call, run: str, data: str, options: Mapping[str, Any], updates: int, every: int, seed: int
 ) -> Step:
     """Train OUT/RUN on OUT/DATA, with a validation and a checkpoint every so many updates. What is printed is added to
-    OUT/RUN.log."""
+    OUT/RUN.log.
+    """
     command = [*call.launch, "fairseq-train", call.at(data), "--user-dir", "fb_fairseq", *words(options)]
     command += ["--validate-interval-updates", every, "--save-interval-updates", every]
     command += ["--validate-interval", NEVER, "--save-interval", NEVER, "--no-epoch-checkpoints", "--seed", seed]

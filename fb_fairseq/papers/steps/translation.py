@@ -1,5 +1,6 @@
 """The steps of translation and summarization: prepare the data, then train each model, average its checkpoints, and
-translate the test set with the options of generation that are best on the validation set."""
+translate the test set with the options of generation that are best on the validation set.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import product

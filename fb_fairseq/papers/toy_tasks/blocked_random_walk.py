@@ -19,7 +19,8 @@ def check_blocks(blocks: str, **others) -> None:
 def simulate_blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) -> list[str]:
     """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1). The agent starts in the middle, at
     E. The maze is a torus: an agent that leaves on one side enters on the other. A move into a blocked cell is ignored,
-    "except for the initial step": the agent is placed at E even if E is among the blocks, and cannot return."""
+    "except for the initial step": the agent is placed at E even if E is among the blocks, and cannot return.
+    """
     row, column, cells = 1, 1, []
     for move in moves:
         down, right = MOVES[move]

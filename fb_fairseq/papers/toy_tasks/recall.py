@@ -1,7 +1,8 @@
 """Multi-query associative recall (MQAR): what was the value of this key? As Arora et al., *Zoology: Measuring and
 Improving Recall in Efficient Language Models* (arXiv 2312.04927, section 4 and appendix): a sequence starts with pairs
 of a key and its value; then each key occurs once more, and its label is the value. Keys that come back soon are more
-likely than late ones, by a power law. All other places are filled with random symbols."""
+likely than late ones, by a power law. All other places are filled with random symbols.
+"""
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
@@ -21,7 +22,8 @@ def check_recall(pairs: int, length: int, symbols: int) -> None:
 
 def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 8192) -> LabelledSequence:
     """``pairs`` keys with their values, and a query for each, in a sequence of ``length`` symbols. The first half of
-    the symbols are keys, the others values."""
+    the symbols are keys, the others values.
+    """
     half = symbols // 2
     keys, values = _distinct(rng, pairs, half), [half + value for value in _distinct(rng, pairs, symbols - half)]
     inputs = [rng.randint(0, symbols - 1) for _ in range(length)]

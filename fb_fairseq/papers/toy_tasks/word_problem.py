@@ -1,7 +1,8 @@
 """Word problems of finite groups: after each element of a sequence, what is the product so far? As Merrill et al., *The
 Illusion of State in State-Space Models* (arXiv 2404.08819, section 5): sequences of uniformly drawn elements, and every
 step has a label. Keeping track of A5 or S5 is complete for NC1, so no Transformer or state-space model of fixed depth
-can do it for all lengths, unless TC0 = NC1."""
+can do it for all lengths, unless TC0 = NC1.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -26,7 +26,8 @@ class Corpus:
     Args:
         dataset: fairseq's indexed dataset; an item is a line (document) with its ``</s>``, if it has one.
         eos: the index of ``</s>``, the input before the first token.
-        omit_eos: leave out the last token of each item."""
+        omit_eos: leave out the last token of each item.
+    """
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
@@ -85,7 +86,8 @@ class Documents:
     """A corpus as a sequence of its documents, as tensors of their tokens.
 
     Attributes:
-        sizes: their lengths."""
+        sizes: their lengths.
+    """
 
     def __init__(self, corpus: Corpus):
         self.corpus, self.sizes = corpus, np.diff(corpus.documents, prepend=0)
@@ -116,7 +118,8 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     Args:
         path: the files of the split without ``.bin`` and ``.idx``.
         impl: ``--dataset-impl``; None to infer it from the files.
-        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split."""
+        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
+    """
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
     text = impl in ("raw", "fasta") or os.path.exists(f"{path}.None-None")  # as --dataset-impl raw names a text alone
     if text and not os.path.isfile(f"{path}.bin"):
@@ -136,7 +139,8 @@ def load_corpus(path: str, dictionary, omit_eos: bool = False, impl=None, combin
     Args:
         dictionary: fairseq's.
         omit_eos: see ``Corpus``.
-        path, impl, combine: see ``load_indexed_dataset``."""
+        path, impl, combine: see ``load_indexed_dataset``.
+    """
     dataset = load_indexed_dataset(path, dictionary, impl, combine)
     if omit_eos:
         check_ends(path, dataset, dictionary.eos())
@@ -150,7 +154,8 @@ class StreamDataset(FairseqDataset):
         split: the name of the split.
         corpus: a ``Corpus`` or ``LabelledCorpus``.
         pad: the index of padding.
-        layout: None until ``arrange``."""
+        layout: None until ``arrange``.
+    """
 
     def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
         self.split = split
@@ -160,7 +165,8 @@ class StreamDataset(FairseqDataset):
 
     def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
         """Serve the corpus in this layout. ``option``: the options that set the number of streams, for the error
-        message."""
+        message.
+        """
         if layout.streams > layout.max_streams:
             raise UserError(
                 f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "

@@ -19,7 +19,8 @@ def attach_handles(batches: Iterable[dict], store: StateStore) -> Iterator[dict]
     When a batch is requested, the block before it is finished: its old states are dropped.
 
     This is not a method of ``StreamBatchIterator``, because the generator would then refer to the iterator that refers
-    to it, and the states of past epochs would stay in memory until Python's garbage collector finds the cycle."""
+    to it, and the states of past epochs would stay in memory until Python's garbage collector finds the cycle.
+    """
     for batch in batches:
         if batch:
             handle = StateHandle(store, **batch["block"])
@@ -38,7 +39,8 @@ class StreamBatchIterator(EpochBatchIterator):
     Args:
         dataset: an arranged ``StreamDataset``.
         memory_files: where memory is saved to and loaded from; needed only for training.
-        **kwargs: of fairseq's ``EpochBatchIterator``."""
+        **kwargs: of fairseq's ``EpochBatchIterator``.
+    """
 
     run: str | None = None  # see ``fb_fairseq.streams.checkpoints``
 
@@ -60,7 +62,8 @@ class StreamBatchIterator(EpochBatchIterator):
         Overrides a private method of fairseq, because it is the one place where both ``next_epoch_itr`` and
         ``load_state_dict`` create the iterator of a pass. Handles must be attached outside of what fairseq returns:
         inside, its ``BufferedIterator`` requests batches ahead of time, when earlier blocks are not finished. The new
-        ``CountingIterator`` counts like the one that it wraps."""
+        ``CountingIterator`` counts like the one that it wraps.
+        """
         self.store = StateStore()
         itr = super()._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus, offset)
         if itr is None:  # fairseq's sign that the epoch has no batch left

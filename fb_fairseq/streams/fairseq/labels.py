@@ -1,7 +1,8 @@
 """Labelled sequences: a stream of input symbols, and a label for each of them.
 
 The data are prepared with ``fairseq-preprocess`` as two languages, ``input`` and ``label``. One line of inputs is a
-sequence; the same line of labels has as many symbols. The label ``_`` is ignored."""
+sequence; the same line of labels has as many symbols. The label ``_`` is ignored.
+"""
 
 import os
 
@@ -37,7 +38,8 @@ class LabelledCorpus:
     Args:
         path: names the split in error messages.
         inputs, labels: each sequence ends with ``</s>``.
-        dictionary: the dictionary of labels."""
+        dictionary: the dictionary of labels.
+    """
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
         self.path, self.inputs, self.labels = path, inputs, labels
@@ -78,7 +80,8 @@ class LabelledCorpus:
         """The inputs and targets of the positions ``first`` to ``last - 1``; ignored labels become padding.
 
         In the corpus ``</s>`` ends a sequence, but models read it before the sequence. So everything moves one position
-        to the right: position p holds token p - 1 and its own label."""
+        to the right: position p holds token p - 1 and its own label.
+        """
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
             raise UserError(f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training dictionary")
@@ -97,7 +100,8 @@ def load_labelled(
     Args:
         path: the folder and the name of the split.
         inputs, labels: the dictionaries.
-        omit_eos, impl: see ``load_corpus``."""
+        omit_eos, impl: see ``load_corpus``.
+    """
     folder, split = os.path.split(path)
     corpora = [
         load_corpus(os.path.join(folder, file_prefix(split, side)), dictionary, omit_eos, impl)

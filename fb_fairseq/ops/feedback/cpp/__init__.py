@@ -20,4 +20,5 @@
 C++ runs the steps one after the other; everything before and after them is shared (``passes.py``). Why it is
 faster: each weight is packed once per block, not in each of many small products; a query's attention goes once over the
 keys and once over the values; it prefetches, and makes no Python or torch call inside a step. In decoding, weights stay
-packed as long as they do not change."""
+packed as long as they do not change.
+"""

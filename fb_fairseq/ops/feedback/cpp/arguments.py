@@ -37,7 +37,8 @@ class EncoderShape(NamedTuple):
     Attributes:
         sources: source positions per sentence.
         sentences: each serves the same number of consecutive streams.
-        padding_BC: True where a sentence is padded; None: nowhere."""
+        padding_BC: True where a sentence is padded; None: nowhere.
+    """
 
     sources: int
     sentences: int
@@ -68,7 +69,8 @@ def block_arguments(
         layers: an array of ``LayerArgs``, which must stay as long as the arguments are used.
         sets: the same of ``SetArgs``.
         x, first_query, memory, out, aligned: pointers, see src/arguments.def; ``LATER`` or None if they are set before
-            each call."""
+            each call.
+    """
     sources, sentences, padding_BC = encoder or EncoderShape(0, sizes.B, None)
 
     def mask(dropout: Dropout | None) -> Mask:
@@ -124,7 +126,8 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
     Args:
         transposes: the pointer of the ``BlockTransposes``.
         d_out_TBD: the gradient of the block's outputs.
-        d_x_TBD: that of its embeddings, to be written."""
+        d_x_TBD: that of its embeddings, to be written.
+    """
     work = tile.work
     return TileArgs(
         first=tile.first,

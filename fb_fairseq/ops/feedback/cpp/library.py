@@ -1,7 +1,8 @@
 """The compiled step loop: built at first use, with the compiler that this machine has, and its functions by ctypes.
 
 The library lies in a folder of the user's own in the cache, to which nobody else can write. Its name depends on the
-sources, the compiler, its options and the processor."""
+sources, the compiler, its options and the processor.
+"""
 
 import ctypes
 import functools
@@ -43,7 +44,8 @@ class Built(NamedTuple):
 
     Attributes:
         path: where it lies.
-        compiler: the compiler's name with its options for the processor."""
+        compiler: the compiler's name with its options for the processor.
+    """
 
     path: Path
     compiler: str
@@ -61,7 +63,8 @@ def private_folder() -> Path:
     """The folder of this user's libraries in the cache, created if missing. Nobody else can write to it.
 
     Raises:
-        BuildError: it cannot be created, or others can write to it."""
+        BuildError: it cannot be created, or others can write to it.
+    """
     folder = cache_folder() / f"cpp-{_user()}"
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -87,7 +90,8 @@ def find_compiler() -> list[str]:
     package ziglang.
 
     Raises:
-        BuildError: there is none."""
+        BuildError: there is none.
+    """
     for name in filter(None, [os.environ.get("CXX"), *COMPILERS]):
         path = shutil.which(name)
         if path:
@@ -121,7 +125,8 @@ def build() -> Built:
     own.
 
     Raises:
-        BuildError: there is no compiler, it fails, or the cache folder cannot be written."""
+        BuildError: there is no compiler, it fails, or the cache folder cannot be written.
+    """
     compiler, extra = find_compiler(), os.environ.get("FB_FAIRSEQ_CXXFLAGS", "")
     version = _run([*compiler, "--version"]).splitlines()[:1]
     digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
@@ -193,7 +198,8 @@ class Library:
         PANEL: columns in a panel of a packed matrix.
 
     Raises:
-        BuildError: it is another library."""
+        BuildError: it is another library.
+    """
 
     def __init__(self, path: Path, compiler: str):
         self.path, self.compiler = path, compiler

@@ -13,7 +13,8 @@ from fb_fairseq.ops.layers import Affine, CrossAttention, Layer
 
 class Packing:
     """Memory that the arguments of a call of C++ point to; it must stay as long as they are used. ``empty``: makes a
-    buffer of some floats."""
+    buffer of some floats.
+    """
 
     def __init__(self, library: Library, empty: Callable[[int], Tensor]):
         self.library, self._empty = library, empty
@@ -61,7 +62,8 @@ class Packing:
         encoder: Sequence[int | None] | None = None,
     ) -> LayerArgs:
         """A layer's weights, packed, and what it sees. ``encoder``: pointers to keys and values of the encoder's
-        output; None: there is none, or it is set later."""
+        output; None: there is none, or it is set later.
+        """
         layer, span = weights.layers[l], weights.spans[l]
         return LayerArgs(
             memory=self._attention(layer),
@@ -94,7 +96,8 @@ class Packing:
 
     def key_values(self, weights: ComputeWeights, i: int, slots: Sequence[int]) -> SetArgs:
         """The key and value projection of a set, packed, and its norm. ``slots``: pointers to the set's keys and
-        values."""
+        values.
+        """
         memory, projection = weights.kv_sets[i]
         norm = weights.projections[projection].norm
         return SetArgs(

@@ -1,6 +1,7 @@
 """Decoding steps in C++, with weights that stay packed as long as the parameters do not change.
 
-Its reference: ``feedback_step`` in the folder above."""
+Its reference: ``feedback_step`` in the folder above.
+"""
 
 import ctypes
 import threading
@@ -46,7 +47,8 @@ class CppStep:
     Attributes:
         sets: number of sets of keys and values, I.
         head_dim: E.
-        span: that of the ring."""
+        span: that of the ring.
+    """
 
     def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
         self.library, self._lock = library, threading.Lock()
@@ -87,7 +89,8 @@ class CppStep:
             encoder: see ``Loop.decode``.
 
         Raises:
-            ValueError: the ring has another number of streams, or the encoder's sentences do not divide it."""
+            ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
+        """
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * self.sets, len(x_BD), options.heads, ring.slots, self.head_dim)
         if ring.graph is not None:
@@ -179,7 +182,8 @@ def packed_step(
     """A model's packed weights: those in ``kept`` as long as the parameters do not change, or new ones.
 
     None where steps in C++ do not cover this one, because of the types of parameters, or of adapters. (``covers`` has
-    passed.)"""
+    passed.)
+    """
     step = kept.get("step")
     if step is None or not step.is_current(stack, ring):
         parameters = stack.step_parameters()
@@ -213,7 +217,8 @@ def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
 @torch.no_grad()
 def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Sums of the parameters' bits by row and by column, in rows of ``LANES`` numbers, and the rest of the bits. A
-    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least."""
+    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least.
+    """
     found = []
     for parameter in parameters:
         bits = parameter.reshape(-1).view(torch.int32)

@@ -1,5 +1,6 @@
 """The structures of the arguments of calls of C++, by ctypes. They are made from src/arguments.def, as C++'s own are;
-nothing is listed twice."""
+nothing is listed twice.
+"""
 
 import ctypes
 import re
@@ -21,7 +22,8 @@ class Arguments(ctypes.Structure):
 
     Raises:
         TypeError: a field is not given.
-        AttributeError: there is no such field."""
+        AttributeError: there is no such field.
+    """
 
     __slots__ = ()  # without it Python would add any attribute that is set
     names: Sequence[str]

@@ -6,7 +6,8 @@ everything that it reads, weights too, is copied to tensors of the graph's own, 
 and the optimizer keep things.
 
 Before a graph of kernels is used, its block is computed twice: by the graph, and by torch's operations. Kernels that
-fail or compute something else are named once in the log and not used; then torch's operations are captured."""
+fail or compute something else are named once in the log and not used; then torch's operations are captured.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +40,8 @@ CAPTURE_GROWING_AT = 2
 class CapturedPasses(Captured):
     """The two passes over blocks of the same shapes, captured; to be used as ``Passes``.
 
-    A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory."""
+    A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
+    """
 
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
@@ -95,7 +97,8 @@ class BlockGraphs(Captures):
     """The captured blocks, by the shapes they are for. Each holds the memory for a block's activations. Blocks that
     follow each other come again and again; of others, such as sentences, many shapes are too rare for a capture.
 
-    ``reference``: what runs where kernels do not."""
+    ``reference``: what runs where kernels do not.
+    """
 
     capture_at, kept = 10, 4
 
@@ -140,7 +143,8 @@ class BlockGraphs(Captures):
 def at_full_length(inputs: BlockInputs) -> BlockInputs:
     """A block of memory that grows from block to block: with as many slots as it will have, the missing ones hidden.
 
-    ``age_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are."""
+    ``age_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are.
+    """
     span, (T, B, _) = inputs.options.span, inputs.x_TBD.shape
     if not inputs.options.grows:
         return inputs

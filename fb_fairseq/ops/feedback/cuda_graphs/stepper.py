@@ -20,7 +20,8 @@ from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepO
 class StepGraphs(Captures, threading.local):
     """The captured steps of a model. Each thread has its own: several would overwrite each other's results.
 
-    A capture takes as long as some steps, and holds the slots of a ring."""
+    A capture takes as long as some steps, and holds the slots of a ring.
+    """
 
     capture_at, kept = 8, 8
 
@@ -75,7 +76,8 @@ class StepGraphs(Captures, threading.local):
 
     def _must_wait(self, key: tuple, ring: MemoryRing) -> bool:
         """Whether another ring holds the graph. Two that share it would copy their slots in and out at every step: the
-        other one gives it back after some steps."""
+        other one gives it back after some steps.
+        """
         found = self.by_key.get(key)
         if found is None or not found.is_held() or found is ring.graph:
             return False

@@ -3,7 +3,8 @@
 A captured step works on memory of its own: a ring of slots, keys and values of an encoder's output, and the step's
 embedding. It serves every ring of the same shapes, one at a time: a ring's slots lie in the graph's memory as long as
 its steps are replayed. So that few shapes occur, slots double (``fb_fairseq.ops.feedback.ring``), and rows and
-source positions are rounded up."""
+source positions are rounded up.
+"""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 class DeviceRing(MemoryRing):
     """A ring whose number of steps is on the device. A step works on all its slots, filled or not. ``ring``: one with
-    slots of the same shapes. ``streams``: number of streams."""
+    slots of the same shapes. ``streams``: number of streams.
+    """
 
     def __init__(self, ring: MemoryRing, streams: int):
         super().__init__(ring.span)
@@ -61,7 +63,8 @@ class CapturedStep(Captured):
         x_BD, ring, options, encoder: a step's arguments, for their shapes.
 
     Attributes:
-        rows: number of rows B of the captured step."""
+        rows: number of rows B of the captured step.
+    """
 
     @reusable_memory()
     def __init__(

@@ -3,7 +3,8 @@
 A program serves one stream and head, and a part of its slots. Sixteen equal rows of queries bring the products to the
 tensor cores. The forward pass records no weights: the backward pass computes them again from the logarithm of their
 sum, and leaves them, beside the gradients of scores, for the products after a tile of steps. The mathematics is that of
-``fb_fairseq.ops.attention.step_attention``."""
+``fb_fairseq.ops.attention.step_attention``.
+"""
 
 import triton
 import triton.language as tl
@@ -18,7 +19,8 @@ CHANGING = ["n", "first", "slots", "S", "keep_row", "pad_row", "d_scores", "kept
 @triton.jit
 def places(c, n, span, seen):
     """The slots c that are there, and their distances from the query. The newest is the last of n; on a ring, where
-    step t is in slot t mod ``span``, that of the last of the steps ``seen`` so far."""
+    step t is in slot t mod ``span``, that of the last of the steps ``seen`` so far.
+    """
     there = c < n
     distance = n - c
     if seen is not None:
@@ -94,7 +96,8 @@ def attend(
         out: [G, E]; lse: logarithm of the sum of exponentials [G].
         parts, tops, totals: with several ``SPLITS`` (a power of two): room for what each program finds, [splits, G, E]
             and [splits, G]: sums of values and of weights, and the largest score.
-        arrived: zeros [G], with several ``SPLITS``: the last program of a head to arrive adds up the parts."""
+        arrived: zeros [G], with several ``SPLITS``: the last program of a head to arrive adds up the parts.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -175,7 +178,8 @@ def attend_backward(
         d_out, out: the result's gradient, and the result [G, E].
         d_q: [G, E]; parts, arrived: see ``attend``.
         d_scores: the gradients of the scores before their scale, [G, n], rows ``scores_row`` apart.
-        kept_out: the weights after dropout, in the same places."""
+        kept_out: the weights after dropout, in the same places.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)

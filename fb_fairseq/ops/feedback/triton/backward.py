@@ -1,6 +1,7 @@
 """The Triton loop's backward pass: five kernels per layer and step, and three for what the step leaves.
 
-It computes gradients of activations only; each weight's gradient is one product after the steps."""
+It computes gradients of activations only; each weight's gradient is one product after the steps.
+"""
 
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ class Above(NamedTuple):
     Attributes:
         d_normed: the gradient of what it reads: of its norm's result with pre-norm.
         x, norm: the norm's input and weights (pre-norm).
-        statistics: mean and 1 / standard deviation of its input [2, B]."""
+        statistics: mean and 1 / standard deviation of its input [2, B].
+    """
 
     d_normed: Tensor
     x: Tensor
@@ -37,7 +39,8 @@ class BackwardKernels:
     Attributes:
         d_sums: gradients of the sums of residual connections [3, B, D]: after the feed-forward sublayer, after
             attention to the encoder, and after attention to the memory.
-        d_normed: the gradient of what a sublayer reads [B, D] (post-norm)."""
+        d_normed: the gradient of what a sublayer reads [B, D] (post-norm).
+    """
 
     def __init__(self, block: Block, kernels: BlockKernels, tile: Tile):
         self.block, self.kernels, self.tile, self.work = block, kernels, tile, tile.work
@@ -165,7 +168,8 @@ class BackwardKernels:
         keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
     ) -> Tensor:
         """From the gradient of a sublayer's result to that of its last linear map's input; see ``back_product``.
-        ``norm``, ``summed``: the sublayer's own norm and its input (post-norm)."""
+        ``norm``, ``summed``: the sublayer's own norm and its input (post-norm).
+        """
         block, s, work = self.block, self.block.sizes, self.work
         pre = block.inputs.options.normalize_before
         d_normed = None if above is None else above.d_normed
@@ -209,7 +213,8 @@ class BackwardKernels:
     ) -> None:
         """The gradients of queries and, through their projection, of what they are projected from. ``left``: where the
         gradients of scores and the weights after dropout are left [G, n]. ``query``: the projection; None: its gradient
-        follows for all steps at once."""
+        follows for all steps at once.
+        """
         parts = self.kernels.steps.parts
         after = d_q, parts.sums, parts.arrived, *left, left[0].stride(0)
         self.kernels.steps.launcher.attend(attention.attend_backward, attended, (q, d_a, a, lse), after)

@@ -22,7 +22,8 @@ class Pending(NamedTuple):
         summed: the norm's input [B, D].
         norm: its weights.
         result: where its result [B, D] belongs.
-        mean, rstd: where its statistics [B] belong."""
+        mean, rstd: where its statistics [B] belong.
+    """
 
     summed: Tensor
     norm: Affine
@@ -33,7 +34,8 @@ class Pending(NamedTuple):
 
 class StepKernels:
     """The kernels of a step, in a block and in decoding. ``slots``: where a step's keys and values lie, and where it
-    leaves its own: ``BlockSlots``, or those of a ring. ``most``: the most slots that a step attends to."""
+    leaves its own: ``BlockSlots``, or those of a ring. ``most``: the most slots that a step attends to.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,8 @@ class StepKernels:
 
     def run(self, record: Record, at: int, t: int, x_BD: Tensor, first_query_BX: Tensor, again: bool = False) -> None:
         """Run the layers on step t; activations go to the record at step ``at``. Unless it runs ``again``, write what
-        it leaves to its slot."""
+        it leaves to its slot.
+        """
         s, r = self.sizes, record
         pre_norm, last = self.pre_norm, s.L - 1
         x = r.x[:, at]

@@ -2,7 +2,8 @@
 
 The tiles for half precision are the fastest, or nearly, of a dozen that were timed on an NVIDIA H200 for each kernel at
 four sizes of models (docs/gpu.md). Numbers of rows, columns and slots need not be multiples of a tile: what lies
-outside is masked."""
+outside is masked.
+"""
 
 import functools
 from typing import Any, NamedTuple
@@ -31,7 +32,8 @@ class Gpu(NamedTuple):
 
     Attributes:
         capability: compute capability.
-        processors: number of multiprocessors."""
+        processors: number of multiprocessors.
+    """
 
     capability: tuple[int, int] = (9, 0)
     processors: int = 132
@@ -46,7 +48,8 @@ class Gpu(NamedTuple):
     @property
     def pipelines(self) -> bool:
         """Whether the next pieces are loaded while a program computes. Without that, Triton keeps pieces in registers,
-        and only small ones fit."""
+        and only small ones fit.
+        """
         return self.capability >= ASYNCHRONOUS_SINCE
 
     @property
@@ -105,7 +108,8 @@ def product_tile(
         columns: N; inner: the dimension that is summed.
         itemsize: bytes of an entry of the matrices.
         norm: the prologue has a norm, and goes through the rows more than once, unless it keeps them whole.
-        rich: the prologue holds rows of several tensors in registers."""
+        rich: the prologue holds rows of several tensors in registers.
+    """
     half = itemsize == 2
     BM = 16 if rows <= 128 or rich else 32 if rows <= 256 else 64
     row_tiles, BN, least = -(-rows // BM), 128 if half else 64, 32 if BM == 64 and half else 16
@@ -143,7 +147,8 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
         heads: of all streams, B x H: without splits, the number of programs.
         slots: the most that a step attends to.
         E: width of a head.
-        itemsize: bytes of an entry of keys and values."""
+        itemsize: bytes of an entry of keys and values.
+    """
     # Products of fp32 in full precision need registers instead of tensor cores.
     BC, stages, warps = (32, 3, 2 if E <= 128 else 4) if itemsize == 2 else (16, 2, 8)
     if not gpu.pipelines:
@@ -170,7 +175,8 @@ class AttendedSlots(NamedTuple):
         keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots.
         keep_scale: its scale, 1 / (1 - p).
         seen_1, span: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
-        streams: how many consecutive streams each of the keys and values serve."""
+        streams: how many consecutive streams each of the keys and values serve.
+    """
 
     keys: Tensor
     values: Tensor
@@ -189,7 +195,8 @@ class AttendedSlots(NamedTuple):
 
 class Launcher:
     """Sizes and types of a block's kernels. ``dtype``: of matrices; wide: of sums. ``slots``: the most that a step
-    attends to."""
+    attends to.
+    """
 
     def __init__(self, sizes: Sizes, dtype: torch.dtype, wide: torch.dtype, device: torch.device, slots: int):
         s = self.sizes = sizes
@@ -252,7 +259,8 @@ class Parts(NamedTuple):
 
     Attributes:
         sums, tops, totals: sums of values, the largest scores, and sums of weights, by part.
-        arrived: zeros, for counting."""
+        arrived: zeros, for counting.
+    """
 
     sums: Tensor | None = None
     tops: Tensor | None = None

@@ -98,7 +98,8 @@ def memory_backward(
 
     Args:
         d_normed: for each set [B, D], ``set_stride`` apart.
-        norm_weight [PROJECTIONS, D]: None: there is no norm."""
+        norm_weight [PROJECTIONS, D]: None: there is no norm.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -152,7 +153,8 @@ def own_slot(
         q, d_out: [later, L, G, E].
         d_slots: what later tiles have left of the gradients of slots, [2, sets, G, slots, E], whose halves are ``side``
             apart.
-        d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart."""
+        d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     g, i, of = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)

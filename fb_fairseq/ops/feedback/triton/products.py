@@ -6,7 +6,8 @@ both. A program computes a tile of BM rows and BN columns, and goes through the 
 column tile repeats its rows' norm; the first one stores what later kernels need.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous; ``P`` is the precision of products of fp32;
-``WIDE`` is the type of sums."""
+``WIDE`` is the type of sums.
+"""
 
 import triton
 import triton.language as tl
@@ -146,7 +147,8 @@ def product_residual(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout. ``keep_in``,
-    ``keep_out``: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped."""
+    ``keep_out``: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -241,7 +243,8 @@ def back_product(
         x, norm_weight, mean_in, rstd_in: the norm that gradients go through, and its input [B, D].
         hidden: None: there is no activation.
         d_sum: the gradient of the sum of the residual connection is stored here, ``d_norm_out`` the gradient of the
-            norm's result (post-norm), ``d_branch`` the gradient of the branch after dropout."""
+            norm's result (post-norm), ``d_branch`` the gradient of the branch after dropout.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)

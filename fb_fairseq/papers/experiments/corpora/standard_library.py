@@ -1,5 +1,6 @@
 """Binarise the source code of the Python standard library as bytes: ``standard_library DESTDIR``. A module is a
-document. Of every 20 modules, one is for validation and one for testing."""
+document. Of every 20 modules, one is for validation and one for testing.
+"""
 
 import pathlib
 import sys

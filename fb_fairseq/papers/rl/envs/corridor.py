@@ -13,7 +13,8 @@ class Corridor(BatchedEnv):
     """``length`` steps forward lead from a coloured object to two doors, one of each colour. Going through the door of
     the object's colour is rewarded with 1, through the other with 0. There is nothing to see on the way, and the
     actions for the doors have no effect there. The step limit is three times the number of steps needed. With
-    ``shortest``, the length of each corridor is drawn, so that agents learn to remember from short ones first."""
+    ``shortest``, the length of each corridor is drawn, so that agents learn to remember from short ones first.
+    """
 
     observation_sizes = (4,)
     action_names = ("forward", "blue door", "green door")

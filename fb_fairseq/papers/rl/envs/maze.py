@@ -16,7 +16,8 @@ PALETTE = np.frombuffer(
 
 def generate_maze(rng: np.random.Generator, size: int) -> np.ndarray:
     """A random maze without dead ends, [size, size] of WALL and EMPTY. Cells of even row and column are rooms. A random
-    spanning tree connects them; then walls are removed until there is no dead end."""
+    spanning tree connects them; then walls are removed until there is no dead end.
+    """
     maze = _random_tree(rng, size)
     while True:
         ends = _dead_ends(maze)
@@ -30,7 +31,8 @@ def generate_maze(rng: np.random.Generator, size: int) -> np.ndarray:
 
 def _random_tree(rng: np.random.Generator, size: int) -> np.ndarray:
     """A random spanning tree of the rooms, by Kruskal's algorithm: walls are visited in random order and removed if the
-    rooms on both sides are not connected yet."""
+    rooms on both sides are not connected yet.
+    """
     maze = np.full((size, size), WALL, np.int64)
     maze[::2, ::2] = EMPTY
     connected = np.arange(size * size).reshape(size, size)  # rooms with one number are
@@ -56,7 +58,8 @@ def _dead_ends(maze: np.ndarray) -> np.ndarray:
 class Maze(BatchedEnv):
     """A maze with eight objects of different colours. Reaching the object of the target colour is rewarded with 1, and
     another target colour is drawn. The agent sees the 3 x 3 cells around it, rotated so that it faces up, and the
-    target colour."""
+    target colour.
+    """
 
     oriented = True
     action_names = ("forward", "turn left", "turn right")

@@ -9,7 +9,8 @@ from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
 class WaterMaze(BatchedEnv):
     """A square without walls inside. Reaching the goal is rewarded with 1, and the agent is moved to another random
     cell. The goal and the names of the cells are fixed during an episode. The agent sees the names of its own cell and
-    of the goal, and whether the goal is among the 3 x 3 cells around it."""
+    of the goal, and whether the goal is among the 3 x 3 cells around it.
+    """
 
     action_names = ("up", "right", "down", "left")
     state_arrays = ("steps", "names", "position", "goal")

@@ -107,7 +107,8 @@ def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...
 
 def write_splits(options: dict[str, Any], folder: str) -> None:
     """Write all files to ``folder``. The training split comes last and avoids the sequences of the others, so these do
-    not depend on its size."""
+    not depend on its size.
+    """
     seen: set[tuple[str, ...]] = set()
     for split in reversed(SPLITS):
         inputs_path, labels_path = (os.path.join(folder, f"{split}.{side}") for side in ("input", "label"))
