@@ -21,7 +21,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interruption:
-    """The signal that asks a trainer to end after its update. The second one does not wait for that."""
+    """The signal that asks a trainer to end after its update. The second one does not wait for that.
+
+    Attributes:
+        requested: number of the first signal; 0: there was none.
+    """
 
     def __init__(self):
         self.requested = 0  # the number of the first signal; 0: there was none

@@ -210,7 +210,12 @@ class FeedbackDecoderModel(TransformerModelBase):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint."""
+        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint.
+
+        Args:
+            args: the options, of a command line or a checkpoint.
+            task: fairseq's, with the two dictionaries.
+        """
         if getattr(getattr(task, "cfg", None), "load_alignments", False):
             raise UserError("--load-alignments: a feedback decoder learns none; leave it out")
         feedback_decoder(args)

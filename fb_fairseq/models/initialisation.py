@@ -55,12 +55,19 @@ class InitialisationOptions:
 
 
 class Plan(NamedTuple):
-    """The origin of each of the new model's parameters."""
+    """The origin of each of the new model's parameters.
 
-    loaded: dict[str, Tensor]  # values from the file, by the names in the new model
-    derived: dict[str, Tensor]  # values computed from those in the file, by the names in the new model
-    new: list[str]  # names of parameters that stay as they were initialised
-    unused: list[str]  # names of the file's parameters that the model does not use
+    Attributes:
+        loaded: values from the file, by the names in the new model.
+        derived: values computed from those in the file, by the names in the new model.
+        new: names of parameters that stay as they were initialised.
+        unused: names of the file's parameters that the model does not use.
+    """
+
+    loaded: dict[str, Tensor]
+    derived: dict[str, Tensor]
+    new: list[str]
+    unused: list[str]
 
     @property
     def values(self) -> dict[str, Tensor]:

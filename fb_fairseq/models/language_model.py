@@ -85,6 +85,10 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
     Args:
         output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
+
+    Attributes:
+        absolute_positions: whether sinusoidal or learned positions are added to the embeddings.
+        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
     """
 
     def __init__(self, cfg: LanguageModelConfig, stack: Stack, dictionary, output_dictionary=None):

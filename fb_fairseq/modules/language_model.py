@@ -36,10 +36,15 @@ MANY = 1000  # steps for which it is worth while to compile a step loop
 
 
 class OutputLayer(StackHolder):
-    """Base of decoders: the layer behind their stack, plain or adaptive."""
+    """Base of decoders: the layer behind their stack, plain or adaptive.
 
-    adaptive_softmax: AdaptiveSoftmax | None  # None if the output layer is plain
-    output_projection: nn.Linear | None  # maps features to logits; None with an adaptive softmax
+    Attributes:
+        adaptive_softmax: None if the output layer is plain.
+        output_projection: maps features [..., D] to logits [..., V]; None with an adaptive softmax.
+    """
+
+    adaptive_softmax: AdaptiveSoftmax | None
+    output_projection: nn.Linear | None
 
     def logits(self, features: Tensor) -> Tensor:
         """Logits [..., V] of features [..., D]; those of an adaptive softmax are log-probabilities."""

@@ -64,6 +64,10 @@ def updates_of(group: Group) -> str:
 def paper_table(table: dict, groups: list[Group]) -> list[str]:
     """One of the papers' tables, with a column of ours for each of its metrics that we have measured; no lines if none
     of our results belongs in it.
+
+    Args:
+        table: of papers/values/results.json: metrics, and rows with the settings that they match.
+        groups: our runs, grouped by what they were made with.
     """
     metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))

@@ -54,19 +54,30 @@ class BlockLengths(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The part of the corpus that one training iteration serves."""
+    """The part of the corpus that one training iteration serves.
 
-    parts: range  # the parts whose streams are read
-    offset: int  # how many steps of these streams were read before
-    steps: int  # the length of the block
+    Attributes:
+        parts: the parts whose streams are read.
+        offset: how many steps of these streams were read before.
+        steps: the length of the block.
+    """
+
+    parts: range
+    offset: int
+    steps: int
 
 
 class Batch(NamedTuple):
-    """One group's share of a turn, which one batch serves."""
+    """One group's share of a turn, which one batch serves.
 
-    cohorts: tuple[int, ...]  # the cohorts whose streams are read
-    streams: list[int]  # their streams, cohort by cohort: the rows of the batch
-    # as in the ``Turn``
+    Attributes:
+        cohorts: the cohorts whose streams are read.
+        streams: their streams, cohort by cohort: the rows of the batch.
+        offset, steps: as in the ``Turn``.
+    """
+
+    cohorts: tuple[int, ...]
+    streams: list[int]
     offset: int
     steps: int
 

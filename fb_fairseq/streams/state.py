@@ -47,11 +47,16 @@ class StateHandle:
 
     ``StreamBatchIterator`` passes it to the model as the argument ``stream``. It is a class of its own because fairseq,
     when it moves a batch to the GPU, rebuilds dicts and tuples, but leaves unknown objects alone.
+
+    Attributes:
+        store: where the states are kept.
+        cohorts: the streams in the batch: cohorts of equal size, one after the other.
+        offset: how many steps of these streams were read before this block.
     """
 
-    store: StateStore = field(repr=False)  # where the states are kept
-    cohorts: tuple[Hashable, ...]  # the streams in the batch: cohorts of equal size, one after the other
-    offset: int  # how many steps of these streams were read before this block
+    store: StateStore = field(repr=False)
+    cohorts: tuple[Hashable, ...]
+    offset: int
 
     def read(self) -> StreamState | None:
         """The state before this block; None (start with an empty memory) at the start of streams or if it was lost."""

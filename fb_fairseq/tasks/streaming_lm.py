@@ -76,6 +76,9 @@ class StreamingLMTask(LanguageModelingTask):
 
     With ``--labels`` the model predicts a label for each symbol instead of the next symbol. Dictionaries, prompts and
     generation are those of fairseq's ``language_modeling``.
+
+    Attributes:
+        byte_data: whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``).
     """
 
     endless_streams = True  # tells models that positions are unlimited

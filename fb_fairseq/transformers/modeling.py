@@ -35,13 +35,17 @@ Model = TypeVar("Model", bound="MemoryModel")
 
 
 class MemoryModel(PreTrainedModel, GenerationMixin):
-    """Base of the models: what all of them tell transformers."""
+    """Base of the models: what all of them tell transformers.
+
+    Attributes:
+        decoder: embeddings, a stack of layers with memory, and the output layer.
+    """
 
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     gradient_checkpointing = False
     _is_stateful = True  # refuses assisted decoding, which would have to forget steps
-    decoder: OutputLayer  # embeddings, a stack of layers with memory, and the output layer
+    decoder: OutputLayer
 
     def _init_weights(self, module: nn.Module) -> None:
         """Modules have initialised their parameters themselves, as the papers do."""

@@ -51,9 +51,13 @@ class Encoder(TransformerEncoder):
 
 @dataclass
 class EncoderOutput(BaseModelOutput):
-    """Results of the encoder: ``last_hidden_state`` [B, C, D]."""
+    """Results of the encoder: ``last_hidden_state`` [B, C, D].
 
-    # False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given none.)
+    Attributes:
+        attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
+            none.)
+    """
+
     attention_mask: Tensor | None = None
 
 

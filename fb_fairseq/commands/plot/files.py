@@ -81,6 +81,9 @@ def read_curves(path: str, metric: str, x: str) -> Curves:
 def read_layer_weights(path: str) -> list[Curve]:
     """The curves of Eq. 1's weights in validation: the embedding's, then each layer's. If the log has several
     validation splits, the first one's are read: they are the same.
+
+    Args:
+        path: the log of a training, with validation.
     """
     layers: list[Curve] = []
     while curves := read_log(path, f"layer_weight_{len(layers)}"):

@@ -41,6 +41,7 @@ class Training:
     """How a language model is trained, fine-tuned and evaluated.
 
     Attributes:
+        optimizer: fairseq's name of it.
         lr: fine-tuning has a tenth of it.
         streams: parallel streams in an update, over all processes.
         tokens_per_sample: steps of each stream in an update.
@@ -133,6 +134,7 @@ class LanguageModeling:
     """An experiment with language models.
 
     Attributes:
+        name, summary: for the list of recipes.
         corpus: what DATA is.
         metric: of the learning curves: bpb, loss or ppl.
         prompt: text that the step generate continues.
@@ -227,6 +229,12 @@ def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation
     """Options of the feed-forward sublayers, with which the small models have the same number of parameters, but for
     the 1 + layers memory weights of the Feedback Transformer: the width ``ffn``, or as many persistent ``vectors``,
     if that number is not ``ffn``.
+
+    Args:
+        arch: one of this package's language models.
+        ffn: width of the feed-forward sublayers.
+        vectors: persistent vectors per head; None: ``ffn``.
+        activation_dropout: of the feed-forward sublayers.
     """
     if arch == "all_attention_lm":
         return dict(persistent_memory_size=vectors or ffn)

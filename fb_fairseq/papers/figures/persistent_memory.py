@@ -47,6 +47,10 @@ def draw_numbers(axes, best: dict[str, list[float]]) -> None:
 def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
     """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, if it was trained,
     and of a Transformer.
+
+    Args:
+        best: bits per byte of each seed, by model.
+        same_size: the all-attn model that has as many parameters as the variants.
     """
     names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
     rows = {title: best[model] for model, title in names.items() if model in best}

@@ -28,7 +28,16 @@ def read(path: str) -> Source:
 
 
 def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
-    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written."""
+    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written.
+
+    Args:
+        path: the checkpoint.
+        vocabulary: its symbols, one a line, or fairseq's ``dict.txt``.
+        out: the checkpoint to write; ``dict.txt`` comes beside it.
+        ramp: of adaptive spans, in steps, which the original does not contain.
+        as_bytes: whether the symbols are bytes.
+        overwrite: whether to replace files of an earlier call.
+    """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
     from fb_fairseq.papers.import_original.embeddings import embedding_tables, import_embeddings, match_dictionary
 

@@ -64,6 +64,11 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[l
     - A file with four symbols fewer than the checkpoint, and without special ones, is fairseq's own ``dict.txt``: the
       model was trained with fairseq's indices, and keeps them.
     - Otherwise the symbols are added to a new dictionary; ``<eos>`` becomes fairseq's ``</s>``.
+
+    Args:
+        path: the vocabulary.
+        vocabulary_size: number of symbols of the checkpoint.
+        as_bytes: whether symbols are bytes.
     """
     symbols = read_symbols(path)
     if not as_bytes and NAMES.keys().isdisjoint(symbols) and len(SPECIAL) + len(symbols) == vocabulary_size:
@@ -86,6 +91,11 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[l
 def byte_of(path: str, symbol: str, numbers: bool) -> str:
     """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary: ``<eos>``, which stands for a newline,
     or a byte, as a number (as the programs prepare enwik8) or a character with ``_`` for a space (text8).
+
+    Args:
+        path: the vocabulary, for messages.
+        symbol: one of its symbols.
+        numbers: whether its bytes are numbers; else characters.
     """
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]
@@ -105,6 +115,12 @@ def embedding_tables(source: Source) -> list[Tensor]:
 def import_embeddings(source: Source, indices: list[int], dictionary_size: int, trained: TrainedModel) -> None:
     """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
     symbols have these indices. Symbols that the original does not know are never predicted.
+
+    Args:
+        source: the checkpoint, whose tensors are taken.
+        indices: in the dictionary, of each original symbol.
+        dictionary_size: number of its symbols.
+        trained: gets the parameters.
     """
     if "in_emb.emb_layers.0.weight" in source:
         import_adaptive(source, indices, dictionary_size, trained)

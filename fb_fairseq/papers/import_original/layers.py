@@ -51,7 +51,12 @@ FEEDBACK = "single_memory_attn_params"
 
 
 class Source:
-    """The state dict of an original program's checkpoint. It records which tensors have been imported."""
+    """The state dict of an original program's checkpoint. It records which tensors have been imported.
+
+    Args:
+        path: the checkpoint, for messages.
+        state: its tensors by name.
+    """
 
     def __init__(self, path: str, state: dict[str, Tensor]):
         self.path = path
@@ -104,7 +109,13 @@ def import_layers(source: Source, ramp: int) -> TrainedModel:
 
 
 def model_options(source: Source, key_pe: Tensor, ramp: int) -> dict[str, Any]:
-    """The options of the model, by the names and sizes of its tensors."""
+    """The options of the model, by the names and sizes of its tensors.
+
+    Args:
+        source: the checkpoint.
+        key_pe: its relative positions [1, E, S].
+        ramp: of adaptive spans, in steps.
+    """
     layers = 1 + max([int(name.split(".")[1]) for name in source.state if name.startswith("layers.")], default=-1)
     if layers == 0:
         raise UserError(f"{source.path}: layers.0 is missing; give a checkpoint of {PROGRAMS}")
@@ -157,6 +168,10 @@ def layer_parameters(source: Source, l: int) -> dict[str, Tensor]:
 def share_projections(parameters: dict[str, Tensor], options: dict[str, Any]) -> bool:
     """Replace the layers' key and value projections by the memory's, if they are the same in all layers. Returns
     whether they were replaced. They are not for a single layer, where shared and per-layer do not differ.
+
+    Args:
+        parameters: those of the model, by fairseq's names; changed in place.
+        options: those of the model.
     """
     projections = {f"self_attn.{name}.{end}": f"{name}.{end}" for name in ("k_proj", "v_proj") for end in AFFINE}
     norm = {f"self_attn_layer_norm.{end}": f"layer_norm.{end}" for end in AFFINE}

@@ -51,7 +51,12 @@ def read_curves(runs: list[str]) -> dict[str, list[Curve]]:
 
 
 def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
-    """Draw the mean and range of the curves of each name, at the frames that all of them contain."""
+    """Draw the mean and range of the curves of each name, at the frames that all of them contain.
+
+    Args:
+        axes: matplotlib's, to draw on.
+        curves: by name, the rewards of each seed by frames.
+    """
     color = colors(curves)
     for name, seeds in curves.items():
         values = [dict(curve) for curve in seeds]

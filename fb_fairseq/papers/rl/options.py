@@ -41,7 +41,13 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class AgentOptions(CheckedOptions):
-    """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers."""
+    """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers.
+
+    Attributes:
+        previous_action: whether the agent observes its previous action, which the papers do not mention. In the
+            corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
+            outside its memory.
+    """
 
     agent: str = option("feedback", "architecture: feedback, transformer or lstm", AGENTS)
     layers: int = option(2, "number of layers")
@@ -49,8 +55,6 @@ class AgentOptions(CheckedOptions):
     ffn_width: int = option(0, "width of the feed-forward sublayers; 0: four times the model width")
     heads: int = option(4, "number of attention heads")
     span: int = option(200, "how many steps back attention reaches")
-    # Whether the agent observes its previous action, which the papers do not mention. In the corridor it must not:
-    # actions have no effect on the way, so the agent could store the colour in them, outside its memory.
     previous_action: bool = True
 
     def __post_init__(self):
@@ -62,10 +66,13 @@ class AgentOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class TrainingOptions(CheckedOptions):
-    """Environment and hyperparameters of A2C."""
+    """Environment and hyperparameters of A2C.
+
+    Attributes:
+        sizes: size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
+    """
 
     environment: str = option("corridor", "environment: corridor, maze, maze_easy or water_maze")
-    # Size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
     sizes: dict[str, int] | None = None
     frames: int = option(1_000_000, "total number of steps, summed over the environments")
     environments: int = option(64, "number of environments that run in parallel")

@@ -86,7 +86,14 @@ class TransformersBody(Body):
 
 
 class Tagger(nn.Module):
-    """A model that gives each step of a sequence a label: embedding, body, classifier."""
+    """A model that gives each step of a sequence a label: embedding, body, classifier.
+
+    Args:
+        body: the layers.
+        symbols: number of input symbols.
+        classes: number of labels.
+        width: of the embeddings.
+    """
 
     def __init__(self, body: Body, symbols: int, classes: int, width: int):
         super().__init__()

@@ -40,6 +40,12 @@ class Sequences:
     def draw(self, split: str, number: int, size: int, sequences: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NONE`` where there is no label. The splits
         "train", "valid" and "test", and the numbers of batches, have their own random numbers.
+
+        Args:
+            split: train, valid or test.
+            number: of the batch.
+            size: of the sequences, as the task measures it.
+            sequences: B.
         """
         rng = SeededRandom(self.seed, self.task, split, number)
         options = {**self.given, self.problem.size: size, "length": self.problem.steps(size)}

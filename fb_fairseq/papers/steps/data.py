@@ -42,6 +42,11 @@ def checked(call: Call, kind: str, path: str, wanted: object, reads: Sequence[st
 def preprocess(call: Call, name: str, text: str, splits: Sequence[str], options: Mapping[str, Any]) -> Step:
     """Binarise text in words, files in the folder ``text``, to OUT/NAME. ``splits``: the names, or their beginnings, of
     the training, validation and test file.
+
+    Args:
+        call: the call of the recipe.
+        name: folder in OUT to write.
+        options: further ones of fairseq-preprocess.
     """
     command: list[object] = ["fairseq-preprocess"]
     for split, file in zip(SPLITS, splits):

@@ -11,6 +11,10 @@ HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, r
 def simulate_walk(actions: Sequence[str], size: int) -> list[str]:
     """Names ``row,column`` of the cells after each action (v3 §7.1). The agent starts in the upper left corner, heading
     right. A step out of the grid is ignored.
+
+    Args:
+        actions: forward, left or right.
+        size: rows and columns of the grid.
     """
     row, column, heading, cells = 0, 0, 1, []
     for action in actions:

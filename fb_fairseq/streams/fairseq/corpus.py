@@ -27,6 +27,9 @@ class Corpus:
         dataset: fairseq's indexed dataset; an item is a line (document) with its ``</s>``, if it has one.
         eos: the index of ``</s>``, the input before the first token.
         omit_eos: leave out the last token of each item.
+
+    Attributes:
+        ends: where each item ends in the concatenation (exclusive), int64.
     """
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):

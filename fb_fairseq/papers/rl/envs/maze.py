@@ -59,6 +59,11 @@ class Maze(BatchedEnv):
     """A maze with eight objects of different colours. Reaching the object of the target colour is rewarded with 1, and
     another target colour is drawn. The agent sees the 3 x 3 cells around it, rotated so that it faces up, and the
     target colour.
+
+    Args:
+        num_envs: how many are played at once.
+        size: cells of a side.
+        limit: steps of an episode.
     """
 
     oriented = True

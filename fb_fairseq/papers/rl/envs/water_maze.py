@@ -10,6 +10,11 @@ class WaterMaze(BatchedEnv):
     """A square without walls inside. Reaching the goal is rewarded with 1, and the agent is moved to another random
     cell. The goal and the names of the cells are fixed during an episode. The agent sees the names of its own cell and
     of the goal, and whether the goal is among the 3 x 3 cells around it.
+
+    Args:
+        num_envs: how many are played at once.
+        size: cells of a side.
+        limit: steps of an episode.
     """
 
     action_names = ("up", "right", "down", "left")
