@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn as nn
@@ -76,16 +75,25 @@ class FeedbackTransformer(TransformerStack):
         return y_TBD, state.extended(memory_KTBD, self.carried_steps(reaches))
 
     @outside_compiler
-    def run_loop(self, *block: Any, **more: Any) -> BlockResults:
+    def run_loop(
+        self,
+        x_TBD: Tensor,
+        memory_KCBD: Tensor,
+        options: FeedbackOptions,
+        dropouts: FeedbackDropouts,
+        encoder: Sequence[EncoderContext] = (),
+        reaches: list[int] | None = None,
+        age_TB: Tensor | None = None,
+    ) -> BlockResults:
         """Run the step loop of ``--step-loop`` over a block, without the final norm.
 
         Args:
-            block, more: arguments of ``block_inputs``.
+            x_TBD, memory_KCBD, options, dropouts, encoder, reaches, age_TB: see ``block_inputs``.
 
         Returns:
             Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants.
         """
-        inputs = self.block_inputs(*block, **more)
+        inputs = self.block_inputs(x_TBD, memory_KCBD, options, dropouts, encoder, reaches, age_TB)
         loop = REFERENCE if is_tracing() else self.loop_name
         if loop != REFERENCE and has_modules(inputs.weights):
             log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
@@ -105,19 +113,27 @@ class FeedbackTransformer(TransformerStack):
         return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)
 
     @outside_compiler
-    def run_reference_loop(self, *block: Any, **more: Any) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
+    def run_reference_loop(
+        self,
+        x_TBD: Tensor,
+        memory_KCBD: Tensor,
+        options: FeedbackOptions,
+        dropouts: FeedbackDropouts,
+        encoder: Sequence[EncoderContext] = (),
+        age_TB: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
         gradients or not at all.
 
         Args:
-            block, more: arguments of ``block_inputs``.
+            x_TBD, memory_KCBD, options, dropouts, encoder, age_TB: see ``block_inputs``.
 
         Returns:
             Outputs and memories as ``run_loop``; the attention to the encoder [B, T, C] of ``options.alignment_layer``,
             averaged over heads, or None; the embeddings and each layer's outputs, L + 1 times [T, B, D]. All of them
             are differentiable.
         """
-        steps = feedback_steps(self.block_inputs(*block, **more))
+        steps = feedback_steps(self.block_inputs(x_TBD, memory_KCBD, options, dropouts, encoder, age_TB=age_TB))
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
         aligned_BTC = stack_attention([step.aligned_BC for step in steps])
         memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
