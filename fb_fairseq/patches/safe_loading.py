@@ -130,6 +130,40 @@ def patch_safe_globals() -> None:
     torch.serialization.add_safe_globals([*plain, *STAND_INS, *omegaconfs, *metadata, _TensorPlaceholder, *ANY])
 
 
+def patch_foreign_numpy() -> None:
+    """Let a program that allows numpy's own functions, such as transformers' ``Trainer``, read its own files with them.
+
+    torch knows each name once: with some functions of numpy's and some of ours, neither's files could be read.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, because of what ``patch_safe_globals`` does.
+    Remove when: numpy builds no types from a pickle that end the process.
+    """
+    wrap_once(torch, "load", "foreign_numpy", _load_beside_numpy)
+
+
+def _load_beside_numpy(original, *args, **kwargs):
+    allowed = list(torch.serialization.get_safe_globals())
+    own = {id(stand_in) for stand_in in STAND_INS}
+    names = {_full_name(stand_in) for stand_in in STAND_INS}
+    others = [entry for entry in allowed if id(entry) not in own]
+    if not names & set(map(_full_name, others)):
+        return original(*args, **kwargs)
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(others)
+    try:
+        return original(*args, **kwargs)
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(allowed)
+
+
+def _full_name(entry: Any) -> str:
+    # torch is given a function or class, or a pair of it and its name
+    if isinstance(entry, tuple):
+        return entry[1]
+    return f"{entry.__module__}.{getattr(entry, '__qualname__', entry)}"
+
+
 def patch_weights_only() -> None:
     """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
 

@@ -228,3 +228,18 @@ def test_a_model_is_told_of_updates():
     for model in (Stock(), Ours()):
         FairseqTask(None).optimizer_step(optimizer, model=model, update_num=7)
     assert calls == ["step", "step", optimizer]
+
+
+@weights_only
+def test_files_of_programs_that_allow_numpy(tmp_path):
+    """As transformers' Trainer does; what is ours stays as it was."""
+    value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}
+    torch.save(value, tmp_path / "x.pt")
+    allowed = set(map(id, torch.serialization.get_safe_globals()))
+    reconstruct, scalar = np.zeros(1).__reduce__()[0], np.float64(1).__reduce__()[0]
+    foreign = [reconstruct, scalar, np.ndarray, np.dtype, type(np.dtype("u4")), type(np.dtype("f8"))]
+    with torch.serialization.safe_globals(foreign):
+        found = torch.load(tmp_path / "x.pt", weights_only=True)
+    for loaded in (found, torch.load(tmp_path / "x.pt", weights_only=True)):
+        assert (loaded["state"] == value["state"]).all() and loaded["number"] == 3.5
+    assert set(map(id, torch.serialization.get_safe_globals())) == allowed
