@@ -94,8 +94,8 @@ class Dropout(NamedTuple):
     keep: Tensor
     scale: float
 
-    def at(self, *index: int | slice) -> "Dropout":
-        """The mask of one layer, or of one layer and step; or of slices of them."""
+    def at(self, *index: int) -> "Dropout":
+        """The mask of one layer, or of one layer and step."""
         return Dropout(self.keep[index], self.scale)
 
 

@@ -115,23 +115,18 @@ class EncoderSlots(NamedTuple):
 
     Attributes:
         keys_GCE, values_GCE: head by head.
-        padding_BC: True where the source is padded, as it was given.
-        padding_G1C: the same for each head.
+        padding_BC: True where the source is padded; None: nowhere.
     """
 
     keys_GCE: Tensor
     values_GCE: Tensor
     padding_BC: Tensor | None
-    padding_G1C: Tensor | None
 
 
 def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> EncoderSlots:
     """A layer's keys and values of the encoder's output, head by head."""
     keys, values = (x.to(dtype).permute(1, 2, 0, 3).reshape(sizes.G, -1, sizes.E) for x in context[:2])
-    padding = context.padding_BC
-    return EncoderSlots(
-        keys, values, padding, None if padding is None else padding.repeat_interleave(sizes.H, 0)[:, None]
-    )
+    return EncoderSlots(keys, values, context.padding_BC)
 
 
 def pieces(steps: int, streams: int, device: torch.device) -> list[slice]:

@@ -138,11 +138,11 @@ def parallel_block(
     tolerance = max(tolerance, torch.finfo(product_type(inputs.x_TBD)).eps)
     with torch.no_grad():
         found, converged = solve(block, tolerance)
+    if not converged:
+        return Solution(*ordinary(inputs), found.passes)
     learns = any(torch.is_tensor(x) and x.requires_grad for x in pytree.tree_leaves(inputs))
     if not (torch.is_grad_enabled() and learns):
-        return found if converged else Solution(*finish(ordinary, found, inputs), found.passes)
-    if not converged:  # (the ordinary loops take a carried memory as a constant: they run the whole block)
-        return Solution(*ordinary(inputs), found.passes)
+        return found
     memory_KTBD = found.memory_KTBD.requires_grad_()
     last = block(memory_KTBD)
 
@@ -204,20 +204,6 @@ def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
         stuck = count > PATIENCE and not changes[-1] < PROGRESS * changes[-1 - PATIENCE]
         if converged or stuck or count == LIMIT:
             return Solution(*result, count, relative_change(before, memory_KTBD)), converged
-
-
-def finish(ordinary: Callable[[BlockInputs], BlockResults], result: Solution, inputs: BlockInputs) -> BlockResults:
-    """Run the ordinary loop over the steps after those that are exact, without gradients."""
-    exact = result.passes
-    memory_KTBD = result.memory_KTBD[:, :exact]
-    later = inputs._replace(
-        x_TBD=inputs.x_TBD[exact:],
-        memory_KCBD=torch.cat([inputs.memory_KCBD, memory_KTBD], 1)[:, -inputs.options.span :],
-        dropouts=inputs.dropouts.at(slice(None), slice(exact, None)),
-        age_TB=None if inputs.age_TB is None else inputs.age_TB[exact:],
-    )
-    out_TBD, new_KTBD = ordinary(later)
-    return BlockResults(torch.cat([result.out_TBD[:exact], out_TBD]), torch.cat([memory_KTBD, new_KTBD], 1))
 
 
 def relative_change(before: Tensor, after: Tensor) -> Tensor:

@@ -62,7 +62,6 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
         graph: the captured step (``CapturedStep``) in whose memory the slots lie; None: they lie in the ring's own.
-        waited: steps that ran without a graph because another ring's slots lie in its memory.
         packed: the packed weights (``CppStep``) of the last step, if it ran in C++; else None. Such steps read slots in
             any order of streams, so that reordering copies nothing.
         origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own.
@@ -74,7 +73,6 @@ class MemoryRing(StepMemory):
         self.buffer: Tensor | None = None
         self.age_B: Tensor | None = None
         self.graph: Any = None
-        self.waited = 0
         self.packed: Any = None
         self.origin_BC: Tensor | None = None
 

@@ -84,10 +84,8 @@ class FeedbackDropouts(NamedTuple):
     cross_LTBHC: Dropout | None = None
     cross_residual_LTBD: Dropout | None = None
 
-    def at(self, *index: int | slice) -> "FeedbackDropouts":
-        """The masks of one layer, or of one layer at one step: the same fields without these dimensions. A slice keeps
-        some layers or steps.
-        """
+    def at(self, *index: int) -> "FeedbackDropouts":
+        """The masks of one layer, or of one layer at one step: the same fields without these dimensions."""
         return FeedbackDropouts(*(mask and mask.at(*index) for mask in self))
 
 

@@ -196,16 +196,11 @@ class Library:
         compiler: what they were compiled with.
         VL: floats in a vector.
         PANEL: columns in a panel of a packed matrix.
-
-    Raises:
-        BuildError: it is another library.
     """
 
     def __init__(self, path: Path, compiler: str):
         self.path, self.compiler = path, compiler
         library = ctypes.CDLL(str(path))
-        if not hasattr(library, "fb_step"):
-            raise BuildError(f"{path} is another library; remove it")
         for name, arguments in {
             "fb_vector_length": [],
             "fb_panel": [],

@@ -18,37 +18,26 @@ LINE = re.compile(r"^ *(ACTIVATION|STRUCT|FIELD|OPTIONAL)\((?:(.+), )?(\w+)\)", 
 
 
 class Arguments(ctypes.Structure):
-    """A structure that is made with all of its fields by name; ``optional`` ones may be None.
+    """A structure that is made with its fields by name. Optional ones may be None.
+
+    Attributes:
+        names: all fields.
+        required: those that are not optional.
 
     Raises:
-        TypeError: a field is not given.
+        TypeError: a required field is not given, or None.
         AttributeError: there is no such field.
     """
 
     __slots__ = ()  # without it Python would add any attribute that is set
     names: Sequence[str]
-    optional: Sequence[str]
-    count: int
+    required: Sequence[str]
 
     def __init__(self, **fields: Any):
-        # (A block makes dozens, so the usual case must be fast.)
-        if len(fields) != self.count or None in fields.values():
-            self._check(fields)
-        initialise(self, **fields)  # rejects names that it does not know
-
-    def _check(self, fields: dict[str, Any]) -> None:
-        """Raise if a field is not given, or is None but not optional; else remove those that are None."""
-        missing = [name for name in self.names if name not in fields] if len(fields) < self.count else []
-        for name in [name for name, value in fields.items() if value is None]:
-            if name in self.optional:
-                del fields[name]
-            elif name in self.names:
-                missing.append(name)
+        missing = [name for name in self.required if fields.get(name) is None]
         if missing:
             raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}")
-
-
-initialise = ctypes.Structure.__init__
+        super().__init__(**{name: value for name, value in fields.items() if value is not None})
 
 
 def structures(text: str) -> dict[str, Any]:
@@ -61,9 +50,9 @@ def structures(text: str) -> dict[str, Any]:
             last.append((word, kind, name))
     for structure, fields in rows.items():
         members = [(name, POINTER if kind.endswith("*") else types[kind]) for _, kind, name in fields]
-        optional = [name for word, _, name in fields if word == "OPTIONAL"]
-        attributes = dict(__slots__=(), _fields_=members, names=[name for name, _ in members], optional=optional)
-        types[structure] = type(structure, (Arguments,), {**attributes, "count": len(members)})
+        required = [name for word, _, name in fields if word == "FIELD"]
+        attributes = dict(__slots__=(), _fields_=members, names=[name for name, _ in members], required=required)
+        types[structure] = type(structure, (Arguments,), attributes)
     return {name: types[name] for name in rows}
 
 

@@ -53,8 +53,6 @@ class StepGraphs(Captures, threading.local):
             return None
         self._forget_if_moved(stack, ring)
         key = step_key(x_BD, ring, options, encoder)
-        if self._must_wait(key, ring):
-            return None
         setting = (f"{loop.name}, decoding steps",)
 
         def capture(kernels: bool) -> CapturedStep | None:
@@ -73,19 +71,6 @@ class StepGraphs(Captures, threading.local):
         if ring.graph is not found:
             found.hold(ring)
         return found.run(ring, x_BD, encoder)
-
-    def _must_wait(self, key: tuple, ring: MemoryRing) -> bool:
-        """Whether another ring holds the graph. Two that share it would copy their slots in and out at every step: the
-        other one gives it back after some steps.
-        """
-        found = self.by_key.get(key)
-        if found is None or not found.is_held() or found is ring.graph:
-            return False
-        ring.waited += 1
-        if ring.waited < self.capture_at:
-            return True
-        ring.waited = 0
-        return False
 
     def _is_right(self, setting: Setting, stack, x_BD: Tensor, ring: MemoryRing, options, encoder, found) -> bool:
         """Compare a captured step's results with those of torch's operations."""
