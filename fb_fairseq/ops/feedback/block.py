@@ -30,7 +30,7 @@ NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
 class ComputeWeights(NamedTuple):
-    """The weights as the loop needs them, matrices in the compute type.
+    """The weights as the loop needs them, contiguous, and matrices in the compute type.
 
     Attributes:
         key_values: each projection's key and value matrices as one, so that both are one product.
@@ -48,6 +48,11 @@ class ComputeWeights(NamedTuple):
     key_positions_SE: Tensor | None
     value_positions_SE: Tensor | None
     spans: list[SpanTerms | None]
+
+
+def contiguous(tree: Any) -> Any:
+    """Nested tuples and lists with their tensors contiguous."""
+    return pytree.tree_map_only(Tensor, Tensor.contiguous, tree)
 
 
 def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
@@ -72,8 +77,9 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
     key_positions, value_positions = (
         None if table is None else table[:span].flip(0).to(dtype) for table in weights.positions
     )
+    layers = pytree.tree_map(cast, list(weights.layers), is_leaf=lambda x: isinstance(x, Affine))
     return ComputeWeights(
-        layers=pytree.tree_map(cast, list(weights.layers), is_leaf=lambda x: isinstance(x, Affine)),
+        layers=contiguous(layers),
         projections=weights.projections,
         key_values=[joined(projection) for projection in weights.projections],
         kv_sets=weights.kv_sets,

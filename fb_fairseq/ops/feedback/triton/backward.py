@@ -12,7 +12,7 @@ from fb_fairseq.ops.feedback.block import Block
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
-from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, contiguous, keep_of
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, keep_of
 from fb_fairseq.ops.layers import Affine
 
 OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
@@ -69,24 +69,62 @@ class BackwardKernels:
         slots = tile.sums.slots
         d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
         launcher.launch(
-            memory.own_slot, (s.G, s.I, 2), d_scores, kept, tile.record.q[tile.at + i + 1 :],
-            work.da[i + 1 :], slots, work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3],
-            slots.stride(0), d_scores.stride(2), d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H,
-            E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, num_warps=4,
-        )  # fmt: skip
+            memory.own_slot,
+            (s.G, s.I, 2),
+            d_scores=d_scores,
+            kept=kept,
+            q=tile.record.q[tile.at + i + 1 :],
+            d_out=work.da[i + 1 :],
+            d_slots=slots,
+            d_kv=work.d_kv_ITBZ[:, i],
+            G=s.G,
+            later=tile.steps - i - 1,
+            slot=s.C + t,
+            slots=slots.shape[3],
+            side=slots.stride(0),
+            scores_row=d_scores.stride(2),
+            row=d_scores.stride(1),
+            set_stride=work.d_kv_ITBZ.stride(0),
+            scale=launcher.scale,
+            H=s.H,
+            E=s.E,
+            L=s.L,
+            LAYERS=s.L if s.I == 1 else 1,
+            BY=OWN_ROWS,
+            BE=launcher.BE,
+            num_warps=4,
+        )
         kv_sets = block.weights.kv_sets
         shared = len({kv.projection for kv in kv_sets}) == 1
         d_normed = work.d_kv_normed_ITBD[:, i]
         launcher.product(
-            products.product_transposed, s.D, 2 * s.X, work.d_kv_ITBZ[:, i], given.kv_weight, d_normed, s.B, s.D,
-            work.d_kv_ITBZ.stride(0), 0 if shared else given.kv_weight.stride(0), work.d_kv_normed_ITBD.stride(0),
-            sets=s.I, K=2 * s.X,
-        )  # fmt: skip
+            products.product_transposed,
+            s.D,
+            2 * s.X,
+            sets=s.I,
+            a=work.d_kv_ITBZ[:, i],
+            weight=given.kv_weight,
+            out=d_normed,
+            N=s.D,
+            a_set=work.d_kv_ITBZ.stride(0),
+            weight_set=0 if shared else given.kv_weight.stride(0),
+            out_set=work.d_kv_normed_ITBD.stride(0),
+            K=2 * s.X,
+        )
         launcher.rows(
-            memory.memory_backward, d_normed, block.memory_KTBD[:, t], given.kv_norm[0], work.d_memory_KTBD[:, i], s.B,
-            work.d_kv_normed_ITBD.stride(0), block.memory_KTBD.stride(0), work.d_memory_KTBD.stride(0), sets=s.K, K=s.K,
-            SETS=s.I, PROJECTIONS=len(given.kv_weight), D=s.D,
-        )  # fmt: skip
+            memory.memory_backward,
+            sets=s.K,
+            d_normed=d_normed,
+            memory=block.memory_KTBD[:, t],
+            norm_weight=given.kv_norm[0],
+            d_memory=work.d_memory_KTBD[:, i],
+            set_stride=work.d_kv_normed_ITBD.stride(0),
+            memory_stride=block.memory_KTBD.stride(0),
+            d_memory_stride=work.d_memory_KTBD.stride(0),
+            K=s.K,
+            SETS=s.I,
+            PROJECTIONS=len(given.kv_weight),
+        )
 
     def _layers(self, i: int, d_out: Tensor, d_x: Tensor) -> None:
         """The gradient of the embedding of the tile's step i, through the layers, and what they leave."""
@@ -172,31 +210,64 @@ class BackwardKernels:
         """
         block, s, work = self.block, self.block.sizes, self.work
         pre = block.inputs.options.normalize_before
-        d_normed = None if above is None else above.d_normed
-        x = weight_norm = mean = rstd = None
+        x = norm_weight = mean = rstd = None
         if pre and above is not None:
-            x, weight_norm, (mean, rstd) = above.x, contiguous(above.norm)[0], above.statistics
+            x, norm_weight = above.x, above.norm.weight
+            mean, rstd = above.statistics
         elif not pre:
-            x, weight_norm = summed, contiguous(norm)[0]
+            x, norm_weight = summed, norm.weight
             mean, rstd = self.tile.record.statistics[kind][:, l, at]
         d_memory, shares, stride = None, None, 0
         if mix is not None:
             d_memory, (shares, stride) = work.d_memory_KTBD[:, i], mix
         N = out.shape[-1]
         self.kernels.steps.launcher.product(
-            products.back_product, N, s.D, base, d_normed, x, weight_norm, mean, rstd, d_memory, shares,
-            contiguous(affine)[0], hidden, keep[0], keep_hidden[0], d_sum, None if pre else d_norm, d_branch, out, s.B,
-            N, work.d_memory_KTBD.stride(0), stride, keep[1], keep_hidden[1], PRE=pre, K=s.K, D=s.D,
+            products.back_product,
+            N,
+            s.D,
+            base=base,
+            d_normed=above and above.d_normed,
+            x=x,
+            norm_weight=norm_weight,
+            mean_in=mean,
+            rstd_in=rstd,
+            d_memory=d_memory,
+            mix=shares,
+            weight=affine.weight,
+            hidden=hidden,
+            keep_residual=keep[0],
+            keep_hidden=keep_hidden[0],
+            d_sum=d_sum,
+            d_norm_out=None if pre else d_norm,
+            d_branch=d_branch,
+            out=out,
+            N=N,
+            memory_stride=work.d_memory_KTBD.stride(0),
+            mix_stride=stride,
+            scale_residual=keep[1],
+            scale_hidden=keep_hidden[1],
+            PRE=pre,
+            K=s.K,
+            D=s.D,
             KIND=self.kernels.steps.kind,
-        )  # fmt: skip
+        )
         return d_sum
 
     def _through(self, a: Tensor, affine: Affine, out: Tensor) -> None:
         """The gradient of a linear map's input, from that of its result."""
-        s, weight = self.block.sizes, contiguous(affine)[0]
-        inner = len(weight)
+        D, inner = self.block.sizes.D, len(affine.weight)
         self.kernels.steps.launcher.product(
-            products.product_transposed, s.D, inner, a, weight, out, s.B, s.D, 0, 0, 0, K=inner
+            products.product_transposed,
+            D,
+            inner,
+            a=a,
+            weight=affine.weight,
+            out=out,
+            N=D,
+            a_set=0,
+            weight_set=0,
+            out_set=0,
+            K=inner,
         )
 
     def _attention(
@@ -215,8 +286,21 @@ class BackwardKernels:
         gradients of scores and the weights after dropout are left [G, n]. ``query``: the projection; None: its gradient
         follows for all steps at once.
         """
+        d_scores, kept = left
         parts = self.kernels.steps.parts
-        after = d_q, parts.sums, parts.arrived, *left, left[0].stride(0)
-        self.kernels.steps.launcher.attend(attention.attend_backward, attended, (q, d_a, a, lse), after)
+        self.kernels.steps.launcher.attend(
+            attention.attend_backward,
+            attended,
+            q=q,
+            d_out=d_a,
+            out=a,
+            lse=lse,
+            d_q=d_q,
+            parts=parts.parts,
+            arrived=parts.arrived,
+            d_scores=d_scores,
+            kept_out=kept,
+            scores_row=d_scores.stride(0),
+        )
         if query is not None:
             self._through(d_q, query, d_normed)

@@ -9,7 +9,7 @@ from torch import Tensor
 from fb_fairseq.ops.attention import MASKED_FRACTION, cross_attention
 from fb_fairseq.ops.feedback.block import Block, Record, Room
 from fb_fairseq.ops.feedback.triton import attention, memory, products
-from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, contiguous, keep_of
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, one_or_own
 from fb_fairseq.ops.layers import Affine, Layer, split_heads
@@ -124,19 +124,30 @@ class StepKernels:
     ) -> None:
         """A sublayer's first linear map, after its norm, or after the norm that is pending."""
         D, N = self.sizes.D, out.shape[-1]
+        taken: Affine | None = None
         normed = mean = rstd = None
-        norm_weight = norm_bias = None
         if self.pre_norm:
-            norm_weight, norm_bias = contiguous(norm)
+            taken = norm
             mean, rstd = r.statistics[kind][:, l, at]
         elif pending is not None:
-            x, normed, mean, rstd = pending.summed, pending.result, pending.mean, pending.rstd
-            norm_weight, norm_bias = contiguous(pending.norm)
-        weight, bias = contiguous(affine)
+            x, taken, normed, mean, rstd = pending
         self.launcher.product(
-            products.normed_product, N, D, x, norm_weight, norm_bias, weight, bias, out, normed, mean, rstd,
-            self.sizes.B, N, D=D, RELU=relu,
-        )  # fmt: skip
+            products.normed_product,
+            N,
+            D,
+            x=x,
+            norm_weight=taken and taken.weight,
+            norm_bias=taken and taken.bias,
+            weight=affine.weight,
+            bias=affine.bias,
+            out=out,
+            normed=normed,
+            mean_out=mean,
+            rstd_out=rstd,
+            N=N,
+            D=D,
+            RELU=relu,
+        )
 
     def _attend(
         self,
@@ -150,7 +161,7 @@ class StepKernels:
         result: Tensor,
     ) -> None:
         """Attention, its output projection and the residual connection."""
-        self.launcher.attend(attention.attend, attended, (q,), (a, lse, *self.parts))
+        self.launcher.attend(attention.attend, attended, q=q, out=a, lse=lse, **self.parts._asdict())
         self._product_residual(a, out, residual, result, (None, 1.0), keep, self.sizes.X, 0)
 
     def _product_residual(
@@ -165,20 +176,35 @@ class StepKernels:
         kind: int,
     ) -> None:
         """A sublayer's last linear map with what is around it."""
-        s = self.sizes
-        weight, bias = contiguous(affine)
         self.launcher.product(
-            products.product_residual, s.D, inner, a, weight, bias, residual, result, keep_in[0], keep_out[0], s.B, s.D,
-            keep_in[1], keep_out[1], K=inner, KIND=kind,
-        )  # fmt: skip
+            products.product_residual,
+            self.sizes.D,
+            inner,
+            a=a,
+            weight=affine.weight,
+            bias=affine.bias,
+            residual=residual,
+            out=result,
+            keep_in=keep_in[0],
+            keep_out=keep_out[0],
+            N=self.sizes.D,
+            scale_in=keep_in[1],
+            scale_out=keep_out[1],
+            K=inner,
+            KIND=kind,
+        )
 
     def _take_norm(self, pending: Pending) -> None:
         """Take a norm that no product is going to take."""
-        weight, bias = contiguous(pending.norm)
         self.launcher.rows(
-            products.norm_rows, pending.summed, weight, bias, pending.result, pending.mean, pending.rstd,
-            self.sizes.B, D=self.sizes.D,
-        )  # fmt: skip
+            products.norm_rows,
+            x=pending.summed,
+            norm_weight=pending.norm.weight,
+            norm_bias=pending.norm.bias,
+            out=pending.result,
+            mean_out=pending.mean,
+            rstd_out=pending.rstd,
+        )
 
 
 class BlockSlots:
@@ -240,12 +266,35 @@ class BlockSlots:
         """Merge a step's representations, and write its keys and values to its slot."""
         s = self.sizes
         launcher.product(
-            memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA, *self.kv_norm, self.kv_weight, self.kv_weight[:, s.X :],
-            self.kv_bias, None if self.kv_bias is None else self.kv_bias[:, s.X :], self.memory_KTBD[:, t],
-            self.keys_IGCE, self.values_IGCE, None, s.B, x_ABD.stride(0), self.memory_KTBD.stride(0),
-            self.kv_weight.stride(0), 2 * s.X, s.C + t, self.keys_IGCE.shape[2], sets=s.I, A=s.L + 1, K=s.K,
-            PROJECTIONS=len(self.kv_weight), D=s.D, H=s.H, E=s.E,
-        )  # fmt: skip
+            memory.remember,
+            2 * s.X,
+            s.D,
+            sets=s.I,
+            x=x_ABD,
+            mix=self.mix_KA,
+            norm_weight=self.kv_norm[0],
+            norm_bias=self.kv_norm[1],
+            key_weight=self.kv_weight,
+            value_weight=self.kv_weight[:, s.X :],
+            key_bias=self.kv_bias,
+            value_bias=None if self.kv_bias is None else self.kv_bias[:, s.X :],
+            memory=self.memory_KTBD[:, t],
+            keys=self.keys_IGCE,
+            values=self.values_IGCE,
+            seen=None,
+            x_layer=x_ABD.stride(0),
+            memory_stride=self.memory_KTBD.stride(0),
+            weight_stride=self.kv_weight.stride(0),
+            bias_stride=2 * s.X,
+            slot=s.C + t,
+            slots=self.keys_IGCE.shape[2],
+            A=s.L + 1,
+            K=s.K,
+            PROJECTIONS=len(self.kv_weight),
+            D=s.D,
+            H=s.H,
+            E=s.E,
+        )
 
 
 class BlockKernels:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fb_fairseq.ops.feedback.block import Room
 from fb_fairseq.ops.feedback.triton import memory, products
 from fb_fairseq.ops.feedback.types import Sizes
-from fb_fairseq.ops.layers import Affine, Dropout
+from fb_fairseq.ops.layers import Dropout
 
 PROGRAMS = 96  # a product on a step's few rows should have about so many programs
 LONG_INNER = 1024  # from here on, larger pieces of the inner dimension are faster
@@ -217,37 +217,69 @@ class Launcher:
             self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, *key[2:])
         return self._tiles[key]
 
-    def launch(self, kernel, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    def launch(self, kernel, grid: tuple[int, ...], **arguments: Any) -> None:
         """Launch a kernel; with ``early``, while the one before it ends: it waits before it reads anything."""
         options = {"launch_pdl": True} if self.early else {}
-        kernel[grid](*arguments, WIDE=self.WIDE, PDL=self.early, **constants, **options)
+        kernel[grid](**arguments, WIDE=self.WIDE, PDL=self.early, **options)
 
-    def product(self, kernel, columns: int, inner: int, *arguments: Any, sets: int = 1, **constants: Any) -> None:
-        """Launch a product's kernel: a program for each tile."""
+    def product(self, kernel, columns: int, inner: int, sets: int = 1, **arguments: Any) -> None:
+        """Launch a product's kernel: a program for each tile.
+
+        Args:
+            kernel: one of ``products.py`` or ``memory.remember``.
+            columns, inner: sizes of the product.
+            sets: number of products.
+            arguments: the kernel's other arguments.
+        """
         tile = self.tile(kernel, columns, inner)
         grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
-        self.launch(kernel, grid, *arguments, P=self.P, **constants, **tile.options())
+        self.launch(kernel, grid, B=self.sizes.B, P=self.P, **arguments, **tile.options())
 
-    def rows(self, kernel, *arguments: Any, sets: int = 1, **constants: Any) -> None:
-        """Launch a kernel that goes through whole rows."""
+    def rows(self, kernel, sets: int = 1, **arguments: Any) -> None:
+        """Launch a kernel that goes through whole rows, ``sets`` times; see ``product``."""
         BM, BK = 4, min(256, power_of_2(self.sizes.D))
         grid = (triton.cdiv(self.sizes.B, BM), sets)
-        self.launch(kernel, grid, *arguments, BM=BM, BK=BK, num_warps=4, **constants)
+        self.launch(kernel, grid, B=self.sizes.B, D=self.sizes.D, BM=BM, BK=BK, num_warps=4, **arguments)
 
-    def attend(self, kernel, slots: AttendedSlots, before: tuple, after: tuple) -> None:
-        """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around those."""
+    def attend(self, kernel, slots: AttendedSlots, **arguments: Any) -> None:
+        """Launch a kernel of ``attention.py``. ``arguments``: those that are not about the slots."""
         s, tile, splits = self.sizes, self.attention, self.splits(slots)
         S = next((len(table) for table in slots.positions if table is not None), 0)
         if slots.log_mask_HS is not None:
             S = slots.log_mask_HS.shape[-1]
         self.launch(
-            kernel, (s.G, splits), *before, slots.keys, slots.values, *slots.positions, slots.log_mask_HS,
-            slots.age_B, slots.padding, slots.keep, slots.seen_1, *after, s.G, slots.n, slots.keys.shape[-2],
-            slots.first, S, 0 if slots.padding is None else slots.padding.shape[1],
-            0 if slots.keep is None else slots.keep.shape[-1], slots.span, slots.keep_scale, self.scale, H=s.H,
-            E=s.E, PER=slots.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, STAGES=tile.stages,
+            kernel,
+            (s.G, splits),
+            keys=slots.keys,
+            values=slots.values,
+            key_positions=slots.positions[0],
+            value_positions=slots.positions[1],
+            log_mask=slots.log_mask_HS,
+            age=slots.age_B,
+            padding=slots.padding,
+            keep=slots.keep,
+            seen=slots.seen_1,
+            G=s.G,
+            n=slots.n,
+            slots=slots.keys.shape[-2],
+            first=slots.first,
+            S=S,
+            pad_row=0 if slots.padding is None else slots.padding.shape[1],
+            keep_row=0 if slots.keep is None else slots.keep.shape[-1],
+            span=slots.span,
+            keep_scale=slots.keep_scale,
+            scale=self.scale,
+            H=s.H,
+            E=s.E,
+            PER=slots.streams,
+            SPLITS=splits,
+            BC=tile.BC,
+            BE=self.BE,
+            P=self.P,
+            STAGES=tile.stages,
             num_warps=tile.warps,
-        )  # fmt: skip
+            **arguments,
+        )
 
     def splits(self, slots: AttendedSlots) -> int:
         """In how many parts the slots are read."""
@@ -258,11 +290,11 @@ class Parts(NamedTuple):
     """Room for parts of the attention over many slots, which several programs share; None where one program has all.
 
     Attributes:
-        sums, tops, totals: sums of values, the largest scores, and sums of weights, by part.
+        parts, tops, totals: sums of values, the largest scores, and sums of weights, by part.
         arrived: zeros, for counting.
     """
 
-    sums: Tensor | None = None
+    parts: Tensor | None = None
     tops: Tensor | None = None
     totals: Tensor | None = None
     arrived: Tensor | None = None
@@ -286,8 +318,3 @@ WITH_NORM = (products.normed_product, *RICH)
 def keep_of(mask: Dropout | None, *index: int) -> tuple[Tensor | None, float]:
     """A part of a dropout mask as bytes, and its scale."""
     return (None, 1.0) if mask is None else (mask.keep[index].view(torch.uint8), mask.scale)
-
-
-def contiguous(affine: Affine | None) -> tuple[Tensor | None, Tensor | None]:
-    """Weight and bias, contiguous."""
-    return (None, None) if affine is None else tuple(None if x is None else x.contiguous() for x in affine)

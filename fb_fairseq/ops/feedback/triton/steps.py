@@ -7,12 +7,12 @@ from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions, span_terms
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.block import Record, Room
+from fb_fairseq.ops.feedback.block import Record, Room, contiguous
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton import memory
 from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
-from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, contiguous
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -62,16 +62,36 @@ class RingSlots:
         """See ``BlockSlots``: to the ring's next slot."""
         s, ring = self.sizes, self.ring
         for i, kv in enumerate(self.weights.kv_sets):
-            projection = self.weights.projections[kv.projection]
-            key_weight, key_bias = contiguous(projection.key)
-            value_weight, value_bias = contiguous(projection.value)
-            norm_weight, norm_bias = contiguous(projection.norm)
+            norm, key, value = self.weights.projections[kv.projection]
             launcher.product(
-                memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA[kv.memory], norm_weight, norm_bias, key_weight,
-                value_weight, key_bias, value_bias, self.memory_KBD[kv.memory], ring.buffer[2 * i],
-                ring.buffer[2 * i + 1], ring.seen_1, s.B, x_ABD.stride(0), 0, 0, 0, ring.span, ring.slots, sets=1,
-                A=s.L + 1, K=1, PROJECTIONS=1, D=s.D, H=s.H, E=s.E,
-            )  # fmt: skip
+                memory.remember,
+                2 * s.X,
+                s.D,
+                x=x_ABD,
+                mix=self.mix_KA[kv.memory],
+                norm_weight=norm and norm.weight,
+                norm_bias=norm and norm.bias,
+                key_weight=key.weight,
+                value_weight=value.weight,
+                key_bias=key.bias,
+                value_bias=value.bias,
+                memory=self.memory_KBD[kv.memory],
+                keys=ring.buffer[2 * i],
+                values=ring.buffer[2 * i + 1],
+                seen=ring.seen_1,
+                x_layer=x_ABD.stride(0),
+                memory_stride=0,
+                weight_stride=0,
+                bias_stride=0,
+                slot=ring.span,
+                slots=ring.slots,
+                A=s.L + 1,
+                K=1,
+                PROJECTIONS=1,
+                D=s.D,
+                H=s.H,
+                E=s.E,
+            )
 
 
 def run_step(
@@ -82,6 +102,7 @@ def run_step(
     encoder: Sequence[EncoderContext],
 ) -> StepOutput:
     """Run a step, and write its keys and values to the ring."""
+    weights = contiguous(weights)
     (B, D), layer = x_BD.shape, weights.layers[0]
     X, F = len(layer.query.weight), len(layer.fc1.weight)
     sizes = Sizes(
