@@ -44,7 +44,7 @@ if [ "${1:-}" = --without-fairseq ]; then
     fi
     export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
     exec "$venv/bin/python" -m pytest tests/{ops,modules,streams,transformers} tests/test_{byte_codec,files,literals,meaning,pretrained}.py \
-        tests/papers/{rl,state_tracking,toy_tasks,test_original_checkpoints.py} --ignore tests/streams/fairseq \
+        tests/papers/{rl,state_tracking,toy_tasks} --ignore tests/streams/fairseq \
         -q -rs --durations=10 -n 2 --dist loadfile "$@"
 fi
 

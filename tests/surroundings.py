@@ -1,10 +1,14 @@
 """What the tests must not depend on where they are started: waits that end, signals, a HOME that can be written to."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
 import time
+from unittest import mock
+
+import pytest
 
 LIMIT = 500.0  # seconds; less than the limit of a test in pyproject.toml
 
@@ -47,3 +51,19 @@ def heed_interrupts() -> None:
     ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def terminated(trainer, method, count, number):
+    """``kill`` comes to this process before this method of a class is called where the count is this number, and ends
+    it."""
+    call = getattr(trainer, method)
+
+    def signalled(self):
+        if getattr(self, count) == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return call(self)
+
+    with mock.patch.object(trainer, method, signalled), pytest.raises(SystemExit) as stop:
+        yield
+    assert stop.value.code == 128 + signal.SIGTERM

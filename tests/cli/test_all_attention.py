@@ -1,11 +1,7 @@
-"""The all-attention model and its optimizer through fairseq's commands."""
+"""The all-attention model's optimizer through fairseq's commands."""
 
-import re
-
-import pytest
 import torch
 
-from tests.cli.checkpoints import eval_lm, loss_by_hand
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
 
 # As the paper trains on characters (§5.1), but for the sizes.
@@ -22,21 +18,6 @@ PAPER = dict(
     adaptive_span_ramp=4,
     adaptive_span_loss=1e-4,
 )
-
-
-def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
-    """One loss in validation, evaluation and by hand; a resumed run equals an uninterrupted one bit by bit."""
-    log = train(byte_data, tmp_path / "a", max_update=60, **PAPER)
-    train(byte_data, tmp_path / "b", max_update=25, disable_validation=True, **PAPER)
-    train(byte_data, tmp_path / "b", max_update=60, **PAPER)
-    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
-    first, last = (float(json_logs(log, "train_inner")[i]["loss"]) for i in (0, -1))
-    assert last < first - 1
-    bits, _ = loss_by_hand(tmp_path / "a/checkpoint_last.pt", byte_data, "valid", 3)
-    assert float(json_logs(log, "valid")[-1]["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
-    cut = dict(gen_subset="valid", valid_streams=3, tokens_per_sample=7)
-    out = eval_lm(byte_data, tmp_path / "a/checkpoint_last.pt", **cut)
-    assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
 
 
 def test_decay_with_the_optimizers_state(byte_data, tmp_path):

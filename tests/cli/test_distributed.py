@@ -20,18 +20,16 @@ from tests.cli.fairseq_commands import (
     train_in_two_processes,
     training_arguments,
 )
-from tests.conftest import REPOSITORY, on_ci
+from tests.conftest import REPOSITORY
 
 COMMON = dict(disable_validation=True, no_epoch_checkpoints=True, max_update=20)
 
 
-@pytest.mark.parametrize("loop", ["auto", on_ci("parallel")])
-def test_pytorch_ddp_on_cpus(loop, commands, byte_data, tmp_path):
+def test_pytorch_ddp_on_cpus(commands, byte_data, tmp_path):
     """fairseq's default backend. Two processes equal ``--update-freq 2``."""
-    options = dict(**COMMON, step_loop=loop)
-    log = train_in_two_processes(commands, byte_data, tmp_path / "two", **options, backend="pytorch_ddp")
+    log = train_in_two_processes(commands, byte_data, tmp_path / "two", **COMMON, backend="pytorch_ddp")
     assert "DistributedDataParallel" in log or "pytorch_ddp" in log
-    train(byte_data, tmp_path / "one", **options, update_freq=2)
+    train(byte_data, tmp_path / "one", **COMMON, update_freq=2)
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 
 

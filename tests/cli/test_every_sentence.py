@@ -1,16 +1,13 @@
 """Every sentence is used once, whatever multiple ``--required-batch-size-multiple`` asks batches to be: fairseq-fixed,
 the fairseq of Python 3.12, leaves out the last batch."""
 
-import re
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from fb_fairseq.commands import preprocess_bytes
 from tests.cli import parallel_text
-from tests.cli.checkpoints import interactive
-from tests.cli.fairseq_commands import options, preprocess, run
+from tests.cli.fairseq_commands import preprocess
 
 NUMBER = 13
 MULTIPLE = {"required_batch_size_multiple": 8}  # the default, which the other tests of translation change
@@ -49,18 +46,6 @@ def test_translation(tmp_path):
     assert used(data, tmp_path, **MULTIPLE) == (everything, everything)
     log = parallel_text.generate(data, tmp_path / "checkpoint_last.pt", batch_size=None, max_len_b=3, **MULTIPLE)
     assert sorted(parallel_text.hypotheses(log)) == everything
-
-
-def test_prompts(byte_data, language_models, tmp_path):
-    """Documents of fairseq-generate and lines of fairseq-interactive as prompts."""
-    documents = [b"abcde"[: 1 + n % 5] for n in range(NUMBER)]
-    preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
-    path = language_models["feedback_transformer_lm"]
-    values = dict(task="streaming_lm", path=path, cpu=True, max_len_b=7, beam=1, sample_break_mode="eos", num_workers=0)
-    log = run("generate", tmp_path, *options({**values, **MULTIPLE}))
-    assert sorted(map(int, re.findall(r"^H-(\d+)\t", log, re.M))) == list(range(NUMBER))
-    more = ["--buffer-size", 8, "--max-len-b", 7, "--beam", 1, *options(MULTIPLE)]
-    assert len(interactive(byte_data, path, tmp_path, [text.decode() for text in documents], *more)) == NUMBER
 
 
 @pytest.mark.parametrize("multiple", [1, 3, 8])

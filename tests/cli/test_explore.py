@@ -1,6 +1,5 @@
 """The page of python -m fb_fairseq explore: models that it reads, and the page in a real browser."""
 
-import math
 import re
 import socket
 import time
@@ -11,13 +10,10 @@ from fb_fairseq.commands.explore import command
 from fb_fairseq.commands.explore.reading import Reading, load
 from fb_fairseq.commands.export.command import main as export
 from tests.cli.browser import Browser, missing_programs, serving
-from tests.cli.checkpoints import hub
-from tests.cli.conftest import ARCHITECTURES
 from tests.cli.fairseq_commands import train
 from tests.cli.own_commands import one_line
 
 TEXT = "bad tale.\nso"
-WITH_ATTENTION = [arch for arch in ARCHITECTURES if "lstm" not in arch]
 
 
 def read(path, text, data=None):
@@ -25,21 +21,6 @@ def read(path, text, data=None):
     reading = Reading(load(str(path), data and str(data), cpu=True))
     reading.read(reading.model.vocabulary.encode(text))
     return reading
-
-
-@pytest.mark.parametrize("arch", WITH_ATTENTION)
-def test_surprise_is_the_score(language_models, byte_data, tmp_path, arch):
-    """That of fairseq's hub interface; and of the exported model, which needs no --data."""
-    checkpoint = language_models[arch]
-    scores = hub(checkpoint, byte_data).score(TEXT)["positional_scores"]
-    reading = read(checkpoint, TEXT, byte_data)
-    expected = (-scores[: len(TEXT)] / math.log(2)).tolist()  # fairseq also scores the </s> after it
-    assert reading.bits[1:] == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    pytest.importorskip("transformers")
-    export([str(checkpoint), "--to", str(tmp_path / "model"), "--dict", str(byte_data / "dict.txt")])
-    exported = read(tmp_path / "model", TEXT)
-    assert exported.tokens == reading.tokens and exported.bits == pytest.approx(reading.bits, rel=1e-5, abs=1e-5)
-    assert exported.attention(9).tolist() == pytest.approx(reading.attention(9), rel=1e-4)
 
 
 def test_words(word_data, tmp_path):
@@ -57,22 +38,11 @@ def test_words(word_data, tmp_path):
         assert each.model.vocabulary.decode(each.tokens[1:]) == text.replace("never-seen", "<unk>")
 
 
-def test_refused_models(capsys, language_models, byte_data, translation_models, tmp_path):
+def test_an_lstm_is_refused(capsys, language_models):
     pytest.importorskip("gradio")
-
-    def refused(path, *arguments):
-        return one_line(capsys, command.main, path, "--port", 0, *arguments)
-
     lstm = language_models["streaming_lstm_lm"]
-    assert f"{lstm}: attends to nothing (an LSTM); give feedback_transformer_lm, " in refused(lstm)
-    assert "nowhere/dict.txt" in refused(language_models["all_attention_lm"], "--data", "nowhere")
-    translation = translation_models / "feedback/checkpoint_last.pt"
-    assert f"error: {translation}: is not a language model of this package" in refused(translation)
-    (tmp_path / "text.pt").write_text("no checkpoint")
-    assert f"{tmp_path / 'text.pt'}: " in refused(tmp_path / "text.pt")
-    pytest.importorskip("transformers")
-    export([str(translation), "--to", str(tmp_path / "translator")])
-    assert "translator: is not a language model of this package" in refused(tmp_path / "translator")
+    line = one_line(capsys, command.main, lstm, "--port", 0)
+    assert f"{lstm}: attends to nothing (an LSTM); give feedback_transformer_lm, " in line
 
 
 STEP = "return Number(document.querySelector('.ex-selected').dataset.step)"

@@ -133,17 +133,6 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
         assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_streams_of_different_length(tmp_path):
-    """A line that has one label too few is refused."""
-    make_task(["random_walk", "--out", str(tmp_path), "--steps", "5", "--train", "9", "--valid", "3", "--test", "3"])
-    lines = (tmp_path / "valid.label").read_text().splitlines()
-    lines[1] = lines[1].rsplit(" ", 1)[0]
-    (tmp_path / "valid.label").write_text("\n".join(lines) + "\n")
-    preprocess(tmp_path, **SIDES)
-    with pytest.raises(UserError, match="valid: line 2 has 5 inputs, but 4 labels"):
-        train(tmp_path / "bin", tmp_path / "run", **{**SETTING, "batch_size": 2})
-
-
 @pytest.fixture(scope="module")
 def tracker(tmp_path_factory):
     """The shipped tracker as a checkpoint, and sequences of its own dictionaries."""

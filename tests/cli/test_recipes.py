@@ -55,7 +55,7 @@ def results(folder):
 
 
 def test_language_models(recipe):
-    """Trained, fine-tuned, evaluated, drawn; again, nothing runs; another setting is refused."""
+    """Trained, fine-tuned, evaluated, drawn; again, nothing runs."""
     data, out = made_up_corpus("enwik8", recipe.folder), recipe.folder / "out"
     arguments = ["--small", data.name, "--layers", 1, "--models", TRANSFORMER, "--updates", 2, "--finetune-updates", 1]
     printed = recipe("enwik8", *arguments, "--out", "out")
@@ -72,17 +72,11 @@ def test_language_models(recipe):
         "0.002",
         "2",
     )
-    for figure in ("curves.png",):
-        assert (out / figure).read_bytes().startswith(PNG)
+    assert (out / "curves.png").read_bytes().startswith(PNG)
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name[0] != "."}
     again = recipe("enwik8", *arguments, "--out", "out")
     assert again.count("done already") == len(re.findall(r"^\[", again, re.MULTILINE)) and "## enwik8" in again
     assert times == {path: path.stat().st_mtime_ns for path in times}
-    refused = recipe("enwik8", *arguments, "--out", "out", "--", "--dropout", "0.7", fails=True)
-    assert (
-        f"out/{TRANSFORMER}-1: was begun with other settings: dropout 0.7 instead of nothing; choose another --out"
-        in refused
-    )
     data.write_bytes(made_up_text(20_000, 2))
     assert "data text 20000 bytes, CRC" in recipe("enwik8", *arguments, "--out", "out", fails=True)
 
@@ -118,7 +112,7 @@ def test_translation(recipe):
 
 
 def test_state_tracking(recipe):
-    """Models and memory compositions; other options are refused."""
+    """Models and memory compositions."""
     arguments = ["--group", "S3", "--models", "feedback previous", "--lrs", "0.02", "--out", "out", *QUICK]
     printed = recipe("word_problem", *arguments, *TINY)
     assert "| Feedback Transformer, memory previous |" in printed
@@ -129,8 +123,6 @@ def test_state_tracking(recipe):
     speed = json.loads((out / "speed/feedback.txt").read_text().splitlines()[-1])["results"]
     assert speed["feedback"]["training"] > 0
     assert (out / "accuracy.png").read_bytes().startswith(PNG)
-    refused = recipe("word_problem", *arguments, "--", "--width", 32, "--tokens", 32, fails=True)
-    assert "width 32 instead of 16; choose another --out" in refused
     recipe("word_problem", *arguments, "--seeds", 2, "--updates", 4, "--no-speed", *TINY)
     rows = [line for line in (out / "results.md").read_text().splitlines()[2:] if "memory" not in line]
     assert [row.split(" | ")[0] for row in rows] == [
@@ -156,7 +148,6 @@ def test_quickstart(recipe):
     out = recipe.folder / "runs/quickstart"
     assert 0 < bits < 9 and (out / "quickstart.png").read_bytes().startswith(PNG)
     assert (out / "checkpoints.sample").read_text().startswith("def __init__(self")
-    assert "max_update 5 instead of 4" in recipe("quickstart", "--text", "my text", "--updates", 5, fails=True)
 
 
 def test_a_recipe_of_ones_own(recipe):
@@ -258,8 +249,6 @@ FULL = "--models feedback_transformer_lm --layers 1 -- --decoder-embed-dim 8 --d
 WALKS = "--seeds 1 --walk-updates 2"
 # Recipes that are like those above, their arguments, and the number of runs in each file of results.
 OTHERS = [
-    ("char_ptb", LANGUAGE_MODELS, {"": 6}),
-    ("text8", LANGUAGE_MODELS.replace("--small .", "--small text"), {"": 6}),
     ("wikitext103", LANGUAGE_MODELS, {"": 6}),
     ("wikitext103_ablation", f"{LANGUAGE_MODELS} --models 'transformer-post feedback-pre-span-bptt'", {"": 2}),
     ("wikitext103_training_time", f"{LANGUAGE_MODELS} --models 'transformer-post initialised-bptt'", {"": 2}),
@@ -268,7 +257,6 @@ OTHERS = [
     ("wmt14_en_de", f"--small data {SHORT}", {"": 3}),
     ("cnn_dm", f"--small data {SHORT}", {"": 3}),
     ("algorithmic", f"--small {TASKS} --curriculum '2 4' --statements 8 --models feedback_transformer_lm", {"": 1}),
-    *((task, f"--small {TASKS}", {"": 3}) for task in ("copy", "reverse", "counting", "random_walk")),
     *((task, f"--full {TASKS} {FULL}", {"": 1}) for task in ("copy", "blocked_random_walk", "algorithmic")),
 ]
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fb_fairseq.commands import preprocess_bytes
-from fb_fairseq.commands.export.command import main as export
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
 from tests.cli.checkpoints import eval_lm, loss_by_hand
@@ -23,14 +22,10 @@ from tests.cli.fairseq_commands import (
     train_in_two_processes,
     training_arguments,
 )
-from tests.conftest import on_ci
-
-MODELS = ["feedback_transformer_lm", on_ci("relative_transformer_lm")]
 
 
-@pytest.mark.parametrize("arch", MODELS)
-def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path, arch):
-    log = train(byte_data, tmp_path, arch=arch, max_epoch=2, valid_subset="valid,valid1", no_epoch_checkpoints=True)
+def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path):
+    log = train(byte_data, tmp_path, max_epoch=2, valid_subset="valid,valid1", no_epoch_checkpoints=True)
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0] - 1.5, "it learns"
     checkpoint = tmp_path / "checkpoint_last.pt"
@@ -165,24 +160,6 @@ def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
     assert_same_parameters(*paths)
     loss, bpb = (torch.load(path)["extra_state"]["best"] for path in paths)
     assert loss != bpb == pytest.approx(loss, rel=0.05)
-
-
-@pytest.mark.on_ci
-def test_layers_to_keep_in_fine_tuning(byte_data, tmp_path):
-    """The new checkpoint says what it holds: it evaluates, exports, and the same command resumes."""
-    reset = dict(reset_optimizer=True, reset_dataloader=True, reset_lr_scheduler=True, reset_meters=True)
-    full, pruned, path = tmp_path / "full", tmp_path / "pruned", tmp_path / "pruned/checkpoint_last.pt"
-    run = dict(decoder_layers=3, disable_validation=True)
-    kept = dict(run, decoder_layers_to_keep="0,2")
-    train(byte_data, full, **run, max_update=2)
-    with pytest.raises(ValueError, match="parameter group"):
-        train(byte_data, pruned, **kept, max_update=4, restore_file=full / "checkpoint_last.pt")
-    train(byte_data, pruned, **kept, **reset, max_update=2, restore_file=full / "checkpoint_last.pt")
-    cfg = torch.load(path, weights_only=True)["cfg"]["model"]
-    assert (cfg["decoder_layers"], cfg["decoder_layers_to_keep"]) == (2, None)
-    assert "resuming at update 2" in train(byte_data, pruned, **kept, max_update=4)
-    assert "Loss (base 2)" in eval_lm(byte_data, path, gen_subset="valid1")
-    export([str(path), "--to", str(tmp_path / "exported")])
 
 
 # Each step loop's options, and what its log says once: what runs, and what runs instead where there is no GPU.

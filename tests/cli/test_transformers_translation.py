@@ -17,7 +17,6 @@ from fb_fairseq.commands.export.models import transformers_model  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.models.checkpoints import plain_options  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
-from fb_fairseq.modules.adaptive_words import adaptive_losses  # noqa: E402
 from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel  # noqa: E402
 from tests.cli.fairseq_commands import assert_same_parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
@@ -70,29 +69,6 @@ def test_logits(both):
             cache = step.past_key_values
             steps.append(step.logits.log_softmax(-1))
     torch.testing.assert_close(torch.cat(steps, 1)[real], expected[real], atol=1e-5, rtol=1e-5)
-
-
-def test_gradients(both):
-    """Of the loss, with respect to every parameter: as fairseq's."""
-    theirs, ours = both
-    source, target = batch([7, 3, 5]), batch([4, 6, 2])
-    labels = target.masked_fill(target == PAD, -100)
-    previous = ours.prepare_decoder_input_ids_from_labels(labels)
-    real = target.ne(PAD)
-    logits, _ = theirs(source, source.ne(PAD).sum(1), previous)
-    softmax = theirs.decoder.adaptive_softmax
-    if softmax is None:
-        loss = torch.nn.functional.cross_entropy(logits[real], target[real])
-    else:  # (logits are features)
-        loss = adaptive_losses(softmax, logits, target, real, True)[0].sum() / real.sum()
-    loss.backward()
-    output = ours(source, labels=labels)
-    torch.testing.assert_close(output.loss, loss, atol=1e-6, rtol=1e-6)
-    output.loss.backward()
-    expected = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    found = {name: p.grad for name, p in ours.named_parameters()}
-    assert set(expected) <= set(found)
-    torch.testing.assert_close({name: found[name] for name in expected}, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")

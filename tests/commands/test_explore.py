@@ -26,12 +26,9 @@ from tests.models.language_models import (
     AllAttentionLM,
     FeedbackLM,
     RelativeLM,
-    build,
-    configuration,
+    both,
     dictionary,
-    plain,
 )
-from tests.modules.options import randomise
 
 SPAN, TOKENS = SIZES["attention_span"], [*range(4, 24), 7, 9, 5]
 SPECIAL = dictionary().symbols[: UNK + 1]
@@ -40,11 +37,7 @@ WITH_SPANS = dict(adaptive_span=True, adaptive_span_init=0.4, adaptive_span_ramp
 
 
 def explored(model=FeedbackLM, **changes):
-    """A small model with random weights, as the page has it; and fairseq's."""
-    torch.manual_seed(1)
-    built = build(model, **changes).eval()
-    randomise(built)
-    return plain(built, configuration(model, **changes)), built
+    return both(model, **changes)
 
 
 def reading_of(model, tokens=TOKENS):

@@ -21,12 +21,10 @@ from tests.models.language_models import (
     AllAttentionLM,
     FeedbackLM,
     RelativeLM,
-    build,
-    configuration,
+    both,
     dictionary,
     plain,
 )
-from tests.modules.options import randomise
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
@@ -50,12 +48,9 @@ def text(length, seed=0):
 
 def load_both(model, **changes):
     """A model in double precision as commands read it; and fairseq's."""
-    torch.manual_seed(1)
-    built = build(model, **changes).eval()
-    randomise(built)
-    loaded = plain(built, configuration(model, **changes)).double()
+    loaded, built = both(model, **changes)
     loaded.source = "--option a.pt"
-    return loaded, built.double()
+    return loaded.double(), built.double()
 
 
 def load(model, **changes):

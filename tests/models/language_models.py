@@ -10,6 +10,7 @@ from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.model import build as build_plain
 from fb_fairseq.trained_model import TrainedModel
 from tests.models.decoders import dictionary
+from tests.modules.options import randomise
 
 FeedbackLM, RelativeLM = architectures.FeedbackTransformerLanguageModel, architectures.RelativeTransformerLanguageModel
 AllAttentionLM = architectures.AllAttentionLanguageModel
@@ -47,6 +48,14 @@ def plain(built, cfg, arch=None) -> LanguageModel:
     arch = arch or NAMES[type(built)]
     options = {**plain_options(vars(cfg)), "arch": arch}
     return build_plain(TrainedModel("a.pt", options, built.state_dict(), symbols={"dict.txt": dictionary(20).symbols}))
+
+
+def both(model, **changes):
+    """A model with random weights, as commands read it, and as fairseq has it."""
+    torch.manual_seed(1)
+    built = build(model, **changes).eval()
+    randomise(built)
+    return plain(built, configuration(model, **changes)), built
 
 
 def tokens(batch, steps):

@@ -12,7 +12,7 @@ from fb_fairseq.ops.feedback.cpp.steps import LANES, CppStep
 from fb_fairseq.ops.feedback.loops import Stepper
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import Case
+from tests.ops.feedback.cases import Case, compare_decoding_with_an_encoder
 from tests.ops.feedback.cpp.built import needs_cpp_loop
 
 pytestmark = needs_cpp_loop
@@ -161,23 +161,9 @@ def test_other_loops_are_not_native(native_steps):
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
 def test_attention_to_an_encoder(seed, hypotheses, native_steps):
-    """Several hypotheses per sentence; the weights of one layer's attention are returned."""
     case = Case(seed, steps=1, cross=True, dtype=torch.float32, dropout=0.0)
-    model, span = case.model.eval(), max(case.reaches)
-    case.reaches = [span] * len(case.reaches)
-    weights = case.weights()
-    model.loop_weights = lambda *_: weights
-    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
-    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim)
-    rings = model.new_ring(), model.new_ring()
-    for step in range(3):
-        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
-        plain = model.reference_step(x_BD, rings[1], options, case.encoder)
-        rings[1].advance()
-        assert len(native_steps) == step + 1
-        for field in ("out_BD", "memory_KBD", "aligned_BC"):
-            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-5, rtol=2e-5)
-        x_BD = plain.out_BD
+    compare_decoding_with_an_encoder(case, hypotheses, 2e-5)
+    assert len(native_steps) == 4
 
 
 @torch.no_grad()

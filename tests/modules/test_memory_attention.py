@@ -71,37 +71,6 @@ def all_memories(model, x_TBD, state):
     return torch.cat(memories, 1)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_sums_and_reach(stack, adaptive):
-    model = build(stack, 2, attention_span=6, adaptive_span=adaptive, adaptive_span_ramp=2, decoder_attention_heads=2)
-    if adaptive:
-        for layer in model.layers:
-            layer.self_attn.adaptive_span.z.data = torch.tensor([0.0, 0.4]).double()  # 2 steps back, and 4.4
-    weights_LBHTS, state = model.memory_attention(torch.randn(T, B, model.options.decoder_embed_dim).double())
-    assert not weights_LBHTS.requires_grad and not state.memory_KCBD.requires_grad
-    assert weights_LBHTS.shape[-2:] == (T, 6)
-    sums = weights_LBHTS.sum(-1)
-    torch.testing.assert_close(sums[..., 1:], torch.ones_like(sums[..., 1:]))
-    assert sums[..., 0].eq(0).all(), "the first step has nothing to attend to"
-    reached = [[d for d in range(1, 7) if weights_LBHTS[:, :, h, :, d - 1].gt(0).any()] for h in range(2)]
-    assert reached == ([[1, 2], [1, 2, 3, 4, 5]] if adaptive else [[1, 2, 3, 4, 5, 6]] * 2)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_blocks(stack):
-    """Block by block, the weights are those of all steps together."""
-    model = build(stack, 4, attention_span=6)
-    x_TBD = torch.randn(T, B, model.options.decoder_embed_dim).double()
-    together, end = model.memory_attention(x_TBD)
-    state, parts = None, []
-    for block in x_TBD.split([4, 1, 4]):
-        weights_LBHTS, state = model.memory_attention(block, state)
-        parts.append(weights_LBHTS)
-    torch.testing.assert_close(torch.cat(parts, 3), together)
-    torch.testing.assert_close(state.memory_KCBD, end.memory_KCBD)
-
-
 def weights_slot_by_slot(model, l, past, x_D):
     """Layer l's weights at a step by the slot-by-slot reference: of the context by head [H, S], nearest first, and of
     the persistent vectors by group [U, N]. ``past``: its inputs at the steps before; ``x_D``: what it projects queries

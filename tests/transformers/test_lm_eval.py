@@ -17,8 +17,7 @@ from tests.conftest import REPOSITORY  # noqa: E402
 
 TASKS = REPOSITORY / "examples/language_modeling/lm_eval"
 ROLLING = dict(add_bos_token=False, max_length=100000)
-SEVERAL = dict(dataset_path="json", dataset_kwargs={"data_files": {"test": "several.jsonl"}}, test_split="test")
-DOCUMENTS = ["def main():\r\n    return 1\n\n", "é" * 400 + "\n", "x = 1", " 12 "]
+DOCUMENT = "é" * 400 + "\n"
 QUESTIONS = [dict(context="import", choices=["os", "zz", "a longer one"], answer=0)]
 QUESTIONS += [dict(context="", choices=["def", "fed"], answer=1)]
 
@@ -60,9 +59,8 @@ def texts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    (tmp_path / "valid.txt").write_bytes(DOCUMENTS[1].encode())
+    (tmp_path / "valid.txt").write_bytes(DOCUMENT.encode())
     (tmp_path / "cloze.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
-    (tmp_path / "several.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in DOCUMENTS))
     return tmp_path
 
 
@@ -89,28 +87,15 @@ def nats(model, tokenizer, text, after=""):
 def test_bits_per_byte(lm_eval, exported, texts):
     """Of the file; it is one document, whose first byte is predicted from </s>."""
     folder, model, tokenizer = exported
-    size = len(DOCUMENTS[1].encode())
+    size = len(DOCUMENT.encode())
     figures, _ = evaluate(lm_eval, folder, "bytes", 1, **ROLLING)
-    bits = nats(model, tokenizer, DOCUMENTS[1]) / math.log(2) / size
+    bits = nats(model, tokenizer, DOCUMENT) / math.log(2) / size
     assert figures["bits_per_byte,none"] == pytest.approx(bits, rel=1e-6)
     assert figures["byte_perplexity,none"] == pytest.approx(2**bits, rel=1e-5)
     windows, _ = evaluate(lm_eval, folder, "bytes", 1, add_bos_token=False, max_length=64)
     assert windows["bits_per_byte,none"] != pytest.approx(bits, rel=1e-4), "independent windows"
     doubled, _ = evaluate(lm_eval, folder, "bytes", 1, max_length=100000)
     assert doubled["bits_per_byte,none"] > bits + 1e-4, "</s> is predicted, too"
-
-
-def test_padded_batches(lm_eval, exported, texts):
-    """The harness pads at the end, without a mask: every document gets the figure that it gets alone."""
-    folder, model, tokenizer = exported
-    metrics = dict(output_type="loglikelihood_rolling", metric_list=[{"metric": "bits_per_byte"}])
-    task = dict(task="several", **SEVERAL, **metrics, doc_to_text="", doc_to_target="{{text}}")
-    expected = [-nats(model, tokenizer, text) for text in DOCUMENTS]
-    results = [evaluate(lm_eval, folder, task, batch_size, **ROLLING) for batch_size in (1, 4)]
-    for figures, samples in results:
-        assert [response for ((response,),) in samples] == pytest.approx(expected, rel=1e-6)
-        bits = -sum(expected) / math.log(2) / sum(len(text.encode()) for text in DOCUMENTS)
-        assert figures["bits_per_byte,none"] == pytest.approx(bits, rel=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -124,13 +109,3 @@ def test_choices(lm_eval, exported, texts, batch_size):
         assert [likelihood for ((likelihood, _),) in responses] == pytest.approx(expected, rel=1e-5)
         right.append(max(range(len(expected)), key=expected.__getitem__) == question["answer"])
     assert figures["acc,none"] == sum(right) / len(right)
-
-
-def test_generation(lm_eval, exported, texts):
-    """Prompts of a batch are padded at the beginning."""
-    folder, model, tokenizer = exported
-    options = dict(generation_kwargs={"until": ["\n\n"], "max_gen_toks": 8, "do_sample": False})
-    metrics = dict(output_type="generate_until", metric_list=[{"metric": "exact_match"}])
-    task = dict(task="continue", **SEVERAL, **options, **metrics, doc_to_text="{{text}}", doc_to_target="")
-    alone, together = (evaluate(lm_eval, folder, task, batch_size)[1] for batch_size in (1, 4))
-    assert alone == together and len(alone) == len(DOCUMENTS)

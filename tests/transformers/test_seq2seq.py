@@ -149,21 +149,6 @@ def test_layer_drop(sources, labels):
     assert len(losses) > 1
 
 
-def test_trainer(sources, labels, tmp_path):
-    """``Seq2SeqTrainer`` learns a batch, and generates."""
-    pytest.importorskip("accelerate")
-    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
-
-    tokens, mask = sources
-    examples = [dict(input_ids=i, attention_mask=m, labels=t) for i, m, t in zip(tokens, mask, labels)]
-    model = build("post-norm")
-    before = model(*sources, labels=labels).loss.item()
-    options = dict(max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no")
-    arguments = Seq2SeqTrainingArguments(str(tmp_path), **options)
-    Seq2SeqTrainer(model=model, args=arguments, train_dataset=examples).train()
-    assert model.eval()(*sources, labels=labels).loss.item() < before / 2
-
-
 def test_bad_input(sources, labels):
     tokens, mask = sources
     model = build("learned")

@@ -49,18 +49,6 @@ def read(model, blocks, smoothing=0.0):
     return torch.nn.functional.cross_entropy(torch.cat(logits), targets, label_smoothing=smoothing).item()
 
 
-def test_blocks_of_streams():
-    """Every token is a target once, and the input of each is the token before it."""
-    blocks = list(StreamBlocks(TEXT, STREAMS, STEPS))
-    assert len(blocks) == len(StreamBlocks(TEXT, STREAMS, STEPS)) == 7
-    assert blocks[-1]["input_ids"].shape[1] == 53 % STEPS
-    inputs, targets = (torch.cat([block[name] for block in blocks], 1) for name in ("input_ids", "labels"))
-    text = TEXT[: STREAMS * 53]
-    assert targets.flatten().equal(text) and inputs.flatten().tolist() == [2, *text[:-1].tolist()]
-    with pytest.raises(UserError, match="streams=1000: the text has only"):
-        StreamBlocks(TEXT, 1000, STEPS)
-
-
 @pytest.mark.parametrize("streams,steps", [(STREAMS, STEPS), (1, 5), (3, 200), (7, 1)])
 def test_a_text_is_cut_as_for_fairseq(streams, steps):
     pytest.importorskip("fairseq")
@@ -184,6 +172,8 @@ def test_label_smoothing_of_streams(kind, blocks, tmp_path):
 
 
 def test_wrong_arguments(tmp_path):
+    with pytest.raises(UserError, match="streams=1000: the text has only"):
+        StreamBlocks(TEXT, 1000, STEPS)
     for kind in ("train", "eval"):
         options = {f"per_device_{kind}_batch_size": 2, "eval_strategy": "steps", "eval_steps": 1}
         with pytest.raises(

@@ -128,3 +128,23 @@ def compare(ours, plain, tolerance):
             torch.testing.assert_close(
                 ours[name], expected, atol=tolerance, rtol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
             )
+
+
+def compare_decoding_with_an_encoder(case, hypotheses, tolerance):
+    """Decode some steps, with several hypotheses per sentence, by the model's own loop and by the plain step. The
+    weights of one layer's attention are returned, too."""
+    model, span = case.model.eval(), max(case.reaches)
+    case.reaches = [span] * len(case.reaches)
+    weights = case.weights()
+    model.loop_weights = lambda *_: weights
+    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
+    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim, dtype=case.x.dtype)
+    rings = model.new_ring(), model.new_ring()
+    for _ in range(4):
+        rings[1].make_room()
+        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
+        plain = model.reference_step(x_BD, rings[1], options, case.encoder)
+        rings[1].advance()
+        for field in ("out_BD", "memory_KBD", "aligned_BC"):
+            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=tolerance, rtol=tolerance)
+        x_BD = plain.out_BD

@@ -26,7 +26,7 @@ from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import Case, compare
+from tests.ops.feedback.cases import Case, compare, compare_decoding_with_an_encoder
 
 SPLIT_SPAN = 70  # slots that several programs share
 ALL_CASES = bool(os.environ.get("ALL_CASES"))
@@ -220,23 +220,8 @@ def test_episodes_in_decoding(captured):
 @torch.no_grad()
 @pytest.mark.parametrize("seed,hypotheses", cases([(4, 2)], [(1, 1), (1, 2), (4, 1)]))
 def test_decoding_with_an_encoder(seed, hypotheses, captured):
-    """Several hypotheses per sentence; the weights of one layer's attention are returned."""
     case = Case(seed, steps=1, cross=True, dropout=0.0, step_loop="triton")
-    model, span = case.model.eval(), max(case.reaches)
-    case.reaches = [span] * len(case.reaches)
-    weights = case.weights()
-    model.loop_weights = lambda *_: weights
-    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
-    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim, dtype=torch.double)
-    rings = model.new_ring(), model.new_ring()
-    for _ in range(4):
-        rings[1].make_room()
-        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
-        plain = model.reference_step(x_BD, rings[1], options, case.encoder)
-        rings[1].advance()
-        for field in ("out_BD", "memory_KBD", "aligned_BC"):
-            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=1e-10, rtol=1e-10)
-        x_BD = plain.out_BD
+    compare_decoding_with_an_encoder(case, hypotheses, 1e-10)
     assert captured
 
 

@@ -106,7 +106,6 @@ def test_saved_bytes():
     [
         ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
         ("train --span 0", "--span: 0: give a number, 1 or more"),
-        ("decode --device cuda", "argument --device: invalid choice: 'cuda'"),
         ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference'"),
         (
             "train --compare blocks --batch-size 6",

@@ -12,8 +12,10 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
-from tests.papers.test_original_checkpoints import FILES as PLAIN
 
+SEQUENTIAL = "transformer_pre per_layer_pre per_layer_pre_span shared_pre shared_pre_span shared_post".split()
+PLAIN = [f"adaptive-span.{name}" for name in ("plain", "adaptive_span", "all_attention")]
+PLAIN += [f"transformer-sequential.{name}" for name in SEQUENTIAL]
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
 
 
@@ -239,7 +241,3 @@ def test_missing_and_broken_files(tmp_path, refused):
     for name, message in (("no.pt", "No such file"), ("broken.pt", "is truncated or corrupt; give an intact copy")):
         files = [str(tmp_path / name), "--dict", "x", "--out", str(tmp_path / "out.pt")]
         assert f"{name}: {message}" in refused(main, files)
-    (tmp_path / "imported").mkdir()
-    (tmp_path / "imported/dict.txt").write_text("other 3\n")
-    line = refused(convert, tmp_path, made_up(), WORDS)
-    assert "is the dictionary of another model; give an --out in another folder" in line

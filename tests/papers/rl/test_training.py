@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import signal
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
 from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.presets import FULL, preset_options
 from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, load_checkpoint
+from tests.surroundings import terminated
 
 CPU = torch.device("cpu")
 TINY = dict(layers=2, width=12, heads=2, span=7)
@@ -154,24 +153,14 @@ def test_commands(tmp_path, capsys):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_interrupted(tmp_path, monkeypatch, capsys):
+def test_interrupted(tmp_path, capsys):
     """Ctrl-C or ``kill``: the block ends and is saved; the same command ends as one that was not interrupted."""
     arguments = "train --small --environments 4 --block 10 --log-interval 2 --frames 200 --cpu --out".split()
     main([*arguments, str(tmp_path / "whole")])
-    train_block = Trainer.train_block
-
-    def signalled(trainer):
-        if trainer.frames == interrupted_at:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return train_block(trainer)
-
-    monkeypatch.setattr(Trainer, "train_block", signalled)
     capsys.readouterr()
     for update in (1, 3, 5):
-        interrupted_at = 40 * (update - 1)
-        with pytest.raises(SystemExit) as stop:
+        with terminated(Trainer, "train_block", "frames", 40 * (update - 1)):
             main([*arguments, str(tmp_path / "parts")])
-        assert stop.value.code == 128 + signal.SIGTERM
         line = f"python -m fb_fairseq rl: interrupted at update {update} of 5; run the same command again to resume"
         assert capsys.readouterr().err.splitlines()[-1] == line
         assert load_checkpoint(str(tmp_path / "parts/checkpoint.pt"))["frames"] == 40 * update
@@ -218,7 +207,6 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
         (EVALUATE + "--out /", "--out /: is no file, but a folder, a device or a pipe; give the name of a file"),
         (EVALUATE + "--record e.mp4", "--record e.mp4: give a file name that ends in .gif"),
         (EVALUATE + "--episodes 0", "--episodes 0: give 1 or more"),
-        ("plot A=/nowhere --out x.png", "/nowhere: contains no log.jsonl; give an --out folder of train"),
     ],
 )
 def test_bad_input(tmp_path, refused, words, message):

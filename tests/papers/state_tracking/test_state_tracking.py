@@ -1,8 +1,6 @@
 """State tracking: every model of the table, training with its curriculum, resuming, and what is written."""
 
 import json
-import os
-import signal
 from dataclasses import replace
 
 import pytest
@@ -17,6 +15,7 @@ from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 from fb_fairseq.papers.state_tracking.trainer import Trainer, last_accuracy
 from fb_fairseq.tensor_files import save_file
+from tests.surroundings import terminated
 
 CPU = torch.device("cpu")
 TINY = Options(group="S3", longest=4, updates=4, tokens=16, lr=0.01)
@@ -147,25 +146,16 @@ def test_it_learns(tmp_path):
     assert trainer.size == 8 and len(accuracy) == 128 and min(accuracy) > 0.99
 
 
-def test_interrupted(tmp_path, monkeypatch, capsys):
+def test_interrupted(tmp_path, capsys):
     """Ctrl-C or ``kill``: the update ends and is saved; the same command goes on, with the tests too, and ends as one
     that was not interrupted."""
     arguments = ["train", *options_of(TINY), "--device", "cpu", "--out"]
     main([*arguments, str(tmp_path / "whole")])
-    train_update = Trainer.train_update
-
-    def signalled(trainer):
-        if trainer.update == interrupted_at:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return train_update(trainer)
-
-    monkeypatch.setattr(Trainer, "train_update", signalled)
     capsys.readouterr()
-    for interrupted_at in (0, 2, 3):
-        with pytest.raises(SystemExit) as stop:
+    for update in (0, 2, 3):
+        with terminated(Trainer, "train_update", "update", update):
             main([*arguments, str(tmp_path / "parts")])
-        assert stop.value.code == 128 + signal.SIGTERM
-        now = f"interrupted at update {interrupted_at + 1} of 4; run the same command again to resume\n"
+        now = f"interrupted at update {update + 1} of 4; run the same command again to resume\n"
         assert capsys.readouterr().err == f"python -m fb_fairseq state-tracking: {now}"
         assert not (tmp_path / "parts/result.json").exists()
     main([*arguments, str(tmp_path / "parts")])
@@ -240,7 +230,6 @@ def test_exported_trackers_say_how_they_read(tmp_path):
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--lr", "0"], "--lr 0.0: must be greater than 0"),
         (["--heads", "3"], "--heads 3: does not divide --width 64"),
-        (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
         (["--task", "recall", "--longest", "64"], "--symbols 256: tests have 256 keys"),
         (["--memory-composition", "layer:9"], "layer:9"),
         (["--model", "xlstm", "--width", "32"], "--width 32: xLSTM takes multiples of 64 only"),
