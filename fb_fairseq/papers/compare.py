@@ -72,7 +72,8 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
     metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
     measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]
-    rows, ours = [], False
+    rows = []
+    ours = False
     for row in table["rows"]:
         wanted = row.get("small" if small else "match")
         found = [group for group in groups if wanted and group.matches(wanted)]
@@ -87,7 +88,9 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
         return []
     columns = [""]
     for metric, heading in metrics.items():
-        columns += [f"{heading}, paper"] + [f"{heading}, ours"] * (metric in measured)
+        columns.append(f"{heading}, paper")
+        if metric in measured:
+            columns.append(f"{heading}, ours")
     setting = "ours: the recipe's small setting, which is not comparable" if small else "ours: the paper's setting"
     head = [f"## {table['table']} ({table['where']}): {table['title']}", "", f"({setting})", ""]
     return [*head, *markdown([*columns, "our run", "seeds"], rows), ""]

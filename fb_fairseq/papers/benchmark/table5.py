@@ -90,7 +90,8 @@ def measured(key: str, task: Task, phase: str, args: argparse.Namespace) -> list
         found = measure(makers, args.device, args.repeats, lambda work, seconds: round(work.words / seconds, 1))
         return dict(zip(batches, found))
 
-    title, batch = f"{task.name}, {phase}", task.sizes.batch
+    title = f"{task.name}, {phase}"
+    batch = task.sizes.batch
     speed = speeds(dict.fromkeys(task.kinds, batch))
     largest = {}
     for kind in task.kinds:

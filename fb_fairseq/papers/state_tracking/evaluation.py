@@ -39,12 +39,15 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
     marked = [_right(model, sequences, size, split, i, options.test_sequences) for i, size in enumerate(sizes)]
     right_BL, labelled_BL = marked[-1]
     if problem.by_position:
-        sizes, accuracy = list(range(1, sizes[0] + 1)), right_BL.float().mean(0).tolist()
+        sizes = list(range(1, sizes[0] + 1))
+        accuracy = right_BL.float().mean(0).tolist()
     else:
         accuracy = [right[labelled].float().mean().item() for right, labelled in marked]
     wrong_BL = labelled_BL & ~right_BL
-    slipped, before = wrong_BL.any(1).sum().item(), (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
-    flawless, slips = 1 - slipped / len(wrong_BL), slipped / (slipped + before)
+    slipped = wrong_BL.any(1).sum().item()
+    before = (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
+    flawless = 1 - slipped / len(wrong_BL)
+    slips = slipped / (slipped + before)
     return {"sizes": sizes, "accuracy": accuracy, "flawless": flawless, "slips": slips}
 
 

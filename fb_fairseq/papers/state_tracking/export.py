@@ -46,7 +46,8 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
             f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; run "
             "the same training again, until it ends"
         )
-    tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
+    tagger = trainer.model
+    symbols = [*SPECIAL, *named(options.group).elements]
     words, output = tagger.embedding.weight, tagger.classifier
     neutral_ND = words[:1].expand(len(SPECIAL), -1)
     parameters = {

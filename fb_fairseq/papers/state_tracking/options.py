@@ -52,7 +52,8 @@ class Options(CheckedOptions):
         self.check(self.longest >= smallest, "longest", f"must be {smallest} or more")
         self.check(self.span >= 0, "span", "must be 0 or more")
         self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
-        enough, tests = 8 * self.longest, f"tests have {4 * self.longest} keys, and half of the symbols are keys"
+        enough = 8 * self.longest
+        tests = f"tests have {4 * self.longest} keys, and half of the symbols are keys"
         self.check(self.task != "recall" or self.symbols >= enough, "symbols", f"{tests}; give {enough} or more")
 
     @property
@@ -78,7 +79,8 @@ def add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
     """Add the options to a parser, but for some fields."""
     for each in fields(Options):
         if each.name not in left_out:
-            kind, text = type(each.default), f"{each.metadata['help']} (default: %(default)s)"
+            kind = type(each.default)
+            text = f"{each.metadata['help']} (default: %(default)s)"
             parser.add_argument(flag(each.name), type=kind, default=each.default, help=text)
 
 

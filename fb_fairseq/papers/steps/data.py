@@ -65,7 +65,8 @@ def preprocess_bytes(call: Call, text: str, reads: Sequence[str] = ()) -> Step:
 
 def subwords(call: Call, pair: Sequence[str], merges: int) -> Iterator[Step]:
     """Learn one BPE code from both languages of OUT/text/train.tok.xx, apply it to all splits, and binarise them."""
-    both, codes = call.at("text", "train.tok"), call.at("text", "codes")
+    both = call.at("text", "train.tok")
+    codes = call.at("text", "codes")
     yield Step("join both sides", ["cat", *(f"{both}.{language}" for language in pair)], [both], output=both)
     command = ["subword-nmt", "learn-bpe", "--symbols", merges, "--input", both]
     yield Step("learn subwords", command, [codes], output=codes)
