@@ -142,7 +142,8 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
                 axes.grid(False, axis="x")  # between bars
             drawn.append((r, axes))
     width = max(WIDTH, *(panel.size[0] for panel in panels))
-    tall, legends = 0.3 if title else 0.0, [0.0] * len(rows)
+    tall = 0.3 if title else 0.0
+    legends = [0.0] * len(rows)
     entries = [axes.get_legend_handles_labels() for _, axes in drawn]
     names = entries[0][1]
     if len(drawn) > 1 and names and all(others == names for _, others in entries):

@@ -86,10 +86,12 @@ def main(argv=None) -> None:
             raise UserError(
                 f"--path {args.path}: gives labels, and cannot generate text; use explore, or evaluate-labels"
             )
-        read, vocabulary = model.reader(args.length), model.vocabulary
+        read = model.reader(args.length)
+        vocabulary = model.vocabulary
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
-        prompt, text = vocabulary.encode_prompt(args.prompt), vocabulary.decoder()
+        prompt = vocabulary.encode_prompt(args.prompt)
+        text = vocabulary.decoder()
         write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
         for token in prompt:
             write(text(token))

@@ -101,7 +101,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         self.absolute_positions = str(getattr(cfg, "relative_positions", "")) == "none"
         self.embed_positions = None
         if self.absolute_positions and cfg.decoder_learned_pos:
-            D, positions = cfg.decoder_embed_dim, cfg.tokens_per_sample + dictionary.pad() + 1
+            D = cfg.decoder_embed_dim
+            positions = cfg.tokens_per_sample + dictionary.pad() + 1
             self.embed_positions = LearnedPositionalEmbedding(positions, D, dictionary.pad())
             nn.init.normal_(self.embed_positions.weight, std=D**-0.5)
 
@@ -140,7 +141,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         y_TBD, state = self.stack.run_block(x_TBD, state)
         if stream is not None:
             stream.write(state, len(x_TBD))
-        extra, report = {"attn": None, "state": state}, self.stack.report()
+        extra = {"attn": None, "state": state}
+        report = self.stack.report()
         if report.logged:
             extra["logged"] = report.logged
         if report.penalty is not None:

@@ -74,7 +74,8 @@ def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
 
 def _keep(state_dict: dict[str, Tensor], side: str, kept: list[int]) -> None:
     for name in [name for name in state_dict if name.startswith(f"{side}.layers.")]:
-        parts, value = name.split("."), state_dict.pop(name)
+        parts = name.split(".")
+        value = state_dict.pop(name)
         if int(parts[2]) in kept:
             parts[2] = str(kept.index(int(parts[2])))
             state_dict[".".join(parts)] = value

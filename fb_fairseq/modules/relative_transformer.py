@@ -57,7 +57,9 @@ class RelativeTransformer(TransformerStack):
         """
         o = self.options
         T, B, D = x_TBD.shape
-        weights, heads, before = self.layer_weights(layer, reach), o.decoder_attention_heads, o.decoder_normalize_before
+        weights = self.layer_weights(layer, reach)
+        heads = o.decoder_attention_heads
+        before = o.decoder_normalize_before
         # No step of the block attends to its last one.
         keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), attention_projection(layer), heads)
         attended = block_attention(

@@ -131,7 +131,8 @@ def _load_and_compare(original, filenames, *args, **kwargs):
         check_dictionaries(f"--path {name}", known.dictionaries, task_dictionaries(task))
         compare_task(f"--path {name}", known.task, getattr(task, "args", task.cfg))
         if len(filenames) == 1 and is_ours(type(models[0])):
-            saved, given = with_architecture(known.model), with_architecture(as_dict(cfg.model))
+            saved = with_architecture(known.model)
+            given = with_architecture(as_dict(cfg.model))
             check_same_meaning(f"--path {name}", saved, given, "leave it out of --model-overrides")
     return models, cfg, task
 

@@ -194,7 +194,8 @@ def _end_of_epoch(original, self):
 
 
 def _save_checkpoint(original, self, filename, extra_state):
-    stop, plateau = _early_stop(), _plateau(self)
+    stop = _early_stop()
+    plateau = _plateau(self)
     stopping = {"best": getattr(stop, "best", None), "num_runs": getattr(stop, "num_runs", 0)}
     if plateau is not None:
         stopping["num_bad_epochs"] = plateau.num_bad_epochs
@@ -216,12 +217,14 @@ def _note_resets(original, self, *args, **kwargs):
 def _load_checkpoint(original, cfg, trainer, **kwargs):
     extra_state, epoch_itr = original(cfg, trainer, **kwargs)
     if extra_state is not None:
-        resets, stopping = trainer.resets, extra_state.get(STOPPING, {})
+        resets = trainer.resets
+        stopping = extra_state.get(STOPPING, {})
         if "meters" in resets or "optimizer" in resets:  # as for fairseq's own best
             stopping = {}
         worse = stopping.get("num_runs", 0)
         if worse or stopping.get("best") is not None:
-            _early_stop().best, _early_stop().num_runs = stopping["best"], worse
+            _early_stop().best = stopping["best"]
+            _early_stop().num_runs = worse
         if _plateau(trainer) is not None and not {"lr_scheduler", "optimizer"} & {*resets}:
             _plateau(trainer).num_bad_epochs = stopping.get("num_bad_epochs", 0)
             if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
@@ -245,9 +248,11 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
 
 def _make_up_for_validation(trainer, epoch_itr) -> None:
     """Validate and save, as fairseq would have done after the update that the checkpoint ends with."""
-    cfg, module = trainer.cfg, training_modules()[-1]
+    cfg = trainer.cfg
+    module = training_modules()[-1]
     logger.info(f"the validation after update {trainer.get_num_updates()} is still to be made")
-    place, is_at_end = epoch_itr, epoch_itr.iterations_in_epoch == 0
+    place = epoch_itr
+    is_at_end = epoch_itr.iterations_in_epoch == 0
     if is_at_end:  # the iterator is that of the next epoch
         before = epoch_itr.epoch - 1
         place = SimpleNamespace(epoch=before, end_of_epoch=lambda: True, state_dict=epoch_itr.state_dict)

@@ -126,7 +126,8 @@ class StreamingLMTask(LanguageModelingTask):
             self._arrange_for_evaluation(dataset, num_shards=1)
 
     def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
-        path, impl = self._path(split, epoch), self.args.dataset_impl
+        path = self._path(split, epoch)
+        impl = self.args.dataset_impl
         if self.args.labels:
             return load_labelled(path, self.dictionary, self.target_dictionary, self.args.omit_eos, impl)
         return load_corpus(path, self.dictionary, self.args.omit_eos, impl, combine)
@@ -262,7 +263,8 @@ class StreamingLMTask(LanguageModelingTask):
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, **kwargs):
         """fairseq's, which takes ``</s>`` off both ends of each text, and ``<pad>`` for no token."""
-        eos, pad = self.dictionary.eos(), self.dictionary.pad()
+        eos = self.dictionary.eos()
+        pad = self.dictionary.pad()
         for number, tokens in enumerate(src_tokens, 1):
             if bool(tokens.eq(pad).any()):
                 raise UserError(f"prompt {number}: {self.dictionary.pad_word} in it, which is no word; leave it out")

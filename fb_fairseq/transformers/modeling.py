@@ -208,7 +208,8 @@ class LanguageModel(MemoryModel):
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
             there are none, because they are large.
         """
-        shift_labels, smoothing = others.pop("shift_labels", None), others.pop("label_smoothing", 0.0)
+        shift_labels = others.pop("shift_labels", None)
+        smoothing = others.pop("label_smoothing", 0.0)
         check_arguments(others)
         check_loaded(self.decoder)
         given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache

@@ -93,7 +93,8 @@ class Documents:
     """
 
     def __init__(self, corpus: Corpus):
-        self.corpus, self.sizes = corpus, np.diff(corpus.documents, prepend=0)
+        self.corpus = corpus
+        self.sizes = np.diff(corpus.documents, prepend=0)
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -43,7 +43,8 @@ class LabelledCorpus:
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
         self.path, self.inputs, self.labels = path, inputs, labels
-        self.pad, self.unknown = dictionary.pad(), dictionary.unk()
+        self.pad = dictionary.pad()
+        self.unknown = dictionary.unk()
         ignored = [dictionary.eos()]
         if IGNORED in dictionary:
             ignored.append(dictionary.index(IGNORED))
