@@ -22,8 +22,8 @@ from fb_fairseq.commands.plot.models import load_data, load_to_read, progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.meaning import PAD
 from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.symbols import PAD
 
 NAME = "evaluate-labels"
 CONTEXT_SEQUENCES = 1  # that each stream reads before its own

@@ -14,11 +14,12 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.checksums import WEIGHTS, facts_in
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import END_OF_WORD, SEPARATOR, SPECIAL, check_former
+from fb_fairseq.meaning import check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
 from fb_fairseq.trained_model import PREFIX, TRANSLATOR, TrainedModel
 
 COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"

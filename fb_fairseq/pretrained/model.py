@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import EOS, PAD
 from fb_fairseq.modules import StreamState
 from fb_fairseq.modules.language_model import STACKS, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import EOS, PAD
 from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow

@@ -13,7 +13,6 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import BOS, padding_words
 from fb_fairseq.streams.checkpoints import MemoryFiles
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
@@ -24,6 +23,7 @@ from fb_fairseq.streams.fairseq.corpus import (
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, load_dictionary, load_labelled
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
+from fb_fairseq.symbols import BOS, padding_words
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
     check_architecture,

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import UNK
+from fb_fairseq.symbols import UNK
 from fb_fairseq.transformers.cache import MemoryCache
 
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.

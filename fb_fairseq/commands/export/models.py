@@ -13,8 +13,8 @@ from fb_fairseq.checksums import FACTS_ENTRY
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import known_facts
 from fb_fairseq.files import own_folder
-from fb_fairseq.meaning import PAD, SPECIAL, never_drawn, padding_words
 from fb_fairseq.pretrained.folders import FURTHER_OPTIONS, TARGET_FOLDER, TASK_OPTIONS
+from fb_fairseq.symbols import PAD, SPECIAL, never_drawn, padding_words
 from fb_fairseq.tensor_files import using
 from fb_fairseq.trained_model import TrainedModel
 

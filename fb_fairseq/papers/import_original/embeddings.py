@@ -31,8 +31,8 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
-from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.papers.import_original.layers import Source
+from fb_fairseq.symbols import SPECIAL
 from fb_fairseq.trained_model import TrainedModel
 
 # fairseq's special symbols, by their name in a vocabulary
