@@ -14,12 +14,8 @@ from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.checkpoints import MemoryFiles
-from fb_fairseq.streams.fairseq.corpus import (
-    Corpus,
-    Documents,
-    StreamDataset,
-    load_corpus,
-)
+from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, load_corpus
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, load_dictionary, load_labelled
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout

@@ -8,7 +8,7 @@ from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.streams.checkpoints import MemoryFiles
-from fb_fairseq.streams.fairseq.corpus import StreamDataset
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.position import START_ANEW, StreamPosition
 from fb_fairseq.streams.state import StateHandle, StateStore
 
