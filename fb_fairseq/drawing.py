@@ -331,9 +331,17 @@ def mark_x(axes, x: float, text: str) -> None:
     """A dashed vertical line with a text along its upper end."""
     axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
     axes.annotate(
-        text, (x, 0.96), xycoords=("data", "axes fraction"), xytext=(-2, 0), textcoords="offset points", ha="right",
-        va="top", rotation=90, fontsize=SMALL, color=GREY,
-    )  # fmt: skip
+        text,
+        (x, 0.96),
+        xycoords=("data", "axes fraction"),
+        xytext=(-2, 0),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        rotation=90,
+        fontsize=SMALL,
+        color=GREY,
+    )
 
 
 def write_out(axis) -> None:

@@ -86,7 +86,7 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, ma
         yield temporary
         files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
         new = {os.path.relpath(file, temporary): file for file in files}
-        check_own_folder(option, path, command, overwrite, made_from, new)
+        check_own_folder(option, path, command, overwrite, made_from, names=new)
         for name, file in new.items():
             os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
             os.replace(file, os.path.join(path, name))

@@ -65,7 +65,7 @@ def judge(
         spans = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
         judge_streams(model, corpus, [tuple(ends[i] for i in span) for span in spans], found)
     if not (found != UNLABELLED).any():
-        raise UserError(f"{corpus.path}: none of its labels count; give another split")
+        raise UserError(f"{corpus.path}: none of its labels count; give another split (--gen-subset, plot --split)")
     return found
 
 

@@ -89,10 +89,10 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             prev_output_tokens,
             encoder_out,
             incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-            return_all_hiddens,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+            return_all_hiddens=return_all_hiddens,
         )
         return self.output(features, extra, incremental_state, features_only)
 

@@ -168,7 +168,9 @@ def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
         return list(range(available))
     taken = parse_layers(flag("init_layers"), text)
     if len(taken) != wanted or min(taken) < 0 or max(taken) >= available:
-        raise UserError(f"{flag('init_layers')} {text}: give {wanted} of layers 0 to {available - 1}")
+        raise UserError(
+            f"{flag('init_layers')} {text}: give {wanted} of the layers 0 to {available - 1} of {source.path}"
+        )
     return taken
 
 

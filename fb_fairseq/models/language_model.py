@@ -53,11 +53,24 @@ class LanguageModelConfig(FairseqDataclass):
     tokens_per_sample: int = II("task.tokens_per_sample")
 
 
-@with_options(described(
-    TransformerOptions, "attention_dropout", "decoder_attention_heads", "decoder_head_dim", "decoder_normalize_before",
-    "no_decoder_final_norm", "attention_span", "adaptive_span", "adaptive_span_loss", "adaptive_span_ramp",
-    "adaptive_span_init", "relative_positions", "checkpoint_activations", "decoder_layerdrop",
-))  # fmt: skip
+@with_options(
+    described(
+        TransformerOptions,
+        "attention_dropout",
+        "decoder_attention_heads",
+        "decoder_head_dim",
+        "decoder_normalize_before",
+        "no_decoder_final_norm",
+        "attention_span",
+        "adaptive_span",
+        "adaptive_span_loss",
+        "adaptive_span_ramp",
+        "adaptive_span_init",
+        "relative_positions",
+        "checkpoint_activations",
+        "decoder_layerdrop",
+    )
+)
 class AttentionLMConfig(LanguageModelConfig):
     """Options of the models with attention."""
 

@@ -41,7 +41,10 @@ def kept_layers(cfg, side: str = "decoder") -> list[int]:
 
 def _check(option: str, kept: list[int], layers: int, owner: str) -> None:
     if max(kept) >= layers:
-        raise UserError(f"{option} {','.join(map(str, kept))}: the {owner} {layers}, 0 to {layers - 1}; give these")
+        raise UserError(
+            f"{option} {','.join(map(str, kept))}: the {owner} {layers}, the layers 0 to {layers - 1}; give some of "
+            "these"
+        )
 
 
 def count_layers(state_dict: dict[str, Tensor], side: str = "decoder") -> int:

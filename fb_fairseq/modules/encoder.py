@@ -148,11 +148,10 @@ class TransformerEncoder(Embedder):
         for layer in self.layers:
             if self.training and self.options.encoder_layerdrop and torch.rand(()) < self.options.encoder_layerdrop:
                 continue
-            x = (
-                checkpoint(self._run, layer, x, kept_BC, use_reentrant=False)
-                if recompute
-                else self._run(layer, x, kept_BC)
-            )
+            if recompute:
+                x = checkpoint(self._run, layer, x, kept_BC, use_reentrant=False)
+            else:
+                x = self._run(layer, x, kept_BC)
         return layer_norm(x, self.layer_norm and norm(self.layer_norm))
 
     def _run(self, layer: TransformerLayer, x_CBD: Tensor, kept_BC: Tensor) -> Tensor:
@@ -173,4 +172,11 @@ class TransformerEncoder(Embedder):
         residual = draw(o.dropout, *x_CBD.shape)
         hidden = draw(o.activation_dropout, *x_CBD.shape[:2], o.encoder_ffn_embed_dim)
         x_CBD = attention_residual(x_CBD, attended_BHCE.permute(2, 0, 1, 3), weights, pre_norm, residual)
-        return feed_forward(x_CBD, weights, o.activation_fn, pre_norm, hidden, draw(o.dropout, *x_CBD.shape))
+        return feed_forward(
+            x_CBD,
+            weights,
+            activation=o.activation_fn,
+            normalize_before=pre_norm,
+            hidden=hidden,
+            residual=draw(o.dropout, *x_CBD.shape),
+        )

@@ -105,13 +105,19 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
     def mean(group: Group, metric: str) -> str:
         return spread(group.values(metric), metric)
 
+    def hours(group: Group) -> str:
+        return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
+
+    def seeds(group: Group) -> str:
+        return str(len(group.runs))
+
     columns: dict[str, Callable[[Group], str]] = {"": name_of}
     columns.update({heading: partial(mean, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)})
     if measured("num_updates"):
         columns["updates"] = updates_of
     if measured("seconds"):
-        columns["hours"] = lambda group: spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
-    columns["seeds"] = lambda group: str(len(group.runs))
+        columns["hours"] = hours
+    columns["seeds"] = seeds
     rows = [[cell(group) for cell in columns.values()] for group in groups]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)

@@ -142,7 +142,15 @@ class LanguageModel(TextModel):
         if self.labels or min(length, temperature, topk) < 0:
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
         tokens = self.encode(prompt)
-        new = sample(self.reader(length), tokens, length, temperature, topk, self.vocabulary, seed)
+        new = sample(
+            self.reader(length),
+            tokens,
+            length=length,
+            temperature=temperature,
+            topk=topk,
+            vocabulary=self.vocabulary,
+            seed=seed,
+        )
         return self.decode([*tokens, *new])
 
 
@@ -154,7 +162,10 @@ def build(trained: TrainedModel, overrides: Mapping[str, Any] | None = None) -> 
         overrides: other values of its options.
     """
     if trained.architecture not in STACKS:
-        raise trained.error(f"is not a language model of this package; give one of {', '.join(STACKS)}")
+        remedy = f"give one of {', '.join(STACKS)}"
+        if trained.translates:
+            remedy = "use fairseq-interactive for translation"
+        raise trained.error(f"is not a language model of this package; {remedy}")
     known = {name for kind in (STACKS[trained.architecture][1], WordOptions) for name in kind.__dataclass_fields__}
     for name, value in (overrides or {}).items():
         if name not in known:

@@ -120,8 +120,8 @@ class Vocabulary:
         """A token that may follow a text, as figures show it: the character that it would complete."""
         if token == EOS:
             return "</s>"
-        *_, (label, _) = self._characters([*text[1:][1 - MOST_BYTES :], token])
-        return label
+        *_, last = self._characters([*text[1:][1 - MOST_BYTES :], token])
+        return last[0]
 
     def ends_line(self, token: int) -> bool:
         """Whether a new line begins after a token."""

@@ -98,7 +98,10 @@ class StreamingLMTask(LanguageModelingTask):
             return cls(cfg, inputs, labels)
         path = os.path.join(folder, "dict.txt")
         if not os.path.isfile(path):
-            raise UserError(f"{path}: no such file; give a folder of fairseq-preprocess or preprocess-bytes")
+            raise UserError(
+                f"{path}: no such file; give a folder that fairseq-preprocess or python -m fb_fairseq preprocess-bytes "
+                "has written"
+            )
         dictionary = Dictionary.load(path)
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary)
@@ -231,7 +234,7 @@ class StreamingLMTask(LanguageModelingTask):
     def _layout(self, corpus, streams: int, groups: int, lengths: BlockLengths, start: int = 0) -> StreamLayout:
         """A layout of a corpus; with labels, its streams consist of whole sequences."""
         ends = corpus.ends if self.args.labels else None
-        return StreamLayout(len(corpus), streams, groups, lengths, start, ends)
+        return StreamLayout(len(corpus), streams, groups, lengths, start=start, ends=ends)
 
     # Generation
 
@@ -285,7 +288,10 @@ class StreamingLMTask(LanguageModelingTask):
                 f"--max-len-b: {limit} tokens are allowed (--max-len-a x prompt + --max-len-b), including the prompt, "
                 f"and a prompt has {length}; give more"
             )
-        has = lambda symbol: bool(words_BT.eq(symbol).any())
+
+        def has(symbol: int) -> bool:
+            return bool(words_BT.eq(symbol).any())
+
         if has(self.dictionary.eos()):
             raise UserError(f"a prompt has {self.dictionary.eos_word}, where fairseq's search ends; {WITH_LINE_ENDS}")
         # <unk> is not generated, as by the other tools; a penalty would also count where a prompt has it.

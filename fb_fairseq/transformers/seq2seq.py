@@ -86,8 +86,13 @@ class TranslationDecoder(Embedder, OutputLayer):
         self.adaptive_softmax = self.output_projection = None
         cutoffs = words.cutoffs("adaptive_softmax_cutoff")
         if cutoffs:
-            factor, p = words.adaptive_softmax_factor, words.adaptive_softmax_dropout
-            self.adaptive_softmax = AdaptiveSoftmax(config.vocab_size, width, cutoffs, factor, p)
+            self.adaptive_softmax = AdaptiveSoftmax(
+                config.vocab_size,
+                width,
+                cutoffs,
+                factor=words.adaptive_softmax_factor,
+                dropout=words.adaptive_softmax_dropout,
+            )
         else:
             self.output_projection = nn.Linear(width, config.vocab_size, bias=False)
             nn.init.normal_(self.output_projection.weight, std=width**-0.5)

@@ -97,7 +97,14 @@ class StreamBatchIterator(EpochBatchIterator):
         position = self._position()
         states = {c: self.store.read(c, position.offsets[self.layout.part_of(c)]) for c in self._cohorts}
         memory = [(self.layout.cohort(c), state.memory_KCBD) for c, state in states.items() if state is not None]
-        self.memory_files.save(folder, position, self.run, self.shard_id, self.num_shards, memory)
+        self.memory_files.save(
+            folder,
+            position,
+            self.run,
+            rank=self.shard_id,
+            processes=self.num_shards,
+            states=memory,
+        )
 
     def state_dict(self):
         """fairseq's state, and in mid-epoch the position of the streams."""

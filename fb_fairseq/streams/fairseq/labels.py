@@ -26,7 +26,10 @@ def load_dictionary(folder: str, side: str) -> Dictionary:
     """Load the dictionary of inputs or labels."""
     path = os.path.join(folder, f"dict.{side}.txt")
     if not os.path.isfile(path):
-        raise UserError(f"{path}: no such file; use fairseq-preprocess --source-lang {INPUT} --target-lang {LABEL}")
+        raise UserError(
+            f"{path}: no such file; --labels needs data of fairseq-preprocess --source-lang {INPUT} --target-lang "
+            f"{LABEL}"
+        )
     return Dictionary.load(path)
 
 
@@ -85,7 +88,10 @@ class LabelledCorpus:
         """
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
-            raise UserError(f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training dictionary")
+            raise UserError(
+                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare the split with the dictionary of the "
+                "training labels (fairseq-preprocess --tgtdict)"
+            )
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 
     def fingerprint(self) -> int:
