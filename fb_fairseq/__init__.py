@@ -25,7 +25,8 @@ Modules beside them:
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
     trained_model.py  a trained model, whatever it was read from
     checksums.py      checksums of files and dictionaries; facts of exported weights
-    meaning.py        options that decide what a file's numbers mean; words that are padding
+    meaning.py        options that decide what a file's numbers mean
+    symbols.py        special symbols of dictionaries, and words that are padding
     facts.py          how a model was made, as far as its files say
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors

@@ -58,7 +58,8 @@ def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, 
     """Check that training with the options ``given`` may go on from a checkpoint, which has those ``saved``."""
     for name, value in given.items():
         if value != saved.get(name):
-            made, now = f"{flag(name)} {saved.get(name)}", value
+            made = f"{flag(name)} {saved.get(name)}"
+            now = value
             if isinstance(value, bool):  # a pair of options
                 made, now = (flag(name if on else f"no_{name}") for on in (not value, value))
             raise UserError(f"{path}: was made with {made}, not {now}; give another --out, or the same options")

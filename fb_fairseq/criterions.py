@@ -127,7 +127,8 @@ class LanguageModelLoss(FairseqCriterion):
             metrics.log_scalar("accuracy", 100 * totals["correct"] / judged, judged, round=2)
         for key in logging_outputs[0]:
             if key.startswith(MODEL_MEASURE):
-                name, mean = key[len(MODEL_MEASURE) :], totals[key] / totals["measured"]
+                name = key[len(MODEL_MEASURE) :]
+                mean = totals[key] / totals["measured"]
                 metrics.log_scalar(name, mean, 1, MODEL_MEASURE_PRIORITY, round=1 if name.endswith("span") else 4)
         # The totals are tensors because fairseq prints all digits of these, but only six of a number.
         metrics.log_scalar_sum("total_bits", torch.tensor(bits, dtype=torch.double), priority=TOTALS_PRIORITY)

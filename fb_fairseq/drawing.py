@@ -142,7 +142,8 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
                 axes.grid(False, axis="x")  # between bars
             drawn.append((r, axes))
     width = max(WIDTH, *(panel.size[0] for panel in panels))
-    tall, legends = 0.3 if title else 0.0, [0.0] * len(rows)
+    tall = 0.3 if title else 0.0
+    legends = [0.0] * len(rows)
     entries = [axes.get_legend_handles_labels() for _, axes in drawn]
     names = entries[0][1]
     if len(drawn) > 1 and names and all(others == names for _, others in entries):
@@ -330,9 +331,17 @@ def mark_x(axes, x: float, text: str) -> None:
     """A dashed vertical line with a text along its upper end."""
     axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
     axes.annotate(
-        text, (x, 0.96), xycoords=("data", "axes fraction"), xytext=(-2, 0), textcoords="offset points", ha="right",
-        va="top", rotation=90, fontsize=SMALL, color=GREY,
-    )  # fmt: skip
+        text,
+        (x, 0.96),
+        xycoords=("data", "axes fraction"),
+        xytext=(-2, 0),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        rotation=90,
+        fontsize=SMALL,
+        color=GREY,
+    )
 
 
 def write_out(axis) -> None:

@@ -88,7 +88,8 @@ def explain(error: BaseException) -> str | None:
         return f"the input is not UTF-8 text ({error.reason}); convert it"
     if isinstance(error, ImportError):
         return missing_package(error)
-    on_gpu, on_cpu = type(error).__name__ == "OutOfMemoryError", TOO_LARGE.search(str(error))
+    on_gpu = type(error).__name__ == "OutOfMemoryError"
+    on_cpu = TOO_LARGE.search(str(error))
     if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and (on_gpu or on_cpu):
         return "out of memory; use smaller sizes"
     return None

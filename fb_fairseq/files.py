@@ -86,7 +86,7 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, ma
         yield temporary
         files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
         new = {os.path.relpath(file, temporary): file for file in files}
-        check_own_folder(option, path, command, overwrite, made_from, new)
+        check_own_folder(option, path, command, overwrite, made_from, names=new)
         for name, file in new.items():
             os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
             os.replace(file, os.path.join(path, name))
@@ -199,7 +199,8 @@ def check_own_folder(
     check_output_folder(option, path)
     if overwrite or not _visible(path):
         return
-    mark, remedy = os.path.join(path, MARK.format(command)), "give a new or empty folder, or --overwrite"
+    mark = os.path.join(path, MARK.format(command))
+    remedy = "give a new or empty folder, or --overwrite"
     check_marked_folder(option, path, mark, remedy)
     with open(mark, encoding="utf-8", errors="replace") as file:
         of, *written = file.read().splitlines() or [""]
@@ -207,7 +208,8 @@ def check_own_folder(
         raise UserError(f"{option} {path}: has what this command has made from other data or options; {remedy}")
     for folder in {"", *map(os.path.dirname, names)}:
         for name in _visible(os.path.join(path, folder)):
-            own, file = os.path.join(folder, name), os.path.join(path, folder, name)
+            own = os.path.join(folder, name)
+            file = os.path.join(path, folder, name)
             is_foreign = names and own not in names or f"{own} {_state(file)}" not in written
             if is_foreign and (os.path.islink(file) or not os.path.isdir(file)):
                 raise UserError(f"{option} {file}: this command has not written it, or it was changed since; {remedy}")

@@ -33,7 +33,8 @@ class Interruption:
 
     def handle(self, number: int, frame) -> None:
         """Handle a signal."""
-        again, self.requested = self.requested, self.requested or number
+        again = self.requested
+        self.requested = self.requested or number
         if again:
             raise Interrupted(f"interrupted again, before all was saved; {RESUME} from the last checkpoint", number)
         if self._acts_at_once:

@@ -1,16 +1,10 @@
-"""The meaning of a file's numbers: the options that decide it beside their shapes, and the padding of dictionaries."""
+"""The meaning of a file's numbers: the options that decide it, beside their shapes."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fb_fairseq.errors import UserError, flag
 
-BOS, PAD, EOS, UNK = range(4)  # fairseq's special symbols, by index
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-END_OF_WORD, SEPARATOR = "</w>", "@@"  # of a piece that ends a word, in codes; of one that does not, in a text
-# The words with which fairseq-preprocess pads a dictionary (--padding-factor). No text has them.
-PADDING_WORD = re.compile(r"madeupword\d{4,}")
 # Options of earlier versions, with the values at which their models' parameters mean what they do today.
 FORMER = {"persistent_memory_lr_scale": 1.0}
 # Options of models by which parameters of the same names and shapes mean something else.
@@ -63,13 +57,3 @@ def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, 
                 f"{path}: was trained with {flag(name)} {saved[name]}, not {given[name]}: its parameters would mean "
                 f"something else; {remedy}"
             )
-
-
-def padding_words(symbols: Sequence[str]) -> list[int]:
-    """The tokens of a dictionary's padding, which are never generated. ``symbols``: in the order of the tokens."""
-    return [token for token, symbol in enumerate(symbols) if PADDING_WORD.fullmatch(symbol)]
-
-
-def never_drawn(symbols: Sequence[str]) -> list[int]:
-    """The tokens that a language model never generates: ``<s>``, ``<pad>``, ``<unk>``, and ``padding_words``."""
-    return [BOS, PAD, UNK, *padding_words(symbols)]

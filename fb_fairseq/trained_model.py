@@ -80,7 +80,8 @@ class TrainedModel:
         """
         own = {f"{prefix}{name}": parameter for name, parameter in model.named_parameters()}
         own = {name: parameter for name, parameter in own.items() if not NO_PARAMETERS.match(name)}
-        found, known = self.parameters, {f"{prefix}{name}" for name in model.state_dict()}
+        found = self.parameters
+        known = {f"{prefix}{name}" for name in model.state_dict()}
         misfits = [name for name, p in own.items() if name not in found or found[name].shape != p.shape]
         misfits += [name for name in found if name not in known]
         if misfits:

@@ -22,7 +22,7 @@ OF_PAPERS = (
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
-    "byte_codec checksums command_line drawing errors facts files hardware interruption literals meaning "
+    "byte_codec checksums command_line drawing errors facts files hardware interruption literals meaning symbols "
     "tensor_files trained_model".split()
 )
 MATHEMATICS = {"modules", "ops"}
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "literals": {"errors"},
     "interruption": set(),
     "meaning": {"errors"},
+    "symbols": set(),
     "command_line": {"errors", "interruption"},
     "tensor_files": {"errors", "files", "meaning"},
     "trained_model": {"errors"},

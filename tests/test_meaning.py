@@ -3,7 +3,8 @@
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import OF_PARAMETERS, check_former, check_same_meaning, never_drawn
+from fb_fairseq.meaning import OF_PARAMETERS, check_former, check_same_meaning
+from fb_fairseq.symbols import never_drawn
 
 REMEDY = "choose another"
 

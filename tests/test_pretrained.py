@@ -14,8 +14,8 @@ import torch
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore.reading import load
-from fb_fairseq.meaning import EOS, PAD, UNK
 from fb_fairseq.papers.state_tracking.problems import Sequences
+from fb_fairseq.symbols import EOS, PAD, UNK
 from tests.conftest import REPOSITORY
 
 

@@ -72,7 +72,7 @@ def write_average(paths: list[str], output: str) -> None:
     The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
     are left out: training that starts from it begins anew.
     """
-    from fb_fairseq.patches.models import with_architecture
+    from fb_fairseq.patches.meaning import with_architecture
 
     states, facts, dictionaries, options = [], [], None, None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states

@@ -22,8 +22,8 @@ from fb_fairseq.commands.plot.models import load_data, load_to_read, progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.meaning import PAD
 from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.symbols import PAD
 
 NAME = "evaluate-labels"
 CONTEXT_SEQUENCES = 1  # that each stream reads before its own
@@ -41,6 +41,7 @@ def judge(
     """Guess the labels of a corpus.
 
     Args:
+        model: one of ``--labels``.
         corpus: a ``LabelledCorpus``. Each of its sequences begins with ``</s>``.
         streams: number of streams; fewer if there are fewer sequences.
         context: number of sequences that a stream reads before its own, whose labels it does not judge. None: as in
@@ -64,7 +65,7 @@ def judge(
         spans = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
         judge_streams(model, corpus, [tuple(ends[i] for i in span) for span in spans], found)
     if not (found != UNLABELLED).any():
-        raise UserError(f"{corpus.path}: none of its labels count; give another split")
+        raise UserError(f"{corpus.path}: none of its labels count; give another split (--gen-subset, plot --split)")
     return found
 
 
@@ -73,8 +74,8 @@ def judge_streams(model: LanguageModel, corpus, spans: list[tuple[int, int, int]
     """Guess the labels of streams that begin with an empty memory.
 
     Args:
+        model, corpus: see ``judge``.
         spans: of each stream, its first position in the corpus, the first that it judges, and the one after its last.
-        corpus: see ``judge``.
         found: what ``judge`` returns, which is filled in.
     """
     inputs_BT = pad_sequence([corpus.block(start, last)[0] for start, _, last in spans], True, PAD)
@@ -93,13 +94,14 @@ def evaluate(model: LanguageModel, corpus, streams: int, context: int | None) ->
     """Measure the accuracy of a language model on a ``LabelledCorpus``.
 
     Args:
-        streams, context: see ``judge``.
+        model, corpus, streams, context: see ``judge``.
 
     Returns:
         The percentage of correct labels, and of sequences in which no label is wrong; and the numbers of both.
     """
     found = judge(model, corpus, streams, context)
-    labels, sequences = int((found != UNLABELLED).sum()), len(corpus.ends)
+    labels = int((found != UNLABELLED).sum())
+    sequences = len(corpus.ends)
     wrong = np.searchsorted(corpus.ends, (found == WRONG).nonzero()[:, 0].numpy(), side="right")  # their sequences
     return {
         "accuracy": 100 * int((found == RIGHT).sum()) / labels,

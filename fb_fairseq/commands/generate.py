@@ -10,7 +10,7 @@ dictionary, separated by spaces.
 
 import contextlib
 import logging
-import sys
+from itertools import chain
 
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser
@@ -86,13 +86,20 @@ def main(argv=None) -> None:
             raise UserError(
                 f"--path {args.path}: gives labels, and cannot generate text; use explore, or evaluate-labels"
             )
-        read, vocabulary = model.reader(args.length), model.vocabulary
+        vocabulary = model.vocabulary
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
-        prompt, text = vocabulary.encode_prompt(args.prompt), vocabulary.decoder()
-        write = lambda part: (sys.stdout.write(part), sys.stdout.flush())
-        for token in prompt:
-            write(text(token))
-        for token in sample(read, prompt, args.length, args.temperature, args.sampling_topk, vocabulary, args.seed):
-            write(text(token))
-        write("\n")
+        prompt = vocabulary.encode_prompt(args.prompt)
+        text = vocabulary.decoder()
+        new = sample(
+            model.reader(args.length),
+            prompt,
+            length=args.length,
+            temperature=args.temperature,
+            topk=args.sampling_topk,
+            vocabulary=vocabulary,
+            seed=args.seed,
+        )
+        for token in chain(prompt, new):
+            print(text(token), end="", flush=True)
+        print()

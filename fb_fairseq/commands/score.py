@@ -47,7 +47,9 @@ def read_generated(path: str) -> tuple[list[str], list[str]]:
             found = re.match(r"([TD])-(\d+)\t(.*)", line.rstrip("\n"))
             if found is None:
                 continue
-            kind, number, content = found[1], int(found[2]), found[3]
+            kind = found[1]
+            number = int(found[2])
+            content = found[3]
             if kind == "T":
                 references[number] = content
             else:

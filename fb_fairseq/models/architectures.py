@@ -239,17 +239,18 @@ def register(model: str, name: str, values: dict) -> None:
         args.resolved_architecture = arch
 
 
-for _name, _values in TRANSFORMERS.items():
-    register("relative_transformer_lm", _name, _values)
-    register("feedback_transformer_lm", _name, {**_values, "memory_projections": "per-layer"})
-    if _name.startswith("wikitext103_large"):
-        _shared = _name.replace("large", "large_shared")
-        register("feedback_transformer_lm", _shared, {**_values, "memory_projections": "shared"})
+def register_all() -> None:
+    """Register the architectures of the tables."""
+    for name, values in TRANSFORMERS.items():
+        register("relative_transformer_lm", name, values)
+        register("feedback_transformer_lm", name, {**values, "memory_projections": "per-layer"})
+        if name.startswith("wikitext103_large"):
+            shared = name.replace("large", "large_shared")
+            register("feedback_transformer_lm", shared, {**values, "memory_projections": "shared"})
+    for name, values in CHAR_TRANSFORMERS.items():
+        register("relative_transformer_lm", name, values)
+    for name, values in ALL_ATTENTION.items():
+        register("all_attention_lm", name, values)
 
 
-for _name, _values in CHAR_TRANSFORMERS.items():
-    register("relative_transformer_lm", _name, _values)
-
-
-for _name, _values in ALL_ATTENTION.items():
-    register("all_attention_lm", _name, _values)
+register_all()

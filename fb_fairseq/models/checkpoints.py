@@ -12,7 +12,7 @@ from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, train
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import facts_of_checkpoint
 from fb_fairseq.models.layers import vocabulary_size
-from fb_fairseq.patches.models import with_architecture
+from fb_fairseq.patches.meaning import with_architecture
 from fb_fairseq.tensor_files import load_checkpoint, model_options
 from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel
 

@@ -47,7 +47,8 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     stack: FeedbackTransformer
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):
-        self.options, self.memory_storage = decoder_options(cfg), str(cfg.memory_storage)
+        self.options = decoder_options(cfg)
+        self.memory_storage = str(cfg.memory_storage)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         # By number: iterating over fairseq's list would drop some (LayerDrop).
         layers = [self.layers[l] for l in range(len(self.layers))]
@@ -88,10 +89,10 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             prev_output_tokens,
             encoder_out,
             incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-            return_all_hiddens,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+            return_all_hiddens=return_all_hiddens,
         )
         return self.output(features, extra, incremental_state, features_only)
 
@@ -131,13 +132,11 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             x_TBD = self._embed(prev_output_tokens, 0).transpose(0, 1)
             out_CBD, padding_BC = encoder_output(encoder_out)
             encoder = [] if out_CBD is None else self._encoder_contexts(out_CBD, padding_BC)
-            dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
-            empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
-            arguments = (x_TBD, empty_KCBD, options, dropouts, encoder)
+            inputs = self.stack.target_inputs(x_TBD, encoder, options)
             if return_all_hiddens or alignment_layer is not None:
-                y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(*arguments)
+                y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(inputs)
             else:
-                y_TBD, _ = self.stack.run_loop(*arguments)
+                y_TBD, _ = self.stack.run_loop(inputs)
                 if self.training:
                     for name, value in self.stack.convergence.items():
                         metrics.log_scalar(name, value, round=4)

@@ -83,9 +83,13 @@ def initialise_if_asked(model, cfg) -> None:
     with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.checkpoints.after_load``
     refuses to train if no checkpoint was loaded.
 
-    ``model``: the model. ``cfg``: the model's configuration, with ``InitialisationOptions``.
+    Args:
+        model: see ``initialise``.
+        cfg: its configuration, with ``InitialisationOptions``.
     """
-    path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
+    path = cfg.init_from_transformer
+    layers = cfg.init_layers
+    rule = str(cfg.init_shared_projections)
     if rule not in RULES:
         raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")
     cfg.init_from_transformer = cfg.init_layers = ""
@@ -108,6 +112,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
 
     Args:
         model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
+        path: the checkpoint.
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
         rule: which of these layers the shared projections are derived from: one of ``RULES``.
     """
@@ -163,7 +168,9 @@ def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
         return list(range(available))
     taken = parse_layers(flag("init_layers"), text)
     if len(taken) != wanted or min(taken) < 0 or max(taken) >= available:
-        raise UserError(f"{flag('init_layers')} {text}: give {wanted} of layers 0 to {available - 1}")
+        raise UserError(
+            f"{flag('init_layers')} {text}: give {wanted} of the layers 0 to {available - 1} of {source.path}"
+        )
     return taken
 
 
@@ -206,6 +213,7 @@ def shared_projections(parameters: dict[str, Tensor], layers: list[int], normali
 
     Args:
         parameters: those of the vanilla Transformer.
+        layers: their numbers.
         normalised: pre-norm: the memory has a layer norm, which becomes neutral; see ``projection_of_normalised``.
 
     Returns:
@@ -233,6 +241,8 @@ def projection(parameters: dict[str, Tensor], l: int, kind: str, normalised: boo
     projects to ``W (γ n + β) + b = (W diag(γ)) n + (W β + b)``.
 
     Args:
+        parameters, normalised: see ``shared_projections``.
+        l: number of the layer.
         kind: ``k_proj`` or ``v_proj``.
 
     Raises:
@@ -251,6 +261,11 @@ def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -
 
     fairseq's models multiply them unless trained with ``--no-scale-embedding``; the language models here only tied and
     adaptive ones (``fb_fairseq.modules.words.build_word_layers``).
+
+    Args:
+        source: the file.
+        found: its parameters that the model has, by the names in the model.
+        model: see ``initialise``.
 
     Returns:
         The embeddings by their name; empty if both models multiply them, or neither.

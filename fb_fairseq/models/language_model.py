@@ -53,11 +53,24 @@ class LanguageModelConfig(FairseqDataclass):
     tokens_per_sample: int = II("task.tokens_per_sample")
 
 
-@with_options(described(
-    TransformerOptions, "attention_dropout", "decoder_attention_heads", "decoder_head_dim", "decoder_normalize_before",
-    "no_decoder_final_norm", "attention_span", "adaptive_span", "adaptive_span_loss", "adaptive_span_ramp",
-    "adaptive_span_init", "relative_positions", "checkpoint_activations", "decoder_layerdrop",
-))  # fmt: skip
+@with_options(
+    described(
+        TransformerOptions,
+        "attention_dropout",
+        "decoder_attention_heads",
+        "decoder_head_dim",
+        "decoder_normalize_before",
+        "no_decoder_final_norm",
+        "attention_span",
+        "adaptive_span",
+        "adaptive_span_loss",
+        "adaptive_span_ramp",
+        "adaptive_span_init",
+        "relative_positions",
+        "checkpoint_activations",
+        "decoder_layerdrop",
+    )
+)
 class AttentionLMConfig(LanguageModelConfig):
     """Options of the models with attention."""
 
@@ -101,7 +114,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         self.absolute_positions = str(getattr(cfg, "relative_positions", "")) == "none"
         self.embed_positions = None
         if self.absolute_positions and cfg.decoder_learned_pos:
-            D, positions = cfg.decoder_embed_dim, cfg.tokens_per_sample + dictionary.pad() + 1
+            D = cfg.decoder_embed_dim
+            positions = cfg.tokens_per_sample + dictionary.pad() + 1
             self.embed_positions = LearnedPositionalEmbedding(positions, D, dictionary.pad())
             nn.init.normal_(self.embed_positions.weight, std=D**-0.5)
 
@@ -140,7 +154,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         y_TBD, state = self.stack.run_block(x_TBD, state)
         if stream is not None:
             stream.write(state, len(x_TBD))
-        extra, report = {"attn": None, "state": state}, self.stack.report()
+        extra = {"attn": None, "state": state}
+        report = self.stack.report()
         if report.logged:
             extra["logged"] = report.logged
         if report.penalty is not None:

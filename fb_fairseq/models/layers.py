@@ -30,7 +30,8 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
         names: which of its fields; none, and no defaults: all.
         defaults: further fields, with other defaults than in ``source``.
     """
-    own, result = {f.name: f for f in fields(source)}, {}
+    own = {f.name: f for f in fields(source)}
+    result = {}
     for name in [*names, *defaults] or own:
         choices = own[name].metadata.get("choices")
         kind = own[name].type
@@ -109,7 +110,8 @@ def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dicti
     """Check a checkpoint's embeddings against the dictionary of the data. ``side``: ``encoder`` or ``decoder``.
     ``file``: the dictionary's name, for the error.
     """
-    saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
+    saved = vocabulary_size(state_dict, f"{side}.embed_tokens.")
+    own = len(dictionary)
     if saved and saved != own:
         raise UserError(
             f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; "

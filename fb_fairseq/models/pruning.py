@@ -41,7 +41,10 @@ def kept_layers(cfg, side: str = "decoder") -> list[int]:
 
 def _check(option: str, kept: list[int], layers: int, owner: str) -> None:
     if max(kept) >= layers:
-        raise UserError(f"{option} {','.join(map(str, kept))}: the {owner} {layers}, 0 to {layers - 1}; give these")
+        raise UserError(
+            f"{option} {','.join(map(str, kept))}: the {owner} {layers}, the layers 0 to {layers - 1}; give some of "
+            "these"
+        )
 
 
 def count_layers(state_dict: dict[str, Tensor], side: str = "decoder") -> int:
@@ -74,7 +77,8 @@ def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
 
 def _keep(state_dict: dict[str, Tensor], side: str, kept: list[int]) -> None:
     for name in [name for name in state_dict if name.startswith(f"{side}.layers.")]:
-        parts, value = name.split("."), state_dict.pop(name)
+        parts = name.split(".")
+        value = state_dict.pop(name)
         if int(parts[2]) in kept:
             parts[2] = str(kept.index(int(parts[2])))
             state_dict[".".join(parts)] = value

@@ -119,7 +119,8 @@ class AdaptiveEmbedding(nn.Module):
         self.cutoff = [*cutoffs, vocabulary]
         self.embedding_dim = width
         self.padding_idx = padding_idx
-        sizes, widths = band_sizes(self.cutoff), band_widths(width, factor, len(self.cutoff))
+        sizes = band_sizes(self.cutoff)
+        widths = band_widths(width, factor, len(self.cutoff))
         self.embeddings = nn.ModuleList(
             nn.Sequential(nn.Embedding(n, e, None if i else padding_idx), nn.Linear(e, width, bias=False))
             for i, (n, e) in enumerate(zip(sizes, widths))
@@ -151,7 +152,8 @@ class AdaptiveEmbedding(nn.Module):
                 "record; use torch.compile"
             )
         words_M = tokens.flatten()
-        places, found = [words_M[:0]], [self.embeddings[0][0].weight.new_empty(0, self.embedding_dim)]
+        places = [words_M[:0]]
+        found = [self.embeddings[0][0].weight.new_empty(0, self.embedding_dim)]
         for start, end, embedding in zip([0, *self.cutoff], self.cutoff, self.embeddings):
             place_n = words_of_band(words_M, start, end)
             if len(place_n):
@@ -240,13 +242,15 @@ class AdaptiveSoftmax(nn.Module):
         self.vocab_size = vocabulary
         self.cutoff = [*cutoffs, vocabulary]
         self.dropout_module = nn.Dropout(dropout)
-        clusters, shortlist = len(cutoffs), self.cutoff[0]
+        clusters = len(cutoffs)
+        shortlist = self.cutoff[0]
         if tied is not None:
             self.head = TiedHead(tied.weights_for_band(0)[0], clusters)
         else:
             self.head = nn.Linear(width, shortlist + clusters, bias=False)
         self.tail = nn.ModuleList()
-        sizes, widths = band_sizes(self.cutoff), band_widths(width, factor, len(self.cutoff))
+        sizes = band_sizes(self.cutoff)
+        widths = band_widths(width, factor, len(self.cutoff))
         for band in range(1, len(self.cutoff)):
             vectors, projection = tied.weights_for_band(band) if tied is not None else (None, None)
             self.tail.append(
@@ -291,7 +295,8 @@ class AdaptiveSoftmax(nn.Module):
         x_MD = self.dropout_module(input.reshape(-1, input.shape[-1]))
         target_M = target.flatten()
         head_target_M = target_M.clone()
-        logits, targets = [self.head(x_MD)], [head_target_M]
+        logits = [self.head(x_MD)]
+        targets = [head_target_M]
         for i, rows in enumerate(self.rows_of_clusters(target_M)):
             head_target_M[rows] = self.cutoff[0] + i
             logits.append(self.tail[i](x_MD.index_select(0, rows)) if len(rows) else None)

@@ -105,7 +105,8 @@ class AllAttention(RelativeTransformer):
     layer_weights = staticmethod(AllAttentionLayer.weights)
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
-        o, weights = self.options, self.layer_weights(layer, reach)
+        o = self.options
+        weights = self.layer_weights(layer, reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
         attend = partial(
@@ -237,7 +238,8 @@ class AllAttention(RelativeTransformer):
             return persistent_heads(q, weights.persistent)
 
         x_TBD, share_TBH1 = self._sublayers(x_TBD, attend, weights, attend_persistent)
-        context_BHTS, persistent_URN = seen["context_BHTS"], seen.get("persistent_URN")
+        context_BHTS = seen["context_BHTS"]
+        persistent_URN = seen.get("persistent_URN")
         if share_TBH1 is not None:  # one softmax over both
             context_BHTS = context_BHTS * (1 - share_TBH1.permute(1, 2, 0, 3))
             persistent_URN = persistent_URN * by_group(share_TBH1)

@@ -148,16 +148,16 @@ class TransformerEncoder(Embedder):
         for layer in self.layers:
             if self.training and self.options.encoder_layerdrop and torch.rand(()) < self.options.encoder_layerdrop:
                 continue
-            x = (
-                checkpoint(self._run, layer, x, kept_BC, use_reentrant=False)
-                if recompute
-                else self._run(layer, x, kept_BC)
-            )
+            if recompute:
+                x = checkpoint(self._run, layer, x, kept_BC, use_reentrant=False)
+            else:
+                x = self._run(layer, x, kept_BC)
         return layer_norm(x, self.layer_norm and norm(self.layer_norm))
 
     def _run(self, layer: TransformerLayer, x_CBD: Tensor, kept_BC: Tensor) -> Tensor:
         """Run a layer."""
-        o, weights = self.options, transformer_weights(layer, 0)
+        o = self.options
+        weights = transformer_weights(layer, 0)
         heads, pre_norm = o.encoder_attention_heads, o.encoder_normalize_before
 
         def draw(p: float, *shape: int):
@@ -169,9 +169,14 @@ class TransformerEncoder(Embedder):
             attn_mask=kept_BC[:, None, None],
             dropout_p=o.attention_dropout if self.training else 0.0,
         )
-        residual, hidden = (
-            draw(o.dropout, *x_CBD.shape),
-            draw(o.activation_dropout, *x_CBD.shape[:2], o.encoder_ffn_embed_dim),
-        )
+        residual = draw(o.dropout, *x_CBD.shape)
+        hidden = draw(o.activation_dropout, *x_CBD.shape[:2], o.encoder_ffn_embed_dim)
         x_CBD = attention_residual(x_CBD, attended_BHCE.permute(2, 0, 1, 3), weights, pre_norm, residual)
-        return feed_forward(x_CBD, weights, o.activation_fn, pre_norm, hidden, draw(o.dropout, *x_CBD.shape))
+        return feed_forward(
+            x_CBD,
+            weights,
+            activation=o.activation_fn,
+            normalize_before=pre_norm,
+            hidden=hidden,
+            residual=draw(o.dropout, *x_CBD.shape),
+        )

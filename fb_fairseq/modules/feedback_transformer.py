@@ -59,41 +59,30 @@ class FeedbackTransformer(TransformerStack):
     ) -> tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
-        arguments = (
+        inputs = self.block_inputs(
             x_TBD,
-            state.memory_KCBD[:, -max(reaches) :],
-            self.loop_options(max(reaches))._replace(grows=True),
-            self.draw_dropouts(x_TBD, self.options.attention_span),
+            memory_KCBD=state.memory_KCBD[:, -max(reaches) :],
+            options=self.loop_options(max(reaches))._replace(grows=True),
+            dropouts=self.draw_dropouts(x_TBD, self.options.attention_span),
+            reaches=reaches,
+            age_TB=age_TB,
         )
         if self._watched is None:
-            out_TBD, memory_KTBD = self.run_loop(*arguments, reaches=reaches, age_TB=age_TB)
+            out_TBD, memory_KTBD = self.run_loop(inputs)
         else:
-            out_TBD, memory_KTBD, _, representations = self.run_reference_loop(*arguments, age_TB=age_TB)
+            out_TBD, memory_KTBD, _, representations = self.run_reference_loop(inputs)
         y_TBD = self.finish(out_TBD)
         if self._watched is not None:
             self._watched.append([*representations[:-1], y_TBD])
         return y_TBD, state.extended(memory_KTBD, self.carried_steps(reaches))
 
     @outside_compiler
-    def run_loop(
-        self,
-        x_TBD: Tensor,
-        memory_KCBD: Tensor,
-        options: FeedbackOptions,
-        dropouts: FeedbackDropouts,
-        encoder: Sequence[EncoderContext] = (),
-        reaches: list[int] | None = None,
-        age_TB: Tensor | None = None,
-    ) -> BlockResults:
-        """Run the step loop of ``--step-loop`` over a block, without the final norm.
-
-        Args:
-            x_TBD, memory_KCBD, options, dropouts, encoder, reaches, age_TB: see ``block_inputs``.
+    def run_loop(self, inputs: BlockInputs) -> BlockResults:
+        """Run the step loop of ``--step-loop`` over a block, without the final norm. ``inputs``: see ``block_inputs``.
 
         Returns:
             Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants.
         """
-        inputs = self.block_inputs(x_TBD, memory_KCBD, options, dropouts, encoder, reaches, age_TB)
         loop = REFERENCE if is_tracing() else self.loop_name
         if loop != REFERENCE and has_modules(inputs.weights):
             log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
@@ -113,32 +102,40 @@ class FeedbackTransformer(TransformerStack):
         return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)
 
     @outside_compiler
-    def run_reference_loop(
-        self,
-        x_TBD: Tensor,
-        memory_KCBD: Tensor,
-        options: FeedbackOptions,
-        dropouts: FeedbackDropouts,
-        encoder: Sequence[EncoderContext] = (),
-        age_TB: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
+    def run_reference_loop(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
-        gradients or not at all.
-
-        Args:
-            x_TBD, memory_KCBD, options, dropouts, encoder, age_TB: see ``block_inputs``.
+        gradients or not at all. ``inputs``: see ``block_inputs``.
 
         Returns:
             Outputs and memories as ``run_loop``; the attention to the encoder [B, T, C] of ``options.alignment_layer``,
             averaged over heads, or None; the embeddings and each layer's outputs, L + 1 times [T, B, D]. All of them
             are differentiable.
         """
-        steps = feedback_steps(self.block_inputs(x_TBD, memory_KCBD, options, dropouts, encoder, age_TB=age_TB))
+        steps = feedback_steps(inputs)
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
         aligned_BTC = stack_attention([step.aligned_BC for step in steps])
         memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
         return self.add_zero_gradient_terms(representations[-1]), memory_KTBD, aligned_BTC, representations
 
+    def target_inputs(
+        self, x_TBD: Tensor, encoder: Sequence[EncoderContext], options: FeedbackOptions | None = None
+    ) -> BlockInputs:
+        """The inputs of a loop over whole targets, before which there is no memory.
+
+        Args:
+            x_TBD, encoder: see ``block_inputs``.
+            options: see ``loop_options``; None: those of a full span.
+        """
+        T, B, D = x_TBD.shape
+        return self.block_inputs(
+            x_TBD,
+            memory_KCBD=x_TBD.new_zeros(self.memory.memories, 0, B, D),
+            options=options or self.loop_options(self.options.attention_span),
+            dropouts=self.draw_dropouts(x_TBD, T, encoder),
+            encoder=encoder,
+        )
+
+    @outside_compiler
     def block_inputs(
         self,
         x_TBD: Tensor,
@@ -173,7 +170,8 @@ class FeedbackTransformer(TransformerStack):
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
         """Draw the masks of a block. ``slots``: the most slots that a step attends to."""
-        o, (T, B, D) = self.options, x_TBD.shape
+        o = self.options
+        T, B, D = x_TBD.shape
         H = o.decoder_attention_heads
 
         def draw(p: float, *shape: int):

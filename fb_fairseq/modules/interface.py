@@ -38,14 +38,14 @@ class StreamState:
             state: what the block before has left; None at the start of streams. Steps beyond the span are dropped.
             memories: K of the model.
         """
-        K, (B, D) = memories, x_TBD.shape[1:]
+        _, B, D = x_TBD.shape
         if state is None:
-            return StreamState(x_TBD.new_zeros(K, 0, B, D))
+            return StreamState(x_TBD.new_zeros(memories, 0, B, D))
         shape = state.memory_KCBD.shape
-        if (shape[0], shape[2], shape[3]) != (K, B, D):
+        if (shape[0], shape[2], shape[3]) != (memories, B, D):
             raise UserError(
                 f"the streams' memory has {shape[0]} vectors per step, {shape[2]} streams and width {shape[3]}; "
-                f"the model needs {K}, {B} and {D}: start with an empty memory (--reset-dataloader)"
+                f"the model needs {memories}, {B} and {D}: start with an empty memory (--reset-dataloader)"
             )
         return StreamState(state.memory_KCBD[:, -span:].to(x_TBD))
 

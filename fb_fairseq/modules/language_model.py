@@ -105,7 +105,9 @@ class TextModel(OutputLayer):
         Args:
             steps: how many tokens it reads, about: for few, no step loop is compiled first.
         """
-        stack, device, position = copy(self.stack), next(self.parameters()).device, 0
+        stack = copy(self.stack)
+        device = next(self.parameters()).device
+        position = 0
         if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
             stack.options = replace(stack.options, step_loop=REFERENCE)
         ring = stack.new_ring(self.memory_storage)

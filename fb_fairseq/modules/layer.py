@@ -22,7 +22,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
-        D, width = options.decoder_embed_dim, options.decoder_attention_heads * options.head_dim
+        D = options.decoder_embed_dim
+        width = options.decoder_attention_heads * options.head_dim
         if own_keys:
             self.k_proj = nn.Linear(D, options.context_heads * options.head_dim, bias)
             self.v_proj = nn.Linear(D, options.context_heads * options.head_dim, bias)

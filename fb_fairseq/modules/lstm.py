@@ -44,26 +44,26 @@ class LSTM(Stack):
     ) -> tuple[Tensor, StreamState]:
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
-        after = None
+        carried = None  # hidden and cell states [L, B, D]
         if memory_KCBD.shape[1]:
-            after = tuple(part.contiguous() for part in memory_KCBD[:, 0].chunk(2))
+            carried = tuple(part.contiguous() for part in memory_KCBD[:, 0].chunk(2))
         if age_TB is None:
-            y_TBD, after = self.lstm(x_TBD, after)
+            y_TBD, carried = self.lstm(x_TBD, carried)
         else:
-            y_TBD, after = self._run_episodes(x_TBD, after, age_TB == 0)
+            y_TBD, carried = self._run_episodes(x_TBD, carried, age_TB == 0)
         y_TBD = dropout(y_TBD, self.draw(self.options.output_dropout, y_TBD.shape, y_TBD))
-        return y_TBD, StreamState(torch.cat(after)[:, None].detach().to(x_TBD.dtype))
+        return y_TBD, StreamState(torch.cat(carried)[:, None].detach().to(x_TBD.dtype))
 
-    def _run_episodes(self, x_TBD: Tensor, after, starts_TB: Tensor):
+    def _run_episodes(self, x_TBD: Tensor, carried: tuple[Tensor, ...] | None, starts_TB: Tensor):
         """Run a block in pieces between the steps where some episode starts; there its state is set to zero."""
         first = [t for t, start in enumerate(starts_TB.any(1).tolist()) if start and t > 0]
         outputs = []
         for begin, end in zip([0, *first], [*first, len(x_TBD)]):
-            if after is not None:
-                after = tuple(part * ~starts_TB[begin][:, None] for part in after)
-            y_TBD, after = self.lstm(x_TBD[begin:end], after)
+            if carried is not None:
+                carried = tuple(part * ~starts_TB[begin][:, None] for part in carried)
+            y_TBD, carried = self.lstm(x_TBD[begin:end], carried)
             outputs.append(y_TBD)
-        return torch.cat(outputs), after
+        return torch.cat(outputs), carried
 
     def new_ring(self, storage: str = "keys-values") -> "LSTMMemory":
         return LSTMMemory()

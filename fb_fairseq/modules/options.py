@@ -141,7 +141,9 @@ class TransformerOptions(CheckedOptions):
 
     def _check_persistent_memory(self):
         heads = self.decoder_attention_heads
-        self.check(self.persistent_memory_size >= 0, "persistent_memory_size", "must be a number of vectors, or 0")
+        self.check(
+            self.persistent_memory_size >= 0, "persistent_memory_size", "must be a number of vectors, or 0 for none"
+        )
         self.check(
             self.persistent_memory_size or self.persistent_memory_variant == "all-attn",
             "persistent_memory_variant",

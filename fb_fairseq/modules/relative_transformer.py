@@ -52,30 +52,38 @@ class RelativeTransformer(TransformerStack):
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
-        """Run a layer over a block [T, B, D]. ``carried_CBD``: the layer's inputs at the C steps before the block.
-        ``reach``: how many steps back the layer attends.
+        """Run a layer over a block.
+
+        Args:
+            layer: one of the layers.
+            x_TBD: its inputs.
+            carried_CBD: its inputs at the C steps before the block.
+            reach: how many steps back it attends.
+            age_TB: see ``run_block``.
         """
         o = self.options
         T, B, D = x_TBD.shape
-        weights, heads, before = self.layer_weights(layer, reach), o.decoder_attention_heads, o.decoder_normalize_before
+        weights = self.layer_weights(layer, reach)
+        heads = o.decoder_attention_heads
+        before = o.decoder_normalize_before
         # No step of the block attends to its last one.
         keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), attention_projection(layer), heads)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),
             keys,
             values,
-            reach,
-            self.positions.weights().reaching(reach),
-            self.draw(o.attention_dropout, (B, heads, T, reach), x_TBD),
-            weights.span_mask_HS,
+            span=reach,
+            positions=self.positions.weights().reaching(reach),
+            mask_BHTS=self.draw(o.attention_dropout, (B, heads, T, reach), x_TBD),
+            span_mask_HS=weights.span_mask_HS,
             age_TB=age_TB,
         )
         x_TBD = attention_residual(x_TBD, attended, weights, before, self.draw(o.dropout, (T, B, D), x_TBD))
         return feed_forward(
             x_TBD,
             weights,
-            o.activation_fn,
-            before,
-            self.draw(o.activation_dropout, (T, B, o.decoder_ffn_embed_dim), x_TBD),
-            self.draw(o.dropout, (T, B, D), x_TBD),
+            activation=o.activation_fn,
+            normalize_before=before,
+            hidden=self.draw(o.activation_dropout, (T, B, o.decoder_ffn_embed_dim), x_TBD),
+            residual=self.draw(o.dropout, (T, B, D), x_TBD),
         )

@@ -56,7 +56,8 @@ class TransformerStack(Stack):
     @options.setter
     def options(self, options: TransformerOptions) -> None:
         """Take other options; the step loop is chosen now."""
-        self._options, name = options, options.loop_choice()
+        self._options = options
+        name = options.loop_choice()
         if self.stepper is None or name != self.loop_name:
             self.stepper = Stepper(name)
         self.loop_name = name

@@ -43,7 +43,10 @@ class WordOptions(CheckedOptions):
         if bool(self.adaptive_input) != bool(self.adaptive_input_cutoff):
             raise UserError("--adaptive-input and --adaptive-input-cutoff go together: give both, or neither")
         if self.share_decoder_input_output_embed and (self.adaptive_input or self.adaptive_softmax_cutoff):
-            raise UserError("--share-decoder-input-output-embed: adaptive embeddings take --tie-adaptive-weights")
+            raise UserError(
+                "--share-decoder-input-output-embed: is for plain embeddings; with adaptive ones give "
+                "--tie-adaptive-weights"
+            )
         if self.adaptive_softmax_bias and not self.adaptive_softmax_cutoff:
             raise UserError("--adaptive-softmax-bias: is for an adaptive softmax; give --adaptive-softmax-cutoff too")
         same_clusters = (
@@ -51,7 +54,9 @@ class WordOptions(CheckedOptions):
             and self.adaptive_input_factor == self.adaptive_softmax_factor
         )
         if self.tie_adaptive_weights and not (self.adaptive_input and same_clusters):
-            raise UserError("--tie-adaptive-weights needs --adaptive-input with the softmax's cut-offs and factors")
+            raise UserError(
+                "--tie-adaptive-weights needs --adaptive-input, and the same cut-offs and factors for input and softmax"
+            )
         if self.tie_adaptive_proj and not self.tie_adaptive_weights:
             raise UserError("--tie-adaptive-proj needs --tie-adaptive-weights; give that too")
 
@@ -135,9 +140,9 @@ def build_word_layers(
             outputs,
             width,
             options.cutoffs("adaptive_softmax_cutoff"),
-            options.adaptive_softmax_factor,
-            options.adaptive_softmax_dropout,
-            options.adaptive_softmax_bias,
+            factor=options.adaptive_softmax_factor,
+            dropout=options.adaptive_softmax_dropout,
+            bias=options.adaptive_softmax_bias,
             tied=embed_tokens if options.tie_adaptive_weights else None,
             tie_projections=options.tie_adaptive_proj,
         )

@@ -72,7 +72,8 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
     metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
     measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]
-    rows, ours = [], False
+    rows = []
+    ours = False
     for row in table["rows"]:
         wanted = row.get("small" if small else "match")
         found = [group for group in groups if wanted and group.matches(wanted)]
@@ -87,7 +88,9 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
         return []
     columns = [""]
     for metric, heading in metrics.items():
-        columns += [f"{heading}, paper"] + [f"{heading}, ours"] * (metric in measured)
+        columns.append(f"{heading}, paper")
+        if metric in measured:
+            columns.append(f"{heading}, ours")
     setting = "ours: the recipe's small setting, which is not comparable" if small else "ours: the paper's setting"
     head = [f"## {table['table']} ({table['where']}): {table['title']}", "", f"({setting})", ""]
     return [*head, *markdown([*columns, "our run", "seeds"], rows), ""]
@@ -102,13 +105,19 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
     def mean(group: Group, metric: str) -> str:
         return spread(group.values(metric), metric)
 
+    def hours(group: Group) -> str:
+        return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
+
+    def seeds(group: Group) -> str:
+        return str(len(group.runs))
+
     columns: dict[str, Callable[[Group], str]] = {"": name_of}
     columns.update({heading: partial(mean, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)})
     if measured("num_updates"):
         columns["updates"] = updates_of
     if measured("seconds"):
-        columns["hours"] = lambda group: spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
-    columns["seeds"] = lambda group: str(len(group.runs))
+        columns["hours"] = hours
+    columns["seeds"] = seeds
     rows = [[cell(group) for cell in columns.values()] for group in groups]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)

@@ -7,14 +7,18 @@ inside their functions, so that the warning filters are in place before fairseq'
 
     command_line.py    options, files and folders; --help; mistakes in one line
     data_files.py      binarised data that are cut off
-    models.py          models in training and evaluation: hooks, dictionaries and options that fit
+    models.py          models in fairseq's trainer
+    meaning.py         dictionaries and options of a checkpoint's numbers
+    overrides.py       --model-overrides
     checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
     generation.py      --no-repeat-ngram-size, padding words
-    stopping.py        Ctrl-C, and a finished run that is started again
+    interruption.py    Ctrl-C and kill
+    finished_run.py    a finished run that is started again
+    limits.py          the options that end training
     runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
-    wrapping.py        wraps a function of fairseq once
+    wrapping.py        wraps a function of fairseq once; those of fairseq-train
 """
 
 from fb_fairseq.patches import (
@@ -22,11 +26,14 @@ from fb_fairseq.patches import (
     command_line,
     data_files,
     fairseq_fixed,
+    finished_run,
     generation,
+    interruption,
+    meaning,
     models,
+    overrides,
     runtime,
     safe_loading,
-    stopping,
 )
 
 # A right command runs without these, too.
@@ -39,19 +46,19 @@ COMFORT = (
     data_files.patch_cut_data,  # found when they are loaded, not in the middle of an epoch
     command_line.patch_restore_file,  # a --restore-file that is missing is not training from scratch
     command_line.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
-    stopping.patch_interruption,  # Ctrl-C and kill cost no updates
+    interruption.patch_interruption,  # Ctrl-C and kill cost no updates
 )
 
 # Without one of these, a command that is right fails, computes something else, loses data, or runs code or
 # fetches files that a checkpoint names.
 NEEDED = (
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
-    models.patch_model_overrides,  # options that a checkpoint is older than; misspelt names
+    overrides.patch_model_overrides,  # options that a checkpoint is older than; misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
     safe_loading.patch_foreign_numpy,  # other programs' files beside them
     safe_loading.patch_weights_only,  # the same with torch 2.4 and 2.5
     safe_loading.patch_literal_values,  # no code in options
-    models.patch_hub_addresses,  # no downloads that a checkpoint names
+    safe_loading.patch_hub_addresses,  # no downloads that a checkpoint names
     models.patch_encoder_fast_path,  # left-padded batches in evaluation
     runtime.patch_numpy_long,  # numpy 2
     generation.patch_ngram_blocking,  # --no-repeat-ngram-size
@@ -60,13 +67,13 @@ NEEDED = (
     runtime.patch_log_file,  # each line once
     runtime.patch_torchrun,  # its processes form one group
     runtime.patch_ddp_on_cpu,  # several processes on CPUs
-    stopping.patch_finished_run,  # the same command twice trains once
+    finished_run.patch_finished_run,  # the same command twice trains once
     models.patch_optimizer_step,  # adaptive spans within their bounds
     checkpoints.patch_checkpoint_copy,  # a complete checkpoint_last.pt at any moment
     checkpoints.patch_checkpoint_reading,  # no flipped bits, no files of another machine
     checkpoints.patch_stream_memory_saving,  # memory beside each checkpoint
     checkpoints.patch_resume_hooks,  # and back
-    models.patch_meaning_check,  # dictionaries and options of a checkpoint's numbers
+    meaning.patch_meaning_check,  # dictionaries and options of a checkpoint's numbers
     fairseq_fixed.patch_last_batch,  # every sentence is read
     fairseq_fixed.patch_batches_of_a_resumed_run,  # once an epoch
     fairseq_fixed.patch_diverse_beam,  # as in its paper

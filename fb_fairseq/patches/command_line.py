@@ -22,8 +22,7 @@ from fb_fairseq.errors import (
     names_an_option,
 )
 from fb_fairseq.files import check_output_folder, lock_folder
-from fb_fairseq.patches.stopping import training_modules
-from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 # Patterns in ``KindOfError: its message``, or in a message of the parser, and the line to print instead; {1} is the
 # pattern's first group.

@@ -2,8 +2,8 @@
 
 import torch
 
-from fb_fairseq.meaning import padding_words
 from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.symbols import padding_words
 
 
 def patch_ngram_blocking() -> None:

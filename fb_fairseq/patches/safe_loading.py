@@ -1,11 +1,11 @@
-"""Values that a checkpoint may contain: plain ones, and the few classes that fairseq saves, never code."""
+"""What a checkpoint may contain: plain values, and the few classes that fairseq saves; no code, and no addresses."""
 
 import argparse
 import collections
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import omegaconf
 import torch
 
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -42,20 +43,9 @@ def patch_literal_values() -> None:
                 module.ast = SimpleNamespace(literal_eval=parse_literal)
 
 
-def named(module: str, name: str) -> Callable:
-    """A decorator that makes ``torch.load`` find a function or class under another name."""
-
-    def rename(target):
-        target.__module__, target.__name__, target.__qualname__ = module, name, name
-        return target
-
-    return rename
-
-
 # numpy's own would build what ends the process, or worse: types that take bytes for the addresses of objects.
 
 
-@named("numpy", "dtype")
 class PlainType:
     """In place of ``numpy.dtype``: the name of one of ``PLAIN_TYPES``, and an order of bytes.
 
@@ -75,7 +65,6 @@ class PlainType:
         self.dtype = self.dtype.newbyteorder(state[1])  # the rest is of types that are not plain
 
 
-@named("numpy", "ndarray")
 class PlainArray(np.ndarray):
     """In place of ``numpy.ndarray``. It is saved as an ordinary array."""
 
@@ -100,6 +89,10 @@ def reconstruct(*unused) -> PlainArray:
 def scalar(kind: PlainType, data: bytes) -> Any:
     """In place of numpy's ``scalar``.
 
+    Args:
+        kind: of the number.
+        data: its bytes.
+
     Raises:
         ValueError: ``kind`` is something else, or ``data`` are too short.
     """
@@ -108,11 +101,23 @@ def scalar(kind: PlainType, data: bytes) -> Any:
     return np.frombuffer(data, kind.dtype, 1)[0]
 
 
-# The classes and functions that ``torch.load`` may call in place of numpy's.
-STAND_INS = [PlainType, PlainArray]
-for _module in MULTIARRAY:
-    STAND_INS.append(named(_module, "_reconstruct")(lambda *args: reconstruct()))
-    STAND_INS.append(named(_module, "scalar")(lambda *args: scalar(*args)))
+def named(target: Callable, module: str, name: str) -> Callable:
+    """Make ``torch.load`` find a class or function under another name. Returns it."""
+    target.__module__ = module
+    target.__name__ = target.__qualname__ = name
+    return target
+
+
+def stand_ins() -> list[Callable]:
+    """The classes and functions that ``torch.load`` may call in place of numpy's."""
+    found = [named(PlainType, "numpy", "dtype"), named(PlainArray, "numpy", "ndarray")]
+    for module in MULTIARRAY:  # each has its own functions, as a function has one name
+        found.append(named(lambda *args: reconstruct(), module, "_reconstruct"))
+        found.append(named(lambda *args: scalar(*args), module, "scalar"))
+    return found
+
+
+STAND_INS = stand_ins()
 
 
 def patch_safe_globals() -> None:
@@ -177,3 +182,32 @@ def patch_weights_only() -> None:
 def load_weights_only(original, *args, weights_only=None, **kwargs):
     """``torch.load`` as from torch 2.6 on."""
     return original(*args, weights_only=True if weights_only is None else weights_only, **kwargs)
+
+
+def patch_hub_addresses() -> None:
+    """Fetch nothing from an address that a checkpoint names.
+
+    ``from_pretrained`` builds the BPE and the tokenizer that a checkpoint's configuration describes, within the
+    constructor of fairseq's hub interface, and downloads their files. Addresses that are fairseq's own defaults, or
+    given to ``from_pretrained``, are fetched as before.
+    """
+    from fairseq import hub_utils
+
+    wrap_once(hub_utils, "from_pretrained", "hub_addresses", _load_from_hub)
+
+
+def _load_from_hub(original, *args, **kwargs):
+    from fairseq.registry import REGISTRIES
+
+    loaded = original(*args, **kwargs)
+    for part in ("bpe", "tokenizer"):
+        options = loaded["args"][part] if part in loaded["args"] else None
+        options = dict(options) if isinstance(options, Mapping) else {}
+        for name, value in options.items():
+            known = getattr(REGISTRIES[part]["dataclass_registry"].get(options.get("_name")), name, None)
+            if "://" in str(value) and value not in (kwargs.get(name), known):
+                raise UserError(
+                    f"{flag(name)} {value}: an address that the checkpoint names, and that is not fetched; give a file "
+                    f"or this address to from_pretrained ({name}=…)"
+                )
+    return loaded

@@ -1,12 +1,16 @@
-"""Wrap a function of fairseq once, even if other code has wrapped it before or wraps it afterwards."""
+"""Wrap a function of fairseq once, even if other code has wrapped it before or wraps it afterwards; find those of
+``fairseq-train``.
+"""
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 # Set on each wrapper to its patch's name. ``__wrapped__`` alone would not tell our wrappers from others'.
 MARKER = "_fb_fairseq_patch"
+TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python -m fairseq_cli.train
 
 
 def wrap_once(owner: Any, name: str, patch: str, replacement: Callable) -> None:
@@ -41,3 +45,9 @@ def has_patch(function: Callable, patch: str) -> bool:
         return getattr(candidate, MARKER, None) == patch
 
     return is_marked(inspect.unwrap(function, stop=is_marked))
+
+
+def training_modules() -> list[Any]:
+    """The modules of ``fairseq-train`` that are imported, the one that runs last."""
+    modules = (sys.modules.get(name) for name in TRAINING_MODULES)
+    return [module for module in modules if hasattr(module, "validate_and_save") and hasattr(module, "train")]

@@ -14,11 +14,12 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.checksums import WEIGHTS, facts_in
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import END_OF_WORD, SEPARATOR, SPECIAL, check_former
+from fb_fairseq.meaning import check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
 from fb_fairseq.trained_model import PREFIX, TRANSLATOR, TrainedModel
 
 COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
@@ -33,7 +34,8 @@ TASK_OPTIONS = ("labels", "separate_sequences", "omit_eos", "source_lang", "targ
 
 def read_folder(path: str) -> TrainedModel:
     """Read a model from a folder, its parameters in single precision."""
-    config, file = read_json(path, "config.json"), os.path.join(path, "config.json")
+    config = read_json(path, "config.json")
+    file = os.path.join(path, "config.json")
     kind = config.get("model_type")
     if kind not in OPTIONS:
         raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
@@ -72,7 +74,8 @@ def add_symbols(trained: TrainedModel, config: dict[str, Any]) -> None:
             f"{os.path.join(trained.path, 'config.json')}: source_lang {languages[0]!r} and target_lang "
             f"{languages[1]!r}: give both languages names there, such as 'de' and 'en'"
         )
-    folders, sizes = [trained.path] * 2, [config.get("source_vocab_size"), config["vocab_size"]]
+    folders = [trained.path] * 2
+    sizes = [config.get("source_vocab_size"), config["vocab_size"]]
     if not trained.translates:
         sizes[0] = sizes[1]
     elif os.path.isdir(os.path.join(trained.path, TARGET_FOLDER)) and not config.get("share_all_embeddings"):
@@ -114,7 +117,8 @@ def read_weights(path: str) -> dict[str, Tensor]:
     """The parameters in a folder, in single precision: of ``model.safetensors`` or, if there is none, of the files of
     its index. So does transformers.
     """
-    names, index = [WEIGHTS], f"{WEIGHTS}.index.json"
+    names = [WEIGHTS]
+    index = f"{WEIGHTS}.index.json"
     if not os.path.isfile(os.path.join(path, WEIGHTS)) and os.path.isfile(os.path.join(path, index)):
         with reading(os.path.join(path, index)):
             names = sorted(set(read_json(path, index)["weight_map"].values()))

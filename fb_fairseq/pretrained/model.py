@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import EOS, PAD
 from fb_fairseq.modules import StreamState
 from fb_fairseq.modules.language_model import STACKS, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import EOS, PAD
 from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
@@ -95,7 +95,8 @@ class LanguageModel(TextModel):
         self.memory_storage = trained.options.get("memory_storage", "keys-values")
         self.absolute_positions = trained.options.get("relative_positions") == "none"
         kind, options = STACKS[trained.architecture]
-        stack, words = kind(trained.options_of(options)), trained.options_of(WordOptions)
+        stack = kind(trained.options_of(options))
+        words = trained.options_of(WordOptions)
         self.add(stack, build_word_layers(words, stack.options.decoder_embed_dim, sizes[0], PAD, sizes[-1]))
 
     @property
@@ -141,7 +142,15 @@ class LanguageModel(TextModel):
         if self.labels or min(length, temperature, topk) < 0:
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
         tokens = self.encode(prompt)
-        new = sample(self.reader(length), tokens, length, temperature, topk, self.vocabulary, seed)
+        new = sample(
+            self.reader(length),
+            tokens,
+            length=length,
+            temperature=temperature,
+            topk=topk,
+            vocabulary=self.vocabulary,
+            seed=seed,
+        )
         return self.decode([*tokens, *new])
 
 
@@ -153,7 +162,10 @@ def build(trained: TrainedModel, overrides: Mapping[str, Any] | None = None) -> 
         overrides: other values of its options.
     """
     if trained.architecture not in STACKS:
-        raise trained.error(f"is not a language model of this package; give one of {', '.join(STACKS)}")
+        remedy = f"give one of {', '.join(STACKS)}"
+        if trained.translates:
+            remedy = "use fairseq-interactive for translation"
+        raise trained.error(f"is not a language model of this package; {remedy}")
     known = {name for kind in (STACKS[trained.architecture][1], WordOptions) for name in kind.__dataclass_fields__}
     for name, value in (overrides or {}).items():
         if name not in known:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import EOS, SPECIAL, UNK, never_drawn
+from fb_fairseq.symbols import EOS, SPECIAL, UNK, never_drawn
 
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
@@ -120,8 +120,8 @@ class Vocabulary:
         """A token that may follow a text, as figures show it: the character that it would complete."""
         if token == EOS:
             return "</s>"
-        *_, (label, _) = self._characters([*text[1:][1 - MOST_BYTES :], token])
-        return label
+        *_, last = self._characters([*text[1:][1 - MOST_BYTES :], token])
+        return last[0]
 
     def ends_line(self, token: int) -> bool:
         """Whether a new line begins after a token."""

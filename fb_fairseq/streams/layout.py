@@ -49,7 +49,10 @@ class BlockLengths(NamedTuple):
         ratio = full // initial
         is_power_of_two = ratio > 0 and ratio & (ratio - 1) == 0
         if initial * ratio != full or not is_power_of_two:
-            raise UserError(f"--bptt-warmup-tokens {initial}: give --tokens-per-sample {full} divided by 2, 4, 8, …")
+            raise UserError(
+                f"--bptt-warmup-tokens {initial}: doubling it never gives --tokens-per-sample {full}; give {full} "
+                "divided by 2, 4, 8, …"
+            )
         return BlockLengths(full, initial, every)
 
 

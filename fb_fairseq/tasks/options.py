@@ -107,7 +107,8 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
 
     ``args``: the parsed command line; changed in place. ``given``: whether an option stands on the command line.
     """
-    generation, training = hasattr(args, "beam"), hasattr(args, "arch")
+    generation = hasattr(args, "beam")
+    training = hasattr(args, "arch")
     for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
         if given(name):
             raise UserError(f"{flag(name)}: {reason}; leave it out")

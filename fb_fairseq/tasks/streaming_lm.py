@@ -13,17 +13,13 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import BOS, padding_words
 from fb_fairseq.streams.checkpoints import MemoryFiles
-from fb_fairseq.streams.fairseq.corpus import (
-    Corpus,
-    Documents,
-    StreamDataset,
-    load_corpus,
-)
+from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, load_corpus
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, load_dictionary, load_labelled
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
+from fb_fairseq.symbols import BOS, padding_words
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
     check_architecture,
@@ -102,7 +98,10 @@ class StreamingLMTask(LanguageModelingTask):
             return cls(cfg, inputs, labels)
         path = os.path.join(folder, "dict.txt")
         if not os.path.isfile(path):
-            raise UserError(f"{path}: no such file; give a folder of fairseq-preprocess or preprocess-bytes")
+            raise UserError(
+                f"{path}: no such file; give a folder that fairseq-preprocess or python -m fb_fairseq preprocess-bytes "
+                "has written"
+            )
         dictionary = Dictionary.load(path)
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary)
@@ -126,7 +125,8 @@ class StreamingLMTask(LanguageModelingTask):
             self._arrange_for_evaluation(dataset, num_shards=1)
 
     def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
-        path, impl = self._path(split, epoch), self.args.dataset_impl
+        path = self._path(split, epoch)
+        impl = self.args.dataset_impl
         if self.args.labels:
             return load_labelled(path, self.dictionary, self.target_dictionary, self.args.omit_eos, impl)
         return load_corpus(path, self.dictionary, self.args.omit_eos, impl, combine)
@@ -234,7 +234,7 @@ class StreamingLMTask(LanguageModelingTask):
     def _layout(self, corpus, streams: int, groups: int, lengths: BlockLengths, start: int = 0) -> StreamLayout:
         """A layout of a corpus; with labels, its streams consist of whole sequences."""
         ends = corpus.ends if self.args.labels else None
-        return StreamLayout(len(corpus), streams, groups, lengths, start, ends)
+        return StreamLayout(len(corpus), streams, groups, lengths, start=start, ends=ends)
 
     # Generation
 
@@ -262,7 +262,8 @@ class StreamingLMTask(LanguageModelingTask):
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, **kwargs):
         """fairseq's, which takes ``</s>`` off both ends of each text, and ``<pad>`` for no token."""
-        eos, pad = self.dictionary.eos(), self.dictionary.pad()
+        eos = self.dictionary.eos()
+        pad = self.dictionary.pad()
         for number, tokens in enumerate(src_tokens, 1):
             if bool(tokens.eq(pad).any()):
                 raise UserError(f"prompt {number}: {self.dictionary.pad_word} in it, which is no word; leave it out")
@@ -287,7 +288,10 @@ class StreamingLMTask(LanguageModelingTask):
                 f"--max-len-b: {limit} tokens are allowed (--max-len-a x prompt + --max-len-b), including the prompt, "
                 f"and a prompt has {length}; give more"
             )
-        has = lambda symbol: bool(words_BT.eq(symbol).any())
+
+        def has(symbol: int) -> bool:
+            return bool(words_BT.eq(symbol).any())
+
         if has(self.dictionary.eos()):
             raise UserError(f"a prompt has {self.dictionary.eos_word}, where fairseq's search ends; {WITH_LINE_ENDS}")
         # <unk> is not generated, as by the other tools; a penalty would also count where a prompt has it.

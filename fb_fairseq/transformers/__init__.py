@@ -53,14 +53,20 @@ from fb_fairseq.transformers.modeling import (
 )
 from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
 
-for _name, _config in CONFIGS.items():
-    AutoConfig.register(_name, _config, exist_ok=True)
-    AutoModelForCausalLM.register(_config, MODELS[_name], exist_ok=True)
-AutoModelForTokenClassification.register(
-    FeedbackTransformerConfig, FeedbackTransformerForTokenClassification, exist_ok=True
-)
-AutoConfig.register(FeedbackDecoderConfig.model_type, FeedbackDecoderConfig, exist_ok=True)
-AutoModelForSeq2SeqLM.register(FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration, exist_ok=True)
+
+def register() -> None:
+    """Register the models with transformers' auto classes."""
+    for name, config in CONFIGS.items():
+        AutoConfig.register(name, config, exist_ok=True)
+        AutoModelForCausalLM.register(config, MODELS[name], exist_ok=True)
+    AutoModelForTokenClassification.register(
+        FeedbackTransformerConfig, FeedbackTransformerForTokenClassification, exist_ok=True
+    )
+    AutoConfig.register(FeedbackDecoderConfig.model_type, FeedbackDecoderConfig, exist_ok=True)
+    AutoModelForSeq2SeqLM.register(FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration, exist_ok=True)
+
+
+register()
 
 __all__ = [
     "AllAttentionConfig",

@@ -137,7 +137,8 @@ class StreamCache(MemoryCache):
         super().__init__()
         self.storage, self._state, self.position = storage, state, position
         if state is not None:
-            self.texts, self.device = state.memory_KCBD.shape[2], state.memory_KCBD.device
+            self.texts = state.memory_KCBD.shape[2]
+            self.device = state.memory_KCBD.device
         self.age_B: Tensor | None = None
         self.ended = False
         self._read = TextHash(known=position == 0)
@@ -212,7 +213,8 @@ class StreamCache(MemoryCache):
         Returns:
             Features [B, T, D].
         """
-        self.texts, self.device = len(x_BTD), x_BTD.device
+        self.texts = len(x_BTD)
+        self.device = x_BTD.device
         one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
         if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
             features_BTD = self._run_steps(stack, x_BTD)
@@ -230,7 +232,8 @@ class StreamCache(MemoryCache):
 
     def _run_steps(self, stack: Stack, x_BTD: Tensor) -> Tensor:
         if self._ring is None:
-            self._ring, self._state = stack.ring_after(self._state, self.storage), None
+            self._ring = stack.ring_after(self._state, self.storage)
+            self._state = None
             if self.age_B is not None:
                 self._ring.reset(self.age_B)
         return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
@@ -262,7 +265,8 @@ class DecoderCache(MemoryCache):
         super().__init__()
         self.state = state
         keys_CBHE = state.encoder[0].keys_CBHE
-        self.texts, self.device = keys_CBHE.shape[1], keys_CBHE.device
+        self.texts = keys_CBHE.shape[1]
+        self.device = keys_CBHE.device
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.state.ring.position

@@ -96,14 +96,23 @@ def model_card(
         target_tokenizer: whether a translation model has a tokenizer for its targets.
     """
     path = json.dumps(name)
-    task, auto, tokenizer, before = "text-generation", "AutoModelForCausalLM", "tokenizer", ""
-    prompt = "def main(" if reads == "bytes" else "the meaning of"
-    output = "model.generate(**inputs, max_new_tokens=100, do_sample=True, top_k=10)"
     if config.is_encoder_decoder:
-        task, auto, prompt, output = "translation", "AutoModelForSeq2SeqLM", "a text", "model.generate(**inputs)"
+        task = "translation"
+        auto = "AutoModelForSeq2SeqLM"
+        prompt = "a text"
+        output = "model.generate(**inputs)"
     elif config.labels:
-        task, auto, prompt = "token-classification", "AutoModelForTokenClassification", "SYMBOLS"
+        task = "token-classification"
+        auto = "AutoModelForTokenClassification"
+        prompt = "SYMBOLS"
         output = "model(**inputs).logits.argmax(-1)  # the label of each symbol, after that of </s>"
+    else:
+        task = "text-generation"
+        auto = "AutoModelForCausalLM"
+        prompt = "def main(" if reads == "bytes" else "the meaning of"
+        output = "model.generate(**inputs, max_new_tokens=100, do_sample=True, top_k=10)"
+    tokenizer = "tokenizer"
+    before = ""
     if target_tokenizer:
         tokenizer = "target_tokenizer"
         before = f'{tokenizer} = AutoTokenizer.from_pretrained({path}, subfolder="target")\n'
@@ -112,7 +121,9 @@ def model_card(
         header["license"] = facts["license"]
     if "language" in facts:
         header["language"] = [code.strip() for code in facts["language"].split(",")]
-    cited = CITED.get(config.model_type, []) + [ADAPTIVE_SPAN] * getattr(config, "adaptive_span", False)
+    cited = list(CITED.get(config.model_type, ()))
+    if getattr(config, "adaptive_span", False):
+        cited.append(ADAPTIVE_SPAN)
     card = CARD.format(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
         name=name,
@@ -130,7 +141,7 @@ def model_card(
 
 
 def rows(config: OptionsConfig, parameters: int, facts: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The rows of the card's table: names, and values that are known."""
+    """The rows of the card's table: names, and values that are known. For the arguments see ``model_card``."""
     sizes = {title: getattr(config, option, None) for title, option in SIZES.items()}
     if config.model_type == "all_attention_lm":
         del sizes["feed-forward width"]

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
 from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import EOS, FORMER, PAD, check_former
+from fb_fairseq.meaning import FORMER, check_former
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
+from fb_fairseq.symbols import EOS, PAD
 
 Options = TypeVar("Options", bound=CheckedOptions)
 

@@ -83,7 +83,8 @@ class Decoder(TextModel):
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__()
-        self.config, words = config, config.options_of(WordOptions)
+        self.config = config
+        words = config.options_of(WordOptions)
         self.memory_storage = config.memory_storage
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
         kind, options = STACKS[config.model_type]
@@ -124,7 +125,8 @@ class Decoder(TextModel):
             block = past_key_values.open(len(vectors_BTD), self.training)
             past_key_values = StreamCache(None, block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
-        past, may_end = 0 if cache is None else cache.get_seq_length(), cache is None and use_cache is None
+        past = 0 if cache is None else cache.get_seq_length()
+        may_end = cache is None and use_cache is None
         T = vectors_BTD.shape[1]
         check_mask("attention_mask", attention_mask, T, past)
         remembers = self.config.use_cache if use_cache is None else use_cache

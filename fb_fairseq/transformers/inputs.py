@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import UNK
+from fb_fairseq.symbols import UNK
 from fb_fairseq.transformers.cache import MemoryCache
 
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.
@@ -130,7 +130,8 @@ def padded_positions(mask_BT: Tensor, age_B: Tensor | None, begun: bool) -> tupl
         begun: whether the memory holds the beginning of these texts.
     """
     kept_BT = mask_BT.bool()
-    tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
+    tokens_B = kept_BT.sum(1)
+    T = kept_BT.shape[1]
     left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)  # number of padding tokens at the beginning
     steps_T = torch.arange(T, device=mask_BT.device)
     between_BT = (steps_T >= left_B[:, None]) & (steps_T < (left_B + tokens_B)[:, None])
@@ -150,7 +151,8 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
     if position_ids.dim() != 2 or position_ids.shape[1] != tokens:
         return None
     steps_BT = position_ids[:, 1:] - position_ids[:, :-1]
-    goes_on, begins = steps_BT == 1, position_ids[:, 1:] == 0
+    goes_on = steps_BT == 1
+    begins = position_ids[:, 1:] == 0
     packed = (position_ids[:, 0] == 0).all() & (goes_on | begins).all() & begins.any()
     return position_ids.expand(rows, -1).t().contiguous() if bool(packed) else None
 

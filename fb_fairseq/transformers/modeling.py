@@ -208,14 +208,16 @@ class LanguageModel(MemoryModel):
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
             there are none, because they are large.
         """
-        shift_labels, smoothing = others.pop("shift_labels", None), others.pop("label_smoothing", 0.0)
+        shift_labels = others.pop("shift_labels", None)
+        smoothing = others.pop("label_smoothing", 0.0)
         check_arguments(others)
         check_loaded(self.decoder)
         given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache
         counts = labels is not None or shift_labels is not None
         seen = self.decoder(*given, output_hidden_states, output_attentions, inputs_embeds, penalty_counts=counts)
         features_BTD = seen.last_hidden_state
-        loss, targets_BT = None, shift_labels
+        loss = None
+        targets_BT = shift_labels
         shifted_here = shift_labels is None and not self.gives_labels
         if labels is not None and targets_BT is None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if shifted_here else labels
@@ -223,8 +225,14 @@ class LanguageModel(MemoryModel):
             check_labels(targets_BT, shift_labels)
         if targets_BT is not None:
             counted_BT = without_padding(targets_BT, attention_mask, shifted_here)
-            penalty = self.decoder.stack.report().penalty if self.training else None
-            loss = mean_loss(self.decoder, features_BTD, counted_BT, num_items_in_batch, penalty, smoothing)
+            loss = mean_loss(
+                self.decoder,
+                features_BTD,
+                counted_BT,
+                number=num_items_in_batch,
+                penalty=self.decoder.stack.report().penalty if self.training else None,
+                smoothing=smoothing,
+            )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])

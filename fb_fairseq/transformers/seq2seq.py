@@ -68,7 +68,8 @@ class TranslationDecoder(Embedder, OutputLayer):
 
     def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
         super().__init__()
-        options, words = config.stack_options(), config.options_of(WordOptions)
+        options = config.stack_options()
+        words = config.options_of(WordOptions)
         self.add_embeddings(
             config.options_of(EncoderOptions),
             embed_tokens,
@@ -76,7 +77,8 @@ class TranslationDecoder(Embedder, OutputLayer):
             config.max_target_positions,
             "max_target_positions",
         )
-        own_keys, width = options.memory_projections == "per-layer", options.decoder_embed_dim
+        own_keys = options.memory_projections == "per-layer"
+        width = options.decoder_embed_dim
         layers = [
             CrossAttentionLayer(options, own_keys, config.encoder_embed_dim) for _ in range(options.decoder_layers)
         ]
@@ -84,8 +86,13 @@ class TranslationDecoder(Embedder, OutputLayer):
         self.adaptive_softmax = self.output_projection = None
         cutoffs = words.cutoffs("adaptive_softmax_cutoff")
         if cutoffs:
-            factor, p = words.adaptive_softmax_factor, words.adaptive_softmax_dropout
-            self.adaptive_softmax = AdaptiveSoftmax(config.vocab_size, width, cutoffs, factor, p)
+            self.adaptive_softmax = AdaptiveSoftmax(
+                config.vocab_size,
+                width,
+                cutoffs,
+                factor=words.adaptive_softmax_factor,
+                dropout=words.adaptive_softmax_dropout,
+            )
         else:
             self.output_projection = nn.Linear(width, config.vocab_size, bias=False)
             nn.init.normal_(self.output_projection.weight, std=width**-0.5)
@@ -100,15 +107,13 @@ class TranslationDecoder(Embedder, OutputLayer):
         """Features [B, T, D] of whole targets."""
         x_TBD = self._embed(tokens_BT, 0)
         encoder = self.contexts(out_CBD, padding_BC)
-        dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
-        empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
-        options = self.stack.loop_options(self.stack.options.attention_span)
-        y_TBD, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
+        y_TBD, _ = self.stack.run_loop(self.stack.target_inputs(x_TBD, encoder))
         return self.stack.finish(y_TBD).transpose(0, 1)
 
     def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
         """Features [B, T, D] of the next tokens, which are remembered."""
-        state, options = cache.state, self.stack.loop_options(self.stack.options.attention_span)
+        state = cache.state
+        options = self.stack.loop_options(self.stack.options.attention_span)
         x_TBD = self._embed(tokens_BT, cache.get_seq_length())
         steps = [self.stack.decode_step(x_BD, state.ring, options, state.encoder).out_BD for x_BD in x_TBD]
         return self.stack.finish(torch.stack(steps, 1))

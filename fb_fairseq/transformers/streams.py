@@ -56,7 +56,8 @@ class StreamMemory:
     """
 
     def __init__(self, name: str | None = None):
-        self.name, self.store = name or uuid.uuid4().hex, StateStore()
+        self.name = name or uuid.uuid4().hex
+        self.store = StateStore()
         self.trained: tuple[int, bool] | None = None
         self.resumed: tuple[StreamState, int] | None = None
         _memories[self.name] = self
@@ -168,7 +169,8 @@ class StreamCollator:
                 "per_device_eval_batch_size=1"
             )
         (block,) = blocks
-        start, (streams, steps) = block["start"], block["input_ids"].shape
+        start = block["start"]
+        streams, steps = block["input_ids"].shape
         return {
             "input_ids": block["input_ids"],
             "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory

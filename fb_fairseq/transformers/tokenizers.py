@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
-from fb_fairseq.meaning import END_OF_WORD, SEPARATOR, SPECIAL
+from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
 
 Merge = tuple[str, str]
 VERSION = "#version:"

@@ -56,7 +56,8 @@ def _counts_targets(model: Any) -> bool:
 
 def _predicted(batch: MutableMapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Take labels of padding, and those behind it, out of a batch; what is to be counted of it."""
-    labels, mask = batch.get("labels"), batch.get("attention_mask")
+    labels = batch.get("labels")
+    mask = batch.get("attention_mask")
     if labels is None or batch.get("shift_labels") is not None or labels.dim() != 2:
         return batch
     if mask is not None and mask.shape == labels.shape:

@@ -117,7 +117,7 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
     checkpoint = folder / "checkpoint_best.pt"
     with pytest.raises(UserError, match="fairseq-eval-lm scores the next symbol.*use .* evaluate-labels"):
         eval_lm(walks, checkpoint, labels=True, gen_subset="test")
-    with pytest.raises(UserError, match="dict.input.txt: no such file; use fairseq-preprocess"):
+    with pytest.raises(UserError, match="dict.input.txt: no such file; --labels needs data of fairseq-preprocess"):
         train(byte_data, tmp_path / "a", **SETTING)
     with pytest.raises(UserError, match="dict.txt: no such file"):
         train(walks, tmp_path / "b", **{**SETTING, "labels": None})

@@ -6,8 +6,8 @@ import pytest
 
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import generate
-from fb_fairseq.meaning import EOS, SPECIAL
 from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import EOS, SPECIAL
 from tests.cli.conftest import write_byte_data
 from tests.cli.fairseq_commands import run, train
 

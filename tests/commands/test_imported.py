@@ -4,7 +4,7 @@ import pytest
 
 from fb_fairseq.commands.imported import as_dictionary, check_dictionary_file
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import SPECIAL
+from fb_fairseq.symbols import SPECIAL
 
 
 @pytest.mark.parametrize("symbol", ["a\nb", "a\r", "\n"])

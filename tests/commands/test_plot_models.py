@@ -12,10 +12,10 @@ from fb_fairseq.commands.plot.measures import PositionCounts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.models.architectures import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.streams.fairseq.corpus import Corpus
+from fb_fairseq.symbols import SPECIAL
 from tests.models.language_models import (
     MODELS,
     AllAttentionLM,

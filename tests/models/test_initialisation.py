@@ -175,7 +175,7 @@ def test_language_model_from_the_baseline(tmp_path):
     "changes,layers,message",
     [
         (dict(decoder_layers=2), "", "has 3 decoder layers, the model 2; choose 2 .* --init-layers, for example 0,1"),
-        (dict(decoder_layers=2), "0,3", "--init-layers 0,3: give 2 of layers 0 to 2"),
+        (dict(decoder_layers=2), "0,3", "--init-layers 0,3: give 2 of the layers 0 to 2 of --init-from-transformer "),
         (dict(decoder_layers=2), "one", "--init-layers one: give layer numbers"),
         (dict(decoder_ffn_embed_dim=20), "", r"decoder.layers.0.fc1.weight \[18, 12\] \(the model needs \[20, 12\]\)"),
         (dict(decoder_attention_heads=4), "", "was trained with --decoder-attention-heads 2, not 4"),

@@ -49,7 +49,7 @@ def test_adaptive():
         (dict(adaptive_softmax_cutoff="7,b"), "--adaptive-softmax-cutoff 7,b: give word numbers"),
         (dict(adaptive_input_factor=0), "--adaptive-input-factor 0: must be a positive number"),
         (dict(adaptive_softmax_dropout=1.5), "--adaptive-softmax-dropout 1.5: must be a probability below 1"),
-        (dict(adaptive_softmax_factor=2), "--tie-adaptive-weights needs .*the softmax's cut-offs and factors"),
+        (dict(adaptive_softmax_factor=2), "--tie-adaptive-weights needs .*the same cut-offs and factors"),
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: adaptive"),
         (dict(adaptive_input_cutoff=None), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False, tie_adaptive_proj=True), "--tie-adaptive-proj needs"),

@@ -52,7 +52,7 @@ def read(model, blocks, smoothing=0.0):
 @pytest.mark.parametrize("streams,steps", [(STREAMS, STEPS), (1, 5), (3, 200), (7, 1)])
 def test_a_text_is_cut_as_for_fairseq(streams, steps):
     pytest.importorskip("fairseq")
-    from fb_fairseq.streams.fairseq.corpus import StreamDataset
+    from fb_fairseq.streams.fairseq.dataset import StreamDataset
     from fb_fairseq.streams.layout import BlockLengths, StreamLayout
     from tests.streams.fairseq.indexed import EOS, PAD, Corpus, Items
 

@@ -12,9 +12,9 @@ import gradio as gr
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.commands.plot.measures import mix
-from fb_fairseq.meaning import EOS, UNK
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import EOS, UNK
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
 EXAMPLE_WORDS = 10  # the most frequent ones of the dictionary

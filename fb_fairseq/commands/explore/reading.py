@@ -16,8 +16,8 @@ from fb_fairseq.commands.plot.measures import BLOCK_STEPS, losses
 from fb_fairseq.commands.plot.models import check_attention
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import EOS, UNK
 from fb_fairseq.pretrained.model import LanguageModel, choices
+from fb_fairseq.symbols import EOS, UNK
 
 
 def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel:

@@ -33,7 +33,7 @@ def export(args) -> list[str]:
     notes = {**dict(trained.facts.get("notes", ())), **notes}
     trained.facts.update(facts, notes=list(notes.items()))
     with using(args.checkpoint):
-        return write_folder(NAME, args.to, trained, args.bpe_codes, args.overwrite, args.dtype)
+        return write_folder(NAME, args.to, trained, codes=args.bpe_codes, overwrite=args.overwrite, dtype=args.dtype)
 
 
 def build_parser() -> CommandParser:

@@ -13,8 +13,8 @@ from fb_fairseq.checksums import FACTS_ENTRY
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import known_facts
 from fb_fairseq.files import own_folder
-from fb_fairseq.meaning import PAD, SPECIAL, never_drawn, padding_words
 from fb_fairseq.pretrained.folders import FURTHER_OPTIONS, TARGET_FOLDER, TASK_OPTIONS
+from fb_fairseq.symbols import PAD, SPECIAL, never_drawn, padding_words
 from fb_fairseq.tensor_files import using
 from fb_fairseq.trained_model import TrainedModel
 
@@ -33,6 +33,8 @@ def write_folder(
 
     Args:
         command: the one that writes it.
+        folder: to write.
+        trained: the model.
         codes: file of subword-nmt's codes, by which its words are split.
         overwrite: see ``fb_fairseq.files.own_folder``.
         dtype: type of the numbers in the file of weights, as torch names it; None: single precision.
@@ -44,17 +46,23 @@ def write_folder(
     from fb_fairseq.transformers.tokenizers import build_tokenizer, save_tokenizer
 
     stale = os.path.join(folder, TARGET_FOLDER)
-    dictionaries, task = list(trained.symbols.values()), trained.task
+    dictionaries = list(trained.symbols.values())
+    task = trained.task
     folders = ["", TARGET_FOLDER] if trained.translates and dictionaries[0] != dictionaries[1] else [""]
     if len(folders) == 1 and os.path.isdir(stale):  # which would be read
         raise UserError(f"--to {stale}: this model has no second tokenizer; remove it, or give another folder")
     with using(trained.path):
         model = transformers_model(trained)
-    facts, parameters = dict(trained.facts), list(model.parameters())
+    facts = dict(trained.facts)
+    parameters = list(model.parameters())
     if dtype is not None and not all(p.equal(p.to(getattr(torch, dtype)).to(p.dtype)) for p in parameters):
-        rounded = "numbers", f"rounded to {dtype} after the figures above were measured"
+        rounded = ("numbers", f"rounded to {dtype} after the figures above were measured")
         facts["notes"] = [*facts.get("notes", ()), rounded]
-    reads = "subwords" if codes else "bytes" if dictionaries[0][len(SPECIAL) :] == SYMBOLS else "words"
+    reads = "words"
+    if codes:
+        reads = "subwords"
+    elif dictionaries[0][len(SPECIAL) :] == SYMBOLS:
+        reads = "bytes"
     with own_folder("--to", folder, command, overwrite) as temporary:
         save_model(model, temporary, facts, dtype)
         for subfolder, symbols in zip(folders, dictionaries):
@@ -62,9 +70,15 @@ def write_folder(
             tokenizer = build_tokenizer(symbols, codes, after_text=trained.translates, line_ends=line_ends)
             save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
-            size = sum(p.numel() for p in parameters)
-            name = os.path.basename(os.path.abspath(folder))
-            file.write(model_card(name, model.config, size, reads, facts, len(folders) > 1))
+            card = model_card(
+                os.path.basename(os.path.abspath(folder)),
+                model.config,
+                parameters=sum(p.numel() for p in parameters),
+                reads=reads,
+                facts=facts,
+                target_tokenizer=len(folders) > 1,
+            )
+            file.write(card)
         return sorted(os.listdir(temporary))
 
 
@@ -86,7 +100,8 @@ def transformers_model(trained: TrainedModel):
         known["activation_dropout"] = known.get("activation_dropout") or known.get("relu_dropout")
         if known.get("adaptive_softmax_cutoff"):
             known["share_decoder_input_output_embed"] = False  # fairseq ignores it then
-    inputs, outputs = [list(trained.symbols.values())[place] for place in (0, -1)]
+    inputs, *_ = trained.symbols.values()
+    *_, outputs = trained.symbols.values()
     known["source_vocab_size"] = len(inputs)
     names = [*config_class.option_defaults()]
     names += [name for name in (*FURTHER_OPTIONS, *TASK_OPTIONS, "source_vocab_size") if hasattr(config_class, name)]
@@ -113,8 +128,13 @@ def transformers_model(trained: TrainedModel):
 
 
 def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = None) -> None:
-    """Save configuration and weights, with their facts and checksum; others may read them as any new file. Numbers that
-    are kept in another type become those of ``model`` again when they are loaded.
+    """Save configuration and weights, with their facts and checksum; others may read them as any new file.
+
+    Args:
+        model: of transformers.
+        folder: an existing folder.
+        facts: see ``fb_fairseq.facts``.
+        dtype: type of the numbers in the file, which become those of ``model`` again when loaded; None: the same.
     """
     from transformers.utils import logging
 

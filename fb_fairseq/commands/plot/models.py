@@ -11,7 +11,7 @@ from fb_fairseq import pretrained
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
-from fb_fairseq.meaning import EOS
+from fb_fairseq.symbols import EOS
 
 if TYPE_CHECKING:  # fairseq is imported only to read a corpus
     from fb_fairseq.pretrained.model import LanguageModel

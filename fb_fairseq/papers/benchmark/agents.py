@@ -37,7 +37,8 @@ class ReinforcementLearning(Task):
 
     def inference(self, kind, batch):
         trainer = self.trainer(kind, batch)
-        actor, steps = Actor(trainer.agent, trainer.memory), self.sizes.steps
+        actor = Actor(trainer.agent, trainer.memory)
+        steps = self.sizes.steps
         prepare = partial(act, trainer, actor, trainer.agent.options.span)
         return Work(prepare, partial(act, trainer, actor, steps), batch * steps, state=actor.ring.nbytes)
 

@@ -32,13 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     models.add_model_options(parser)
     models.add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
-    text = "what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
-    text += "after the other)"
-    parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help=text)
+    parser.add_argument(
+        "--storage",
+        nargs="+",
+        choices=STORAGES,
+        default=list(STORAGES),
+        help="what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
+        "after the other)",
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, dict]:
-    """Decode a stream with each model and storage. Returns the measurements of each."""
+    """Decode a stream with each model and storage.
+
+    Args:
+        args: the options of the command.
+
+    Returns:
+        The measurements of each, see ``time_parts``, with "tokens_per_second".
+    """
     found: dict[str, dict] = {}
     for name, case in models.only(CASES, args).items():
         model = models.build_model(case.model, args, **case.options).eval()
@@ -51,7 +63,8 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
         found[STOCK_NAME] = decode_stock(stock.eval(), args)
     rows = []
     for name, each in found.items():
-        times, sizes = each["ms_per_token"], each["state_bytes"]
+        times = each["ms_per_token"]
+        sizes = each["state_bytes"]
         each["tokens_per_second"] = round(args.batch_size * PARTS / sum(times) * 1e3, 1)
         measured = [times[1], sorted(times)[PARTS // 2], times[-1], each["tokens_per_second"], sizes[1], sizes[-1]]
         rows.append([name, each["parameters"], *measured])
@@ -63,7 +76,8 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
 def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> dict:
     """Time the steps of fairseq's ``transformer_lm``."""
     tokens_BT = models.random_tokens(args, args.steps + 1)
-    state, t = {}, 0
+    state = {}
+    t = 0
 
     def step() -> None:
         nonlocal t
@@ -90,8 +104,13 @@ def time_parts(
     """
     steps = max(args.steps // PARTS, 1)
     times, sizes = [], []
+
+    def part() -> None:
+        for _ in range(steps):
+            step()
+
     for _ in range(PARTS):
-        time = seconds(lambda: [step() for _ in range(steps)], args.device)
+        time = seconds(part, args.device)
         times.append(round(time / steps * 1e3, 4))
         sizes.append(nbytes())
     parameters = sum(value.numel() for name, value in model.named_parameters() if not name.startswith("embed"))

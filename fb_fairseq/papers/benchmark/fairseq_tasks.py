@@ -64,7 +64,8 @@ class LanguageModelling(Task):
     def decoder(self, kind: str) -> LanguageModelDecoder:
         """A decoder with random parameters."""
         if kind == TRANSFORMER:
-            model, cfg = RelativeTransformerLanguageModel, RelativeTransformerLMConfig(**self.options)
+            model = RelativeTransformerLanguageModel
+            cfg = RelativeTransformerLMConfig(**self.options)
         else:
             cfg = FeedbackTransformerLMConfig(**self.options, memory_projections=PROJECTIONS[kind])
             model = FeedbackTransformerLanguageModel
@@ -72,7 +73,8 @@ class LanguageModelling(Task):
         return model.build_model(cfg, task).to(self.device).decoder
 
     def training(self, kind, batch):
-        decoder, block = self.decoder(kind).train(), self.sizes.block
+        decoder = self.decoder(kind).train()
+        block = self.sizes.block
         words_BT, targets_BT = (self.random_words(batch, block) for _ in range(2))
         state = None
 
@@ -87,8 +89,10 @@ class LanguageModelling(Task):
         return Work(repeated(step, self.device, blocks), step, batch * block)
 
     def inference(self, kind, batch):
-        decoder, words_B = self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0]
-        ring, softmax = decoder.stack.new_ring(), decoder.adaptive_softmax
+        decoder = self.decoder(kind).eval()
+        words_B = self.random_words(batch, 1)[:, 0]
+        ring = decoder.stack.new_ring()
+        softmax = decoder.adaptive_softmax
 
         @torch.no_grad()
         def decode(steps: int = 1) -> None:
@@ -144,7 +148,8 @@ class Translation(Task):
 
     def training(self, kind, batch):
         model = self.model(kind).train()
-        source, target = self.sentences(batch), self.sentences(batch)
+        source = self.sentences(batch)
+        target = self.sentences(batch)
         lengths = torch.full((batch,), self.sizes.words, device=self.device)
 
         def step() -> None:
@@ -155,7 +160,8 @@ class Translation(Task):
         return Work(repeated(step, self.device, 1), step, batch * self.sizes.words)
 
     def inference(self, kind, batch):
-        words, search = self.sizes.words, dict(beam_size=self.sizes.beam, max_len_a=0)
+        words = self.sizes.words
+        search = dict(beam_size=self.sizes.beam, max_len_a=0)
         model = self.model(kind).eval()
         generator = SequenceGenerator([model], self.words, max_len_b=words, min_len=words, **search).to(self.device)
         lengths = torch.full((batch,), words, device=self.device)

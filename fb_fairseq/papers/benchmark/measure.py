@@ -168,8 +168,10 @@ def peak_bytes(function: Callable, device: str) -> int:
 def table(head: list[str], rows: list[list[str | float]]) -> None:
     """Print rows below a head. The first column is aligned to the left, the others to the right."""
 
-    def text(x):
-        return x if isinstance(x, str) else f"{x:,.3g}" if x < 100 else f"{x:,.0f}"
+    def text(x: str | float) -> str:
+        if isinstance(x, str):
+            return x
+        return f"{x:,.3g}" if x < 100 else f"{x:,.0f}"
 
     cells = [head] + [[text(x) for x in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]

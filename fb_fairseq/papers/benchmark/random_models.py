@@ -100,7 +100,8 @@ def state_bytes(model: torch.nn.Module, length: int, device: str, words: Diction
     """
     source = torch.randint(4, len(words), (1, 20), device=device)
     encoder_out = model.encoder(source, torch.tensor([20], device=device))
-    state, target = {}, torch.randint(4, len(words), (1, length), device=device)
+    state = {}
+    target = torch.randint(4, len(words), (1, length), device=device)
     for t in range(1, length + 1):
         model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
     if isinstance(model, FeedbackDecoderModel):

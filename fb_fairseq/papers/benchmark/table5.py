@@ -90,13 +90,16 @@ def measured(key: str, task: Task, phase: str, args: argparse.Namespace) -> list
         found = measure(makers, args.device, args.repeats, lambda work, seconds: round(work.words / seconds, 1))
         return dict(zip(batches, found))
 
-    title, batch = f"{task.name}, {phase}", task.sizes.batch
+    def bytes_of(kind: str, batch: int) -> int:
+        return work_bytes(partial(task.work, phase, kind, batch), args.device)
+
+    title = f"{task.name}, {phase}"
+    batch = task.sizes.batch
     speed = speeds(dict.fromkeys(task.kinds, batch))
     largest = {}
     for kind in task.kinds:
         progress(f"{title}, {kind}: the largest batch in {args.memory:g} GB")
-        bytes_of = lambda batch, kind=kind: work_bytes(partial(task.work, phase, kind, batch), args.device)
-        largest[kind] = largest_batch(bytes_of, args.memory * GIGABYTE, batch)
+        largest[kind] = largest_batch(partial(bytes_of, kind), args.memory * GIGABYTE, batch)
         if largest[kind] == 0:
             raise UserError(f"--memory {args.memory:g}: too small for {title}, {kind}, with a batch of 1; give more")
     speed_at_largest = speeds(largest)

@@ -50,7 +50,8 @@ class Task(ABC):
     SMALL: Mapping[str, Any]
 
     def __init__(self, sizes: Mapping[str, Any], device: str):
-        self.sizes, self.device = argparse.Namespace(**sizes), device
+        self.sizes = argparse.Namespace(**sizes)
+        self.device = device
 
     @abstractmethod
     def training(self, kind: str, batch: int) -> Work:

@@ -140,8 +140,14 @@ def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tens
     def step() -> None:
         (forward() * weights).float().mean().backward()
 
-    words = weights.shape[0] * weights.shape[1]
-    return Work(repeated(step, weights.device.type), step, words, model, forward, lambda: carried)
+    return Work(
+        prepare=repeated(step, weights.device.type),
+        run=step,
+        words=weights.shape[0] * weights.shape[1],
+        model=model,
+        forward=forward,
+        state=lambda: carried,
+    )
 
 
 def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> Work:

@@ -1,7 +1,7 @@
 """The settings of the experiments, the papers' and others, as data; small ones, for a CPU, have the same form.
 
     settings.py   what settings are made of
-    char_ptb.py, bytes_and_letters.py (also All-attention Figure 2), wikitext103.py   language modelling
+    char_ptb.py, bytes_and_letters.py, wikitext103.py, persistent_memory.py   language modelling
     translation.py    translation and summarization
     quickstart.py     a first model in minutes
     corpora/          programs that prepare data

@@ -261,7 +261,8 @@ def equal_lstm(layers: int, parameters: int, width: int, words: int = 0) -> Opti
     """The sizes of an LSTM with as many parameters as a Transformer of this width: ``parameters`` in its layers, and
     ``words`` for each unit of the width in its embeddings and its output layer.
     """
-    total, each = parameters + words * width, 8 * layers
+    total = parameters + words * width
+    each = 8 * layers
     equal = ((words**2 + 4 * each * total) ** 0.5 - words) / (2 * each)  # solves each * equal² + words * equal = total
     return dict(decoder_layers=layers, decoder_embed_dim=8 * round(equal / 8))
 

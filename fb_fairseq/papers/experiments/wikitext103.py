@@ -69,7 +69,8 @@ def full_shape(arch: str, layers: int) -> Options:
         raise UserError(f"--layers: only for Transformers and Feedback Transformers; leave out {arch}")
     if 128 * base % layers:
         raise UserError(f"--layers {layers}: give a power of two up to {128 * base}, which divides the widths")
-    head, ffn = 128 * base // layers, 4096 * base // layers
+    head = 128 * base // layers
+    ffn = 4096 * base // layers
     return dict(decoder_layers=layers, decoder_head_dim=head, decoder_ffn_embed_dim=ffn)
 
 

@@ -38,7 +38,8 @@ def labels(groups: Sequence[Group], field: str = "") -> list[str]:
     names = [name for name in names if len({group.identity.get(name) for group in groups}) > 1]
     found = []
     for group in groups:
-        model, value = str(group.identity["model"]), value_of(group, field)
+        model = str(group.identity["model"])
+        value = value_of(group, field)
         for end in (f"-{field}{value:g}", f"-{field}-{value:g}") if value is not None else ():
             model = model.removesuffix(end)
         own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
@@ -62,7 +63,8 @@ def lines(groups: Sequence[Group], field: str, metric: str) -> dict[str, list[Gr
 def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
     """Draw one metric's panel."""
     drawn = lines(groups, field, metric)
-    color, ticks = colors(drawn), set()
+    color = colors(drawn)
+    ticks = set()
     for name, line in drawn.items():
         points = [(value_of(group, field), group.values(metric)) for group in line]
         if points[0][0] is None:

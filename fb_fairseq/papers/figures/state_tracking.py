@@ -32,7 +32,8 @@ SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in tr
 
 def read_results(out: str, recipe: str) -> dict[str, dict]:
     """The result of each run, by its name."""
-    record, found = read_record(out), {}
+    record = read_record(out)
+    found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
         name = os.path.basename(os.path.dirname(path))
         entry = record["steps"].get(f"{HERE}/{name}/result.json", {}) if record else {}
@@ -62,7 +63,8 @@ def best_results(runs: Iterable[dict]) -> Settings:
         titles[key] = first["title"] + (f", memory {memory}" if memory != "weighted" else "")
     best = {}
     for key, rates in found.items():
-        own, alike = dict(key), [dict(other) for other in found if titles[other] == titles[key]]
+        own = dict(key)
+        alike = [dict(other) for other in found if titles[other] == titles[key]]
         names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
         names = [name for name in WORDS if name in names] + [name for name in names if name not in WORDS]
         words = [WORDS.get(name, f"{name} {{}}").format(own[name]) for name in names]
@@ -80,7 +82,8 @@ def table(settings: Settings) -> list[str]:
     sizes = [int(factor * first["longest"]) for factor in SHOWN if factor * first["longest"] in first["sizes"]]
     cells = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
     counted = "flawless" in first  # not in results of before 2026-11-28
-    cells += ["% without a mistake", "slips per step"] * counted
+    if counted:
+        cells += ["% without a mistake", "slips per step"]
     rows = [cells + ["learning rate", "seeds"], ["---"] + ["---:"] * (len(cells) + 1)]
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]

@@ -69,4 +69,11 @@ def main(argv=None) -> None:
     parser.add_argument("--bytes", action="store_true", help=f"{text}preprocess-bytes")
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        convert(args.checkpoint, args.dict, args.out, args.span_ramp, args.bytes, args.overwrite)
+        convert(
+            args.checkpoint,
+            vocabulary=args.dict,
+            out=args.out,
+            ramp=args.span_ramp,
+            as_bytes=args.bytes,
+            overwrite=args.overwrite,
+        )

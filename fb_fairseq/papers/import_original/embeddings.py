@@ -31,8 +31,8 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
-from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.papers.import_original.layers import Source
+from fb_fairseq.symbols import SPECIAL
 from fb_fairseq.trained_model import TrainedModel
 
 # fairseq's special symbols, by their name in a vocabulary
@@ -80,7 +80,8 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[l
         )
     if as_bytes:
         numbers = all(symbol.isdigit() for symbol in symbols if symbol not in NAMES)
-        own, known = [byte_of(path, symbol, numbers) for symbol in symbols], [*SPECIAL, *byte_codec.SYMBOLS]
+        own = [byte_of(path, symbol, numbers) for symbol in symbols]
+        known = [*SPECIAL, *byte_codec.SYMBOLS]
     else:
         own = [NAMES.get(symbol, symbol) for symbol in symbols]
         known = list(dict.fromkeys([*SPECIAL, *own]))
@@ -153,7 +154,8 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]
     projections = [source.take(f"out_emb.out_projs.{i}") for i in layers]
     biases = [source.take(f"out_emb.out_layers.{i}.bias") for i in layers]
-    clusters, cluster_bias = words[0][:0], biases[0][:0]
+    clusters = words[0][:0]
+    cluster_bias = biases[0][:0]
     if len(tables) > 1:
         clusters = source.take("out_emb.cluster_proj.weight")
         cluster_bias = source.take("out_emb.cluster_proj.bias")

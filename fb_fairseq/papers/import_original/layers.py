@@ -143,7 +143,8 @@ def model_options(source: Source, key_pe: Tensor, ramp: int) -> dict[str, Any]:
 
 def layer_parameters(source: Source, l: int) -> dict[str, Tensor]:
     """The parameters of layer l, by their name within the fairseq layer."""
-    layer, attention = f"layers.{l}.", f"layers.{l}.attn.attn."
+    layer = f"layers.{l}."
+    attention = f"layers.{l}.attn.attn."
     persistent = f"{attention}persistent_memory."
     parameters, modules = {}, {"self_attn_layer_norm": "norm1"}
     for ours, theirs in PROJECTIONS.items():

@@ -8,7 +8,9 @@ from fb_fairseq.papers.results.write import last
 
 def main(evaluation: str, preparation: str) -> None:
     """Print the figure."""
-    bits, tokens, size = last("bits", evaluation), last("tokens", evaluation), last("test_bytes", preparation)
+    bits = last("bits", evaluation)
+    tokens = last("tokens", evaluation)
+    size = last("test_bytes", preparation)
     print(f"Test split: {bits * tokens / size:.3f} bits per byte ({size:.0f} bytes)")
 
 

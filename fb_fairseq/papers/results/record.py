@@ -100,7 +100,8 @@ def settings_of(name: str, steps: Mapping[str, Entry]) -> dict[str, str]:
     """
     entry = steps[name]
     found = {f"data {os.path.basename(path)}": content for path, content in entry["reads"].items()}
-    origins, command = {}, entry["command"]
+    origins = {}
+    command = entry["command"]
     for option, value in options_of(command[command.index(TRAIN) if TRAIN in command else 0 :]):
         if value.startswith(f"{HERE}/"):
             origins[value] = option

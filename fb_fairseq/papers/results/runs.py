@@ -93,7 +93,9 @@ def read_runs(out: str) -> list[dict]:
         except (OSError, ValueError, AttributeError, TypeError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
     if not runs or any("recipe" not in run or "model" not in run for run in runs):
-        raise UserError(f"{out}: its results do not name their recipe; run the recipe again")
+        raise UserError(
+            f"{out}: its results do not name their recipe; run the recipe again, which repeats its last step"
+        )
     return runs
 
 

@@ -32,12 +32,24 @@ def translate(run: str, generate: Sequence[str], subset: str, chosen: Sequence[s
 def main(
     run: str, language: str, metric: str, key: str, lenpens: str, lengths: str, reference: str, *generate: str
 ) -> None:
-    """Run the command."""
+    """Run the command.
+
+    Args:
+        run: path of the outputs, without their ends.
+        language: of the outputs, for the scores.
+        metric: a name of ``score --metrics``.
+        key: of its value in the JSON of ``score``.
+        lenpens: length penalties to try, between spaces.
+        lengths: options of generation to try after that, between semicolons.
+        reference: file of the references before they were tokenised; empty: none.
+        generate: words of fairseq-generate.
+    """
     first, *others = (shlex.split(options) for options in lengths.split(";"))
     tried = []  # scores, and what they were reached with
 
     def attempt(chosen: Sequence[str]) -> None:
-        value = translate(run, generate, "valid", chosen, "--language", language, "--metrics", metric)[key]
+        options = ["--language", language, "--metrics", metric]
+        value = translate(run, generate, "valid", chosen, *options)[key]
         print(f"{key} {value} on the validation set with {' '.join(chosen)}", flush=True)
         tried.append((value, chosen))
 

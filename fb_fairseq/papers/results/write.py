@@ -48,12 +48,15 @@ def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
     """
     folder = os.path.dirname(path)
     out = folder if os.path.exists(os.path.join(folder, MARK)) else os.path.dirname(folder)
-    record, run = read_record(out), HERE + path[len(out) :]
+    record = read_record(out)
+    run = HERE + path[len(out) :]
     steps = record["steps"] if record else {}
     own = [name for name, entry in steps.items() if os.path.dirname(name) == run and "settings" in entry]
     if not own:
         raise UserError(f"{path}: was not trained by a recipe")
-    entry, result, chain = steps[own[0]], dict(identity), list(trainings(own[0], steps))
+    entry = steps[own[0]]
+    result = dict(identity)
+    chain = list(trainings(own[0], steps))
     result.update(settings=entry["settings"], hardware=entry["hardware"], commit=entry["commit"])
     result["training_days"] = sum(steps[name]["seconds"] for name in chain) / DAY
     counted = chain if os.path.exists(f"{path}.accuracy") else own
@@ -99,7 +102,8 @@ def main() -> None:
             path = os.path.join(args.path, "results.json")
         else:
             identity = {name: json.loads(value) for name, value in options_of(given)}
-            found, path = result_of(args.path, identity), f"{args.path}.json"
+            found = result_of(args.path, identity)
+            path = f"{args.path}.json"
             print(", ".join(f"{name} {found[name]}" for name in HEADINGS if name in found))
         with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

@@ -85,7 +85,9 @@ class Agent(nn.Module):
 
     def __init__(self, observation_sizes: Sequence[int], num_actions: int, options: AgentOptions):
         super().__init__()
-        self.options, self.observation_sizes, self.num_actions = options, tuple(observation_sizes), num_actions
+        self.options = options
+        self.observation_sizes = tuple(observation_sizes)
+        self.num_actions = num_actions
         D = options.width
         # One embedding table for all components; each has its own range of rows, which starts at its offset.
         offsets = [0, *accumulate(observation_sizes)]
@@ -95,7 +97,8 @@ class Agent(nn.Module):
         # The last row stands for "no previous action", at the first step of an episode.
         self.embed_action = nn.Embedding(num_actions + 1, D) if options.previous_action else None
         self.stack = build_stack(options)
-        self.policy, self.value = nn.Linear(D, num_actions), nn.Linear(D, 1)
+        self.policy = nn.Linear(D, num_actions)
+        self.value = nn.Linear(D, 1)
         nn.init.normal_(self.policy.weight, std=INITIAL_LOGIT_SCALE * D**-0.5)
         nn.init.zeros_(self.policy.bias)
 

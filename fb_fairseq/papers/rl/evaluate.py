@@ -44,7 +44,8 @@ def evaluate(agent: Agent, options: TrainingOptions, episodes: int) -> dict[str,
         "reward", the mean per episode; "success", the percentage of episodes with a reward; "episodes".
     """
     play, actor = new_play(agent, options, episodes)
-    totals, running = np.zeros(episodes), np.ones(episodes, bool)
+    totals = np.zeros(episodes)
+    running = np.ones(episodes, bool)
     while running.any():
         *_, rewards = play.step(actor)
         totals += rewards * running

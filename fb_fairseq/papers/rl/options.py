@@ -44,6 +44,11 @@ class AgentOptions(CheckedOptions):
     """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers.
 
     Attributes:
+        agent: one of ``AGENTS``.
+        layers: 1 or more.
+        width: D, a multiple of ``heads``.
+        ffn_width: of the feed-forward sublayers; 0: four times the width.
+        span: S, how many steps back attention reaches.
         previous_action: whether the agent observes its previous action, which the papers do not mention. In the
             corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
             outside its memory.
@@ -61,7 +66,7 @@ class AgentOptions(CheckedOptions):
         self.check_fields()
         self.check_positive("layers", "width", "heads", "span")
         check_range("ffn_width", self.ffn_width, 0)
-        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
+        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}; give one that does")
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,19 @@ class TrainingOptions(CheckedOptions):
     """Environment and hyperparameters of A2C.
 
     Attributes:
+        environment: corridor, maze, maze_easy or water_maze.
         sizes: size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
+        frames: steps in total, summed over the environments.
+        environments: how many run in parallel, B.
+        block: steps per block, T, over which gradients are propagated (the papers' BPTT length).
+        optimizer: adam or rmsprop.
+        lr: above 0.
+        rmsprop_eps: epsilon of RMSprop, above 0.
+        clip_norm: gradients of a larger norm are scaled down to it.
+        discount: of future rewards, per step; 0 to 1.
+        entropy_cost: weight of the policy's entropy in the loss.
+        value_cost: weight of the value's squared error in the loss.
+        seed: of the parameters, the environments and the sampled actions; 0 or more.
     """
 
     environment: str = option("corridor", "environment: corridor, maze, maze_easy or water_maze")

@@ -1,5 +1,6 @@
 """Presets of environments, agents and training: the papers' (v3 §7.2, §7.3; v1 B.2, B.3), and small ones for a CPU."""
 
+from collections.abc import Collection
 from inspect import signature
 
 from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions, check_choice
@@ -49,11 +50,14 @@ def preset_options(
     """
     presets = SMALL if small else FULL
     check_choice("environment", environment, list(presets))
-    values = {**presets[environment], **(FULL_LSTM.get(environment, {}) if agent == "lstm" and not small else {})}
+    values = dict(presets[environment])
+    if agent == "lstm" and not small:
+        values.update(FULL_LSTM.get(environment, {}))
     values.update({name: value for name, value in overrides.items() if value is not None})
     values.update(environment=environment, agent=agent)
-    sizes, training, agent_options = (
-        {name: value for name, value in values.items() if name in known}
-        for known in (SIZES, signature(TrainingOptions).parameters, signature(AgentOptions).parameters)
-    )
-    return TrainingOptions(**training, sizes=sizes), AgentOptions(**agent_options)
+
+    def of(known: Collection[str]) -> dict:
+        return {name: value for name, value in values.items() if name in known}
+
+    training = TrainingOptions(**of(signature(TrainingOptions).parameters), sizes=of(SIZES))
+    return training, AgentOptions(**of(signature(AgentOptions).parameters))

@@ -169,7 +169,9 @@ class Trainer:
             Of each step, what the agent saw [T, B, O], whether it was the first of an episode, the action, the reward
             that followed, and whether it ended the episode [T, B]; and the value after the last step [B].
         """
-        steps, play, actor = [], self.play, Actor(self.agent, self.memory)
+        steps = []
+        play = self.play
+        actor = Actor(self.agent, self.memory)
         for _ in range(self.options.block):
             *acted, rewards = play.step(actor)
             steps.append((*acted, *(torch.as_tensor(x, device=self.device) for x in (rewards, play.starts))))
@@ -250,7 +252,8 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
         Interrupted: after the block in which a signal comes, when it is saved.
     """
     trainer = Trainer(options, agent, device)
-    checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
+    checkpoint = os.path.join(out, CHECKPOINT_FILE)
+    log = os.path.join(out, LOG_FILE)
     state = load_checkpoint(checkpoint) if os.path.exists(checkpoint) else None
     start_run("--out", out, "rl", known=state is not None)
     if state is not None:
@@ -265,7 +268,8 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
             print(text, file=sys.stderr)
             return trainer
     truncate_log(log, trainer.frames)
-    logged_at, logged_frames = perf_counter(), trainer.frames
+    logged_at = perf_counter()
+    logged_frames = trainer.frames
     saved_at = perf_counter()
     frames_per_update = options.environments * options.block
     done = False
@@ -282,7 +286,8 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
                     file.write(json.dumps(entry) + "\n")
                 reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
                 print(f"{trainer.frames:,} of {options.frames:,} frames{reward}, {fps:,.0f} frames/s", file=sys.stderr)
-                logged_at, logged_frames = perf_counter(), trainer.frames
+                logged_at = perf_counter()
+                logged_frames = trainer.frames
             if done or perf_counter() - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)
                 saved_at = perf_counter()

@@ -39,6 +39,16 @@ class Shape:
     memory_composition: str = "weighted"
 
 
+def eighths(width: int) -> Sequence[int]:
+    """Multiples of 8 up to 8 times the width."""
+    return range(8, 8 * width + 1, 8)
+
+
+def multiples(width: int) -> Sequence[int]:
+    """Multiples of the width, for models whose inner size is one of them."""
+    return range(width, 8 * width + 1, width)
+
+
 @dataclass(frozen=True)
 class Architecture:
     """An entry of the table.
@@ -52,17 +62,7 @@ class Architecture:
 
     title: str
     build: Callable[[Shape], Body]
-    inner: Callable[[int], Sequence[int]]
-
-
-def eighths(width: int) -> Sequence[int]:
-    """Multiples of 8 up to 8 times the width."""
-    return range(8, 8 * width + 1, 8)
-
-
-def multiples(width: int) -> Sequence[int]:
-    """Multiples of the width, for models whose inner size is one of them."""
-    return range(width, 8 * width + 1, width)
+    inner: Callable[[int], Sequence[int]] = eighths
 
 
 def _options(shape: Shape, **more) -> TransformerOptions:
@@ -147,9 +147,9 @@ def xlstm(shape: Shape) -> dict:
     return dict(**sizes, ffn_round_up_to_multiple_of=8, **chunks)
 
 
-def gated_deltanet(shape: Shape, negative: bool = False) -> dict:
+def gated_deltanet(shape: Shape, negative: bool) -> dict:
     """The gated DeltaNet layers (arXiv 2412.06464) of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1,
-    or from -1 (Grazzi et al., arXiv 2411.12537).
+    or, ``negative``, from -1 (Grazzi et al., arXiv 2411.12537).
     """
     head = shape.width // shape.heads
     return dict(
@@ -170,31 +170,31 @@ def slstm(shape: Shape) -> Body:
     return RecurrentBody(shape.width, shape.inner, [SLSTM(shape.width, shape.heads) for _ in range(shape.layers)])
 
 
-DELTANET = ("OlmoHybrid", "past_key_values")
+def deltanet(negative: bool) -> Callable[[Shape], Body]:
+    """A function that builds ``gated_deltanet``. ``negative``: its eigenvalues are from -1 to 1."""
+    options = partial(gated_deltanet, negative=negative)
+    return of_transformers("OlmoHybrid", "past_key_values", options, chunk_size=CHUNK)
+
+
 ARCHITECTURES: dict[str, Architecture] = {
-    name: Architecture(*entry)
-    for name, *entry in (
-        ("feedback", "Feedback Transformer", feedback, eighths),
-        ("transformer", "Transformer", transformer, eighths),
-        ("lstm", "LSTM", lstm, eighths),
-        ("mamba", "Mamba", of_transformers("Mamba", "cache_params", mamba), multiples),
-        ("mamba2", "Mamba-2", of_transformers("Mamba2", "cache_params", mamba2), multiples),
-        ("rwkv", "RWKV-4", of_transformers("Rwkv", "state", rwkv), eighths),
-        ("xlstm", "xLSTM (mLSTM)", of_transformers("xLSTM", "cache_params", xlstm), eighths),
-        (
-            "gated_deltanet",
-            "Gated DeltaNet",
-            of_transformers(*DELTANET, gated_deltanet, chunk_size=CHUNK),
-            eighths,
-        ),
-        (
-            "gated_deltanet_negative",
-            "Gated DeltaNet [-1, 1]",
-            of_transformers(*DELTANET, partial(gated_deltanet, negative=True), chunk_size=CHUNK),
-            eighths,
-        ),
-        ("slstm", "sLSTM", slstm, eighths),
-    )
+    "feedback": Architecture(title="Feedback Transformer", build=feedback),
+    "transformer": Architecture(title="Transformer", build=transformer),
+    "lstm": Architecture(title="LSTM", build=lstm),
+    "mamba": Architecture(
+        title="Mamba",
+        build=of_transformers("Mamba", "cache_params", mamba),
+        inner=multiples,
+    ),
+    "mamba2": Architecture(
+        title="Mamba-2",
+        build=of_transformers("Mamba2", "cache_params", mamba2),
+        inner=multiples,
+    ),
+    "rwkv": Architecture(title="RWKV-4", build=of_transformers("Rwkv", "state", rwkv)),
+    "xlstm": Architecture(title="xLSTM (mLSTM)", build=of_transformers("xLSTM", "cache_params", xlstm)),
+    "gated_deltanet": Architecture(title="Gated DeltaNet", build=deltanet(negative=False)),
+    "gated_deltanet_negative": Architecture(title="Gated DeltaNet [-1, 1]", build=deltanet(negative=True)),
+    "slstm": Architecture(title="sLSTM", build=slstm),
 }
 
 
@@ -216,8 +216,12 @@ def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
     def count(place: int) -> int:
         return parameters(architecture.build(replace(shape, inner=sizes[place])))
 
-    low, high = 0, len(sizes) - 1
+    low = 0
+    high = len(sizes) - 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) <= wanted else (low, middle)
+        if count(middle) <= wanted:
+            low = middle
+        else:
+            high = middle
     return sizes[min((low, high), key=lambda place: abs(count(place) - wanted))]

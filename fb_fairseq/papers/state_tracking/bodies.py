@@ -57,7 +57,8 @@ class LSTMBody(Body):
 
     def __init__(self, width: int, hidden: int, layers: int):
         super().__init__()
-        self.lstm, self.width = nn.LSTM(width, hidden, layers, batch_first=True), hidden
+        self.lstm = nn.LSTM(width, hidden, layers, batch_first=True)
+        self.width = hidden
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         return self.lstm(x_BLD)[0]
@@ -97,7 +98,8 @@ class Tagger(nn.Module):
 
     def __init__(self, body: Body, symbols: int, classes: int, width: int):
         super().__init__()
-        self.embedding, self.body = nn.Embedding(symbols, width), body
+        self.embedding = nn.Embedding(symbols, width)
+        self.body = body
         self.classifier = nn.Linear(body.width, classes)
         nn.init.normal_(self.embedding.weight, std=1.0)
 
@@ -108,7 +110,8 @@ class Tagger(nn.Module):
     @torch.no_grad()
     def decode(self, inputs_BL: Tensor) -> Tensor:
         """As ``forward``, step by step."""
-        state, logits = self.body.start(), []
+        state = self.body.start()
+        logits = []
         for inputs_B in inputs_BL.unbind(1):
             y_BD, state = self.body.step(self.embedding(inputs_B), state)
             logits.append(self.classifier(y_BD))

@@ -20,15 +20,18 @@ class SLSTM(nn.Module):
 
     def __init__(self, width: int, heads: int):
         super().__init__()
-        self.heads, self.norm = heads, nn.LayerNorm(width // heads)
-        self.inputs, self.out = nn.Linear(width, 4 * width), nn.Linear(width, width)
+        self.heads = heads
+        self.norm = nn.LayerNorm(width // heads)
+        self.inputs = nn.Linear(width, 4 * width)
+        self.out = nn.Linear(width, width)
         self.recurrent = nn.Parameter(torch.randn(heads, width // heads, 4 * width // heads) * (heads / width) ** 0.5)
         nn.init.constant_(self.inputs.bias.data.view(heads, -1, 4)[..., 2], 3.0)  # forget gates begin open
 
     def forward(self, x_BLD: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Outputs [B, L, D], and the state after them: cell, normaliser, stabiliser and output [B, H, E]."""
         B, L, D = x_BLD.shape
-        gates, outputs = self.inputs(x_BLD).view(B, L, self.heads, -1, 4), []
+        gates = self.inputs(x_BLD).view(B, L, self.heads, -1, 4)
+        outputs = []
         if state is None:
             state = (x_BLD.new_zeros(B, self.heads, D // self.heads),) * 4
         cell, normaliser, top, output = state
@@ -37,8 +40,10 @@ class SLSTM(nn.Module):
             candidate, input_gate, forget, output_gate = (gates[:, l] + seen).unbind(-1)
             kept = F.logsigmoid(forget) + top
             top = torch.maximum(kept, input_gate)  # both exponentials are at most 1
-            scale, share = (input_gate - top).exp(), (kept - top).exp()
-            cell, normaliser = share * cell + scale * candidate.tanh(), share * normaliser + scale
+            scale = (input_gate - top).exp()
+            share = (kept - top).exp()
+            cell = share * cell + scale * candidate.tanh()
+            normaliser = share * normaliser + scale
             output = output_gate.sigmoid() * cell / normaliser.clamp(min=1e-6)
             outputs.append(output)
         return self.out(self.norm(torch.stack(outputs, 1)).flatten(2)), (cell, normaliser, top, output)
@@ -54,7 +59,9 @@ class RecurrentBody(Body):
 
     def __init__(self, width: int, inner: int, cells: list[nn.Module]):
         super().__init__()
-        self.width, self.cells, self.final_norm = width, nn.ModuleList(cells), nn.LayerNorm(width)
+        self.width = width
+        self.cells = nn.ModuleList(cells)
+        self.final_norm = nn.LayerNorm(width)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in cells)
         self.feed_forward = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(width), nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))

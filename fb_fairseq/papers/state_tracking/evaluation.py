@@ -36,27 +36,31 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
     else:
         factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
         sizes = sorted({max(problem.smallest, int(factor * longest)) for factor in factors})
-    marked = [_right(model, sequences, size, split, i, options.test_sequences) for i, size in enumerate(sizes)]
+    marked = []
+    for number, size in enumerate(sizes):
+        drawn = sequences.draw(split, number, size, options.test_sequences)
+        marked.append(_right(model, *drawn))
     right_BL, labelled_BL = marked[-1]
     if problem.by_position:
-        sizes, accuracy = list(range(1, sizes[0] + 1)), right_BL.float().mean(0).tolist()
+        sizes = list(range(1, sizes[0] + 1))
+        accuracy = right_BL.float().mean(0).tolist()
     else:
         accuracy = [right[labelled].float().mean().item() for right, labelled in marked]
     wrong_BL = labelled_BL & ~right_BL
-    slipped, before = wrong_BL.any(1).sum().item(), (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
-    flawless, slips = 1 - slipped / len(wrong_BL), slipped / (slipped + before)
+    slipped = wrong_BL.any(1).sum().item()
+    before = (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
+    flawless = 1 - slipped / len(wrong_BL)
+    slips = slipped / (slipped + before)
     return {"sizes": sizes, "accuracy": accuracy, "flawless": flawless, "slips": slips}
 
 
-def _right(
-    model: Tagger, sequences: Sequences, size: int, split: str, number: int, count: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _right(model: Tagger, inputs_BL: torch.Tensor, labels_BL: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Whether labels are right, and whether there is one: [B, L] each."""
     device = next(model.parameters()).device
-    inputs, labels = (x.to(device) for x in sequences.draw(split, number, size, count))
-    batch = max(1, TOKENS // inputs.shape[1])
-    found = torch.cat([model(part).argmax(-1) for part in inputs.split(batch)])
-    return found == labels, labels != NONE
+    batch = max(1, TOKENS // inputs_BL.shape[1])
+    found_BL = torch.cat([model(part.to(device)).argmax(-1) for part in inputs_BL.split(batch)])
+    labels_BL = labels_BL.to(device)
+    return found_BL == labels_BL, labels_BL != NONE
 
 
 def longest_good(sizes: list[int], accuracy: list[float]) -> int:

@@ -9,10 +9,10 @@ import torch
 from fb_fairseq.commands.export.models import write_folder
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_own_folder
-from fb_fairseq.meaning import SPECIAL
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import named
+from fb_fairseq.symbols import SPECIAL
 from fb_fairseq.tensor_files import load_file
 from fb_fairseq.trained_model import PREFIX, TrainedModel
 
@@ -46,7 +46,8 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
             f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; run "
             "the same training again, until it ends"
         )
-    tagger, symbols = trainer.model, [*SPECIAL, *named(options.group).elements]
+    tagger = trainer.model
+    symbols = [*SPECIAL, *named(options.group).elements]
     words, output = tagger.embedding.weight, tagger.classifier
     neutral_ND = words[:1].expand(len(SPECIAL), -1)
     parameters = {

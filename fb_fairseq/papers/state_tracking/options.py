@@ -25,17 +25,21 @@ class Options(CheckedOptions):
     width: int = option(64, "model width")
     heads: int = option(2, "number of heads, where a model has some")
     span: int = option(
-        0, "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
-        "in the other tasks all steps of the longest tests",
-    )  # fmt: skip
+        0,
+        "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; in "
+        "the other tasks all steps of the longest tests",
+    )
     longest: int = option(
-        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall: "
-        "4 times)",
-    )  # fmt: skip
+        32,
+        "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall: 4 "
+        "times)",
+    )
     curriculum: str = option(
-        "growing", "growing: training sequences get longer as soon as the model is right; mixed: each update has one "
-        "size of all up to --longest, drawn at random", ("growing", "mixed"),
-    )  # fmt: skip
+        "growing",
+        "growing: training sequences get longer as soon as the model is right; mixed: each update has one size of all "
+        "up to --longest, drawn at random",
+        ("growing", "mixed"),
+    )
     test_sequences: int = option(3000, "sequences of each size in tests")
     updates: int = option(8000, "of training")
     tokens: int = option(2048, "steps in an update")
@@ -51,8 +55,9 @@ class Options(CheckedOptions):
         smallest = PROBLEMS[self.task].smallest
         self.check(self.longest >= smallest, "longest", f"must be {smallest} or more")
         self.check(self.span >= 0, "span", "must be 0 or more")
-        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
-        enough, tests = 8 * self.longest, f"tests have {4 * self.longest} keys, and half of the symbols are keys"
+        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}; give one that does")
+        enough = 8 * self.longest
+        tests = f"tests have {4 * self.longest} keys, and half of the symbols are keys"
         self.check(self.task != "recall" or self.symbols >= enough, "symbols", f"{tests}; give {enough} or more")
 
     @property
@@ -70,15 +75,22 @@ class Options(CheckedOptions):
             whole = 8 if self.model == "feedback" else self.longest
         else:
             whole = problem.steps(4 * self.longest)
-        span = self.span or whole
-        return Shape(self.layers, self.width, self.heads, inner, span, self.memory_composition)
+        return Shape(
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            inner=inner,
+            span=self.span or whole,
+            memory_composition=self.memory_composition,
+        )
 
 
 def add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
     """Add the options to a parser, but for some fields."""
     for each in fields(Options):
         if each.name not in left_out:
-            kind, text = type(each.default), f"{each.metadata['help']} (default: %(default)s)"
+            kind = type(each.default)
+            text = f"{each.metadata['help']} (default: %(default)s)"
             parser.add_argument(flag(each.name), type=kind, default=each.default, help=text)
 
 

@@ -31,7 +31,8 @@ DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
 
 def new_model(options: Options, sequences: Sequences) -> Tagger:
     """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``."""
-    architecture, wide = ARCHITECTURES[options.model], 4 * options.width
+    architecture = ARCHITECTURES[options.model]
+    wide = 4 * options.width
     wanted = parameters(ARCHITECTURES["transformer"].build(options.shape(wide)))
     inner = fitted_inner(architecture, options.shape(wide), wanted)
     torch.manual_seed(options.seed)
@@ -146,7 +147,9 @@ class Trainer:
         with using(path):
             self.model.load_state_dict(state["state_tracking"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.update, self.size, self.seconds = state["update"], state["size"], state["seconds"]
+            self.update = state["update"]
+            self.size = state["size"]
+            self.seconds = state["seconds"]
             self.recent.extend(state["recent"])
 
 

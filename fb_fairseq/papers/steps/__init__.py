@@ -4,7 +4,8 @@ the steps of a call; all three are data. ``engine.py`` runs steps, or leaves out
     language_modeling.py, translation.py, labels.py, agents.py, tracking.py   the steps of each kind of experiment
     memory_composition.py, quickstart.py   those of one experiment each
     training.py   what these share: a training with fairseq, and the last steps, which collect and compare results
-    data.py       how the papers' corpora are prepared; check.py: a command that checks files
+    data.py       steps that prepare data; corpora.py: what they make of the papers' corpora; check.py: a command that
+                  checks files
     recipes.py    the names of all recipes
     command.py, options.py   the command line; start.py: that of the quickstart
     progress.py   what is said of steps; machine.py: GPUs of this machine, and the environment of commands

@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 
 from fb_fairseq.drawing import model_name
@@ -21,16 +22,24 @@ def recipe(
     """The recipe of an environment. ``spans``: attention spans to compare, small and full; none if there are only the
     preset's.
     """
-    extra = "python -m fb_fairseq rl train"
-    steps = lambda call: steps_of(environment, agents, spans[not call.small], call)
-    return Recipe(summary, steps, known("models spans seeds"), sizes="small", extra=extra)
+    return Recipe(
+        summary,
+        partial(steps_of, environment, agents, spans),
+        known("models spans seeds"),
+        sizes="small",
+        extra="python -m fb_fairseq rl train",
+    )
 
 
-def steps_of(environment: str, agents: Sequence[str], spans: Sequence[int], call: Call) -> Iterator[Step]:
-    """Train and evaluate the agents."""
-    given, runs = call.options, {}
+def steps_of(
+    environment: str, agents: Sequence[str], default_spans: Sequence[Sequence[int]], call: Call
+) -> Iterator[Step]:
+    """Train and evaluate the agents. ``default_spans``: see ``recipe``."""
+    given = call.options
+    runs = {}
     check_models(given.get("models", ()), AGENTS)
-    spans = given.get("spans") or spans or [None]
+    small_spans, full_spans = default_spans
+    spans = given.get("spans") or (small_spans if call.small else full_spans) or [None]
     seeds = given.get("seeds") or ([1] if call.small else FULL_SEEDS)
     for seed, span, agent in product(seeds, spans, given.get("models", agents)):
         if agent == "lstm" and span != spans[0]:  # it has no span
@@ -38,10 +47,12 @@ def steps_of(environment: str, agents: Sequence[str], spans: Sequence[int], call
         own = None if agent == "lstm" else span
         run = f"{agent}{suffix(seed, span=own)}"
         options = {"environment": environment, "small": call.small, "agent": agent, "seed": seed, "span": own}
-        path, log = call.at(run, "checkpoint.pt"), call.at(f"{run}.log")
+        path = call.at(run, "checkpoint.pt")
+        log = call.at(f"{run}.log")
         command = [*PYTHON, "fb_fairseq", "rl", "train", *words(options), "--out", call.at(run), *call.extra]
         yield Step(f"train {run}", command, [path, log], log=log, trains=True)
-        measured, film = call.at(f"{run}.measured"), call.at(f"{run}.gif")
+        measured = call.at(f"{run}.measured")
+        film = call.at(f"{run}.gif")
         command = [*PYTHON, "fb_fairseq", "rl", "evaluate", "--path", path, "--out", measured, "--record", film]
         yield Step(f"evaluate {run}", command, [measured, film])
         yield result(call, run, model=agent, span=own, seed=seed)

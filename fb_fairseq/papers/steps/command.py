@@ -46,7 +46,7 @@ def parser_of(command: str, recipe: Recipe) -> CommandParser:
         default = " (the default)" if recipe.sizes == "small" else ""
         parser.add_argument("--small", action="store_true", help=f"small models, for a CPU{default}")
         parser.add_argument("--full", dest="small", action="store_false", help="the papers' setting")
-    parser.add_argument("--out", metavar="DIR", help="output folder (default: in runs/)")
+    parser.add_argument("--out", metavar="DIR", help="output folder (default: runs/NAME, or runs/NAME-small)")
     parser.add_argument("--print", action="store_true", help="print the commands without running them")
     parser.add_argument("--jobs", type=whole_number, default=1, metavar="N", help="steps at a time (default: 1)")
     if recipe.extra == "fairseq-train":
@@ -104,12 +104,14 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
     parser = parser_of(command or f"recipe {name}", recipe)
     args, others = parser.parse_known_args(words[:split])
     with parser.one_line_errors():
-        unknown = [word for word in others if word.startswith("-")] or others[bool(recipe.data) :]
+        unknown = [word for word in others if word.startswith("-")] or (others[1:] if recipe.data else others)
         if unknown:
             raise UserError(f"{unknown[0]}: unknown option, or more than the recipe takes; --help lists the options")
         if words[split + 1 :] and not recipe.extra:
             raise UserError("--: this recipe takes no further options")
-        data = others[0] if others else PLACEHOLDER if recipe.data and args.print else ""
+        data = PLACEHOLDER if recipe.data and args.print else ""
+        if others:
+            (data,) = others
         call = call_of(name, recipe, args, data, words[split + 1 :])
         steps = list(recipe.steps(call))
         if args.print:

@@ -38,16 +38,28 @@ PAUSE = 0.05  # seconds between two looks at what runs
 
 @dataclass
 class Running:
-    """A command that runs."""
+    """A command that runs.
+
+    Attributes:
+        noted: until when its seconds are written down, in ``time.monotonic()``.
+        log: the file of its output.
+        start: where its output begins in the log, in bytes.
+    """
 
     process: subprocess.Popen[bytes]
-    noted: float  # until when its seconds are written down, in time.monotonic()
+    noted: float
     log: str
-    start: int  # of its output in the log
+    start: int
 
 
 class Engine:
-    """Runs the steps of a call."""
+    """Runs the steps of a call.
+
+    Args:
+        recipe: its name.
+        out: the output folder.
+        steps: all steps, in order. Methods get the place of a step among them.
+    """
 
     def __init__(self, recipe: str, out: str, steps: Sequence[Step]):
         self.out, self.steps = out, steps
@@ -100,7 +112,8 @@ class Engine:
                 continue
             entry["processes"] = processes
             entry["settings"] = settings_of(name, {**recorded, **self.planned})
-            folder, begun = os.path.dirname(step.writes[0]), recorded.get(name, {}).get("settings", {})
+            folder = os.path.dirname(step.writes[0])
+            begun = recorded.get(name, {}).get("settings", {})
             saved = begun and glob.glob(os.path.join(glob.escape(folder), "*.pt"))
             found = differences(entry["settings"], begun) if saved else []
             if found:
@@ -110,7 +123,8 @@ class Engine:
 
     def is_done(self, place: int) -> bool:
         """Whether a step is done, provided that what it depends on is."""
-        now, steps = self.planned[self.names[place]], self.record["steps"]
+        now = self.planned[self.names[place]]
+        steps = self.record["steps"]
         then = steps.get(self.names[place], {})
         before = [steps[self.names[other]]["done"] for other in self.after[place]]
         return (
@@ -123,7 +137,9 @@ class Engine:
         """Run all steps that are not done, ``jobs`` at a time. A step that fails does not stop those that do not depend
         on it.
         """
-        waiting, done, failed = list(range(len(self.steps))), set(), {}
+        waiting = list(range(len(self.steps)))
+        done = set()
+        failed = {}
         progress = Progress([step.does for step in self.steps])
         while self.running or waiting and not self.stopped:
             for place in list(waiting):
@@ -162,7 +178,8 @@ class Engine:
 
     def start(self, place: int, jobs: int) -> None:
         """Start a step."""
-        step, entry = self.steps[place], self.planned[self.names[place]]
+        step = self.steps[place]
+        entry = self.planned[self.names[place]]
         log = step.log or os.path.join(self.out, "logs", f"{step.does.replace(' ', '-').replace('/', '-')}.log")
         for path in (*step.writes, log):
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -202,27 +219,31 @@ class Engine:
 
     def note(self, place: int, running: Running) -> None:
         """Write down the seconds of a step so far."""
-        entry, now = self.record["steps"][self.names[place]], time.monotonic()
+        entry = self.record["steps"][self.names[place]]
+        now = time.monotonic()
         entry["seconds"] = round(entry["seconds"] + now - running.noted, 1)
         running.noted = now
         write_record(self.out, self.record)
 
     def finish(self, place: int) -> str:
         """Write down that a step has ended. Returns an error; empty if there is none."""
-        step, running = self.steps[place], self.running.pop(place)
-        status, error = running.process.returncode, ""
+        step = self.steps[place]
+        running = self.running.pop(place)
+        status = running.process.returncode
+        error = ""
         if status:
             error = f"failed: {last_line(running.log, running.start) or f'status {status}'}"
         else:
             if step.output:
                 os.replace(unfinished(step.output), step.output)
             missing = [path for path in step.writes if not os.path.exists(path)]
-            error = f"did not write {missing[0]}" if missing else ""
+            if missing:
+                error = f"did not write {missing[0]}"
         if not error:
             numbers = [entry.get("done", 0) for entry in self.record["steps"].values()]
             self.record["steps"][self.names[place]]["done"] = max(numbers) + 1
         self.note(place, running)
-        return error and f"{error}; see {running.log}"
+        return f"{error}; see {running.log}" if error else ""
 
     def show(self, place: int) -> None:
         """Show the output of a step that is to be shown."""
@@ -233,7 +254,8 @@ class Engine:
 
     def stop(self, number: int, frame: object) -> None:
         """Pass a signal on to all commands; the second time, kill them."""
-        again, self.stopped = self.stopped, number
+        again = self.stopped
+        self.stopped = number
         for running in list(self.running.values()):
             send(running.process, signal.SIGKILL if again else number)
 

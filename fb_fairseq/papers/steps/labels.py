@@ -3,6 +3,7 @@ first stages of a curriculum are runs of their own, with the size in their names
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -36,8 +37,7 @@ def recipe(task: str, described: Labels) -> Recipe:
             several(whole_number),
             f"sizes of a curriculum's first stages ({flag(described.graded)})",
         )
-    steps = lambda call: steps_of(task, described, call, data)
-    return Recipe(described.summary, steps, {**OPTIONS, **options}, sizes="small")
+    return Recipe(described.summary, partial(steps_of, task, described, data), {**OPTIONS, **options}, sizes="small")
 
 
 def data_options(task: str) -> dict[str, Option]:
@@ -48,21 +48,29 @@ def data_options(task: str) -> dict[str, Option]:
     return found
 
 
-def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option]) -> Iterator[Step]:
-    """The steps of a call."""
+def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Call) -> Iterator[Step]:
+    """The steps of a call.
+
+    Args:
+        task: name of the toy task.
+        described: its recipe.
+        data: its ``data_options``.
+        call: the call.
+    """
     setting = SMALL.changed(**described.small) if call.small else FULL.changed(**described.full)
     sequences = {**setting.sequences, **call.given(*data)}
     setting = setting.changed(**call.given("updates"))
-    given, models, logs = call.options, call.options.get("models", MODELS), {}
+    given = call.options
+    models = given.get("models", MODELS)
+    logs = {}
     check_models(
         models, [*ARCHITECTURES, "average", "layer1"], lambda name: name.startswith(ARCHITECTURES) or composition(name)
     )
     curriculum = given.get("curriculum", [])
     for seed in given.get("seeds", [1]):
         for stage in [None, *curriculum]:
-            yield from data_steps(
-                call, task, seed, stage, {**sequences, **({described.graded: stage} if stage else {})}
-            )
+            graded = {described.graded: stage} if stage else {}
+            yield from data_steps(call, task, seed, stage, {**sequences, **graded})
         spans = given.get("spans", [None])
         for layers, span, model in product(given.get("layers", [None]), spans, models):
             if "lstm" in model and span != spans[0]:  # LSTMs have no span
@@ -70,14 +78,22 @@ def steps_of(task: str, described: Labels, call: Call, data: Mapping[str, Option
             changes = {"layers": layers or setting.layers, "span": span or setting.span}
             own = setting.changed(**changes)
             end = suffix(seed, layers, None if "lstm" in model else span)
-            runs, start = [], {}
+            runs = []
+            start = {}
             for stage in [*curriculum, None]:
                 run = f"{model}-{described.graded}{stage}{end}" if stage else f"{model}{end}"
                 options = {**options_of(own, model, bool(given.get("fixed_span"))), **start}
                 options["batch_size"] = divided(call, own.streams, "streams")
                 options["update_freq"] = given.get("update_freq", 1)
-                every = own.updates // 5 + 1
-                yield fairseq_train(call, run, data_name(seed, stage), options, own.updates, every, seed)
+                yield fairseq_train(
+                    call,
+                    run,
+                    data=data_name(seed, stage),
+                    options=options,
+                    updates=own.updates,
+                    every=own.updates // 5 + 1,
+                    seed=seed,
+                )
                 start = {"finetune_from_model": best(call, run)}
                 runs.append(run)
             accuracy = call.at(f"{run}.accuracy")

@@ -4,6 +4,7 @@ continue a text with it.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -60,6 +61,8 @@ class Run:
         name: of its files.
         end: of the name, after the model's.
         values: what it is, in its results.
+        model: its entry in the setting.
+        training: the setting's, with the changes of the call.
         options: of its architecture.
     """
 
@@ -69,6 +72,11 @@ class Run:
     model: Model
     training: Training
     options: Options
+
+    @property
+    def trainings(self) -> list[str]:
+        """The names of its trainings: its own, and that of its fine-tuning."""
+        return [self.name, f"{self.name}{FINETUNED}"] if self.training.finetune_updates else [self.name]
 
 
 def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
@@ -81,22 +89,31 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
     axes = (call.options.get("seeds", [1]), call.options.get("layers") or scale.layers or [None])
     for seed, layers, name in product(*axes, call.options.get("models", scale.models)):
         model = describe(name, scale)
-        changes, training = call.given(*CHANGES), scale.training_of(model.arch)
+        changes = call.given(*CHANGES)
+        training = scale.training_of(model.arch)
         if training.post_norm_lr and "lr" in changes:
             changes["post_norm_lr"] = changes["lr"]
         training = model.training(replace(training, **changes))
         shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
         end = suffix(seed, layers)
         values = {"model": name, "layers": layers, "seed": seed, "lr": training.lr}
-        yield Run(f"{name}{end}", end, values, model, training, {**shape, **model.options})
+        yield Run(
+            name=f"{name}{end}",
+            end=end,
+            values=values,
+            model=model,
+            training=training,
+            options={**shape, **model.options},
+        )
 
 
 def describe(name: str, scale: Scale) -> Model:
     """The model of a name in ``--models``."""
     found = scale.named.get(name) or (scale.model(name) if scale.model else None)
     if found is None:
-        known = [*scale.models, *scale.named, *ARCHITECTURES * scale.architectures]
-        check_models([name], dict.fromkeys(known), lambda name: scale.architectures and name.startswith(ARCHITECTURES))
+        architectures = ARCHITECTURES if scale.architectures else ()
+        choices = dict.fromkeys([*scale.models, *scale.named, *architectures])
+        check_models([name], choices, lambda name: name.startswith(architectures))
     return found or Model(name)
 
 
@@ -112,7 +129,8 @@ def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
     """The steps of a model. "The final performances are obtained by finetuning the models with a 10x smaller learning
     rate" (v3 §7.6).
     """
-    model, training, seed = run.model, run.training, run.values["seed"]
+    model = run.model
+    training = run.training
     options = {
         "task": "streaming_lm",
         "criterion": "lm_loss",
@@ -131,21 +149,23 @@ def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
         start["init_from_transformer"] = best(call, f"{model.init_from}{run.end}")
     if model.finetune_from:
         start["finetune_from_model"] = best(call, f"{model.finetune_from}{run.end}{FINETUNED}")
-    every = training.validate_every
-    yield fairseq_train(call, run.name, "data", {**options, **start}, training.updates, every, seed)
-    trained = [run.name]
+    train = partial(fairseq_train, call, data="data", every=training.validate_every, seed=run.values["seed"])
+    yield train(run.name, options={**options, **start}, updates=training.updates)
     if training.finetune_updates:
-        trained.append(f"{run.name}{FINETUNED}")
-        # Adagrad's sums of squared gradients are kept: its first steps would be as large as at the start of training.
-        keeps = training.optimizer == "clipped_adagrad"
-        more = {"continue_once" if keeps else "finetune_from_model": best(call, run.name), "lr": training.lr / 10}
-        updates = training.finetune_updates + training.updates * keeps
-        yield fairseq_train(call, trained[1], "data", {**options, **more}, updates, every, seed)
-    for name in trained:
+        updates = training.finetune_updates
+        if training.optimizer == "clipped_adagrad":
+            # Its sums of squared gradients are kept: its first steps would be as large as at the start of training.
+            start = {"continue_once": best(call, run.name)}
+            updates += training.updates
+        else:
+            start = {"finetune_from_model": best(call, run.name)}
+        start["lr"] = training.lr / 10
+        yield train(f"{run.name}{FINETUNED}", options={**options, **start}, updates=updates)
+    for name in run.trainings:
         yield from evaluated(run, call, name)
     sample = call.at(f"{run.name}.sample")
-    command = [*PYTHON, "fb_fairseq", "generate", "--path", best(call, trained[-1]), "--data", call.at("data")]
-    command += ["--prompt", prompt, "--length", 200, "--seed", seed, *call.cpu]
+    command = [*PYTHON, "fb_fairseq", "generate", "--path", best(call, run.trainings[-1]), "--data", call.at("data")]
+    command += ["--prompt", prompt, "--length", 200, "--seed", run.values["seed"], *call.cpu]
     yield Step(f"continue a text with {run.name}", command, [sample], output=sample, shown=True)
 
 
@@ -170,8 +190,7 @@ def evaluated(run: Run, call: Call, name: str) -> Iterator[Step]:
 
 def figures(runs: Sequence[Run], call: Call, setting: LanguageModeling) -> Iterator[Step]:
     """The figures of all runs."""
-    logs = {run.name: [run.name, *[f"{run.name}{FINETUNED}"] * bool(run.training.finetune_updates)] for run in runs}
-    yield curves(call, logs, setting.metric)
+    yield curves(call, {run.name: run.trainings for run in runs}, setting.metric)
     measure = "test_perplexity" if setting.metric == "ppl" else "test_bits_per_token"
     varied = ["layers"] if len({run.values["layers"] for run in runs}) > 1 else []
     for field in [*varied, *setting.against]:
@@ -179,6 +198,9 @@ def figures(runs: Sequence[Run], call: Call, setting: LanguageModeling) -> Itera
     if setting.figure:
         yield drawn(call, *setting.figure)
     if setting.hours:  # of the first seed and depth; those of initialised models include the Transformer's
-        first = [run for run in runs if run.end == runs[0].end]
-        before = {run.name: [f"{run.model.init_from}{run.end}"] if run.model.init_from else [] for run in first}
-        yield curves(call, {name: [*logs, name] for name, logs in before.items()}, "ppl", "hours", "--x", "hours")
+        logs = {}
+        for run in runs:
+            if run.end == runs[0].end:
+                before = [f"{run.model.init_from}{run.end}"] if run.model.init_from else []
+                logs[run.name] = [*before, run.name]
+        yield curves(call, logs, "ppl", "hours", "--x", "hours")

@@ -20,32 +20,42 @@ OPTIONS = {
 
 
 def recipe(walk: Recipe, ptb: Recipe) -> Recipe:
-    """The recipe that is made of these two."""
+    """The recipe that is made of these two.
+
+    Args:
+        walk: that of the blocked random walk.
+        ptb: that of character-level PTB.
+    """
 
     def steps(call: Call) -> Iterator[Step]:
         layers = call.options.get("layers", 3 if call.small else PAPERS_LAYERS)
         if not call.small and layers != PAPERS_LAYERS:
             raise UserError(f"--layers {layers}: the papers' setting for PTB has {PAPERS_LAYERS}; use it, or --small")
-
-        def part(name: str, transformer: str, **options: object) -> Call:
-            models = ["weighted", "average", "same-and-lower", transformer, *(f"layer{n}" for n in range(layers + 1))]
-            options = {"models": models, **call.given("seeds"), **options}
-            return replace(call, name=name, options=options)
-
-        own = {"layers": [layers], "seeds": call.options.get("seeds", [1, 2, 3])}
+        options = {
+            "models": models("relative_transformer_lm", layers),
+            "layers": [layers],
+            "seeds": call.options.get("seeds", [1, 2, 3]),
+        }
         if "walk_updates" in call.options:
-            own["updates"] = call.options["walk_updates"]
-        walks = part("blocked_random_walk", "relative_transformer_lm", **own)
-        yield from inside("walk", walks, walk)
+            options["updates"] = call.options["walk_updates"]
+        yield from inside("walk", replace(call, name="blocked_random_walk", options=options), walk)
         if call.data:
-            own = {**call.given("updates", "finetune_updates"), **({"layers": [layers]} if call.small else {})}
-            name = "relative_transformer_lm" if call.small else "relative_transformer_lm_char_ptb"
-            yield from inside("char_ptb", part("char_ptb", name, **own), ptb)
+            options = call.given("seeds", "updates", "finetune_updates")
+            options["models"] = models("relative_transformer_lm_char_ptb", layers)
+            if call.small:
+                options["models"] = models("relative_transformer_lm", layers)
+                options["layers"] = [layers]
+            yield from inside("char_ptb", replace(call, name="char_ptb", options=options), ptb)
         yield drawn(call, "memory_composition", "composition.png", layers)
 
     data = "the folder of PTB's word-level files; it may be left out, for the walk only"
     summary = "which layers the memory combines, on the walk and on PTB (v1 Table 5, v3 Figures 5 and 8)"
     return Recipe(summary, steps, OPTIONS, data)
+
+
+def models(transformer: str, layers: int) -> list[str]:
+    """The memory compositions, and the architecture of the Transformer beside them."""
+    return ["weighted", "average", "same-and-lower", transformer, *(f"layer{n}" for n in range(layers + 1))]
 
 
 def inside(folder: str, call: Call, recipe: Recipe) -> Iterator[Step]:

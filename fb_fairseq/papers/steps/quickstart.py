@@ -21,7 +21,9 @@ OPTIONS = {
 
 def steps(call: Call) -> Iterator[Step]:
     """The steps of a call."""
-    text, minutes, log = call.options.get("text"), call.options.get("minutes", 2), call.at("data.log")
+    text = call.options.get("text")
+    minutes = call.options.get("minutes", 2)
+    log = call.at("data.log")
     if minutes not in SETTINGS:
         raise UserError(f"--minutes {minutes}: give 2, 10 or 60")
     call = Call(call.name, call.out, options=call.given("updates"))  # on a CPU even if there is a GPU
@@ -32,7 +34,8 @@ def steps(call: Call) -> Iterator[Step]:
         yield Step("binarise the text", command, [call.at("data", "dict.txt")], log=log)
     for run in language_modeling.runs_of(SETTINGS[minutes], call):
         yield from language_modeling.steps_of(run, call, PROMPT)
-    bits, figure = call.at("bits.txt"), call.at("quickstart.png")
+    bits = call.at("bits.txt")
+    figure = call.at("quickstart.png")
     command = [*PYTHON, "fb_fairseq.papers.results.bits", call.at(f"{RUN}.test.eval"), log]
     yield Step("bits per byte", command, [bits], output=bits, shown=True)
     command = [*PYTHON, "fb_fairseq", "plot", "--curves", call.at(f"{RUN}.log"), "--metric", "bpb"]

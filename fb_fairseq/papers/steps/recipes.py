@@ -5,11 +5,11 @@ import runpy
 
 from fb_fairseq.errors import UserError, debugging
 from fb_fairseq.papers import toy_tasks
-from fb_fairseq.papers.experiments import bytes_and_letters, char_ptb, translation, wikitext103
+from fb_fairseq.papers.experiments import bytes_and_letters, char_ptb, persistent_memory, translation, wikitext103
 from fb_fairseq.papers.steps import (
     Recipe,
     agents,
-    data,
+    corpora,
     labels,
     language_modeling,
     memory_composition,
@@ -17,27 +17,28 @@ from fb_fairseq.papers.steps import (
     tracking,
 )
 from fb_fairseq.papers.steps import translation as translations
+from fb_fairseq.papers.steps.data import SPLITS
 from fb_fairseq.papers.toy_tasks.common import Labels
 
 OWN = "RECIPE"  # its name in a file of one's own
-ENWIK8 = data.prepare_bytes("enwik8", bytes_and_letters.ENWIK8_MD5)
-TEXT8 = data.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
+ENWIK8 = corpora.prepare_bytes("enwik8", bytes_and_letters.ENWIK8_MD5)
+TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
 LANGUAGE_MODELS = (
-    (char_ptb.CHAR_PTB, data.prepare_ptb),
+    (char_ptb.CHAR_PTB, corpora.prepare_ptb),
     (bytes_and_letters.ENWIK8, ENWIK8),
     (bytes_and_letters.TEXT8, TEXT8),
-    (bytes_and_letters.PERSISTENT_MEMORY, TEXT8),
-    (wikitext103.WIKITEXT103, data.prepare_wikitext),
-    (wikitext103.WIKITEXT103_ABLATION, data.prepare_wikitext),
-    (wikitext103.WIKITEXT103_TRAINING_TIME, data.prepare_wikitext),
-    (wikitext103.WIKITEXT103_END_OF_LINE, data.prepare_wikitext),
+    (persistent_memory.PERSISTENT_MEMORY, TEXT8),
+    (wikitext103.WIKITEXT103, corpora.prepare_wikitext),
+    (wikitext103.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
+    (wikitext103.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
+    (wikitext103.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
 )
-IWSLT14 = data.prepare_pair(("de", "en"), data.SPLITS, (160_239, 7283, 6750))
-WMT14 = data.prepare_pair(("en", "de"), translation.WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True)
+IWSLT14 = corpora.prepare_pair(("de", "en"), SPLITS, (160_239, 7283, 6750))
+WMT14 = corpora.prepare_pair(("en", "de"), translation.WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True)
 TRANSLATIONS = (
     (translation.IWSLT14_DE_EN, IWSLT14),
     (translation.WMT14_EN_DE, WMT14),
-    (translation.CNN_DM, data.prepare_cnn_dm),
+    (translation.CNN_DM, corpora.prepare_cnn_dm),
 )
 RECIPES: dict[str, Recipe] = {
     "quickstart": quickstart.RECIPE,

@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -40,21 +41,27 @@ def recipe(task: str, described: Tracking) -> Recipe:
     }
     if "group" in described.small:
         options["group"] = (str, f"of word problems (default: {described.small['group']})")
-    steps = lambda call: steps_of(task, described, call)
-    return Recipe(described.summary, steps, options, sizes="small", variant="group", extra="state-tracking train")
+    return Recipe(
+        described.summary,
+        partial(steps_of, task, described),
+        options,
+        sizes="small",
+        variant="group",
+        extra="state-tracking train",
+    )
 
 
 def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
     """Train and test the models, measure their speed, and draw the comparison."""
     given = call.options
     setting = {"task": task, **(described.small if call.small else described.full), **call.given(*CHANGES)}
-    models, none = given.get("models", MODELS), [None]
+    models = given.get("models", MODELS)
     check_models(models, [*KNOWN, "average", "previous", "layer1"], composition)
     axes = (
         given.get("seeds", [1]),
         given.get("lrs", [0.003]),
-        given.get("layers", none),
-        given.get("spans", none),
+        given.get("layers", [None]),
+        given.get("spans", [None]),
     )
     for seed, lr, layers, span, model in product(*axes, models):
         composed = composition(model)

@@ -22,8 +22,16 @@ def best(call: Call, run: str) -> str:
 def fairseq_train(
     call: Call, run: str, data: str, options: Mapping[str, Any], updates: int, every: int, seed: int
 ) -> Step:
-    """Train OUT/RUN on OUT/DATA, with a validation and a checkpoint every so many updates. What is printed is added to
-    OUT/RUN.log.
+    """Train OUT/RUN on OUT/DATA. What is printed is added to OUT/RUN.log.
+
+    Args:
+        call: the call of the recipe.
+        run: the folder of the checkpoints.
+        data: that of the binarised data.
+        options: of fairseq-train, beside those that follow.
+        updates: their number.
+        every: updates between validations, and between checkpoints.
+        seed: of the parameters and the data's order.
     """
     command = [*call.launch, "fairseq-train", call.at(data), "--user-dir", "fb_fairseq", *words(options)]
     command += ["--validate-interval-updates", every, "--save-interval-updates", every]
@@ -35,7 +43,7 @@ def fairseq_train(
 
 
 def result(call: Call, run: str, **identity: Any) -> Step:
-    """Write OUT/RUN.json: what the run is, and what was measured."""
+    """Write OUT/RUN.json: what the run is, ``identity``, and what was measured."""
     given = {"recipe": call.name, "small": call.small, **identity}
     known = [f"--{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
     command = [*PYTHON, RESULTS, call.at(run), *known]
@@ -50,7 +58,14 @@ def summary(call: Call) -> Iterator[Step]:
 
 
 def curves(call: Call, logs: Mapping[str, Sequence[str]], metric: str, name: str = "curves", *more: str) -> Step:
-    """Draw learning curves to OUT/NAME.png: the logs of each run by its name."""
+    """Draw learning curves to OUT/NAME.png.
+
+    Args:
+        call: the call of the recipe.
+        logs: of each run, by its name in the figure, the names of its logs.
+        metric: see ``plot --metric``; so are ``more``, further words of ``plot``.
+        name: of the figure.
+    """
     drawn = [f"{run}={call.at(f'{log}.log')}" for run, all_of_run in logs.items() for log in all_of_run]
     figure = call.at(f"{name}.png")
     command = [*PYTHON, "fb_fairseq", "plot", "--curves", *drawn, "--metric", metric, *more, "--out", figure]
@@ -70,5 +85,11 @@ def drawn(call: Call, figure: str, name: str, *arguments: object) -> Step:
 
 def suffix(seed: int, layers: int | None = None, span: int | None = None) -> str:
     """The end of a run's name: what it differs in, and its seed unless that is 1."""
-    parts = [f"-span{span}" * bool(span), f"-{layers}" * bool(layers), f"-seed{seed}" * (seed != 1)]
+    parts = []
+    if span:
+        parts.append(f"-span{span}")
+    if layers:
+        parts.append(f"-{layers}")
+    if seed != 1:
+        parts.append(f"-seed{seed}")
     return "".join(parts)

@@ -30,9 +30,12 @@ def recipe(setting: Translation, prepare: Callable[[Call], Iterator[Step]]) -> R
 
 def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
     """The steps of all models, and the last ones."""
-    scale, variants, given = setting.small if call.small else setting.full, setting.full.variants, call.options
+    scale = setting.small if call.small else setting.full
+    variants = setting.full.variants
+    given = call.options
     task = {"task": "translation", "source_lang": setting.pair[0], "target_lang": setting.pair[1], **setting.task}
-    updates, models = given.get("updates", scale.updates), given.get("models", MODELS)
+    updates = given.get("updates", scale.updates)
+    models = given.get("models", MODELS)
     check_models(models, [*MODELS, *variants])
     depths = given.get("layers", scale.layers)
     if "layers" not in given and set(models) <= variants.keys():
@@ -43,7 +46,9 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
         if depth != wanted:
             raise UserError(f"--layers {depth}: {model} has {wanted} decoder layers; give --layers {wanted}")
         end = suffix(seed, depth)
-        run, projections, start = f"{model}{end}", given.get("projections", scale.projections), {}
+        run = f"{model}{end}"
+        projections = given.get("projections", scale.projections)
+        start = {}
         if model == "transformer":
             projections = None
         elif model == "initialised":
@@ -67,7 +72,15 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
             "keep_interval_updates": scale.average,
             "num_workers": 0,
         }
-        yield fairseq_train(call, run, "data", options, updates, scale.validate_every, seed)
+        yield fairseq_train(
+            call,
+            run,
+            data="data",
+            options=options,
+            updates=updates,
+            every=scale.validate_every,
+            seed=seed,
+        )
         checkpoint = call.at(f"{run}.pt")
         average = {"inputs": call.at(run), "num_update_checkpoints": scale.average, "output": checkpoint}
         command = [*PYTHON, "fb_fairseq", "average-checkpoints", *words(average)]
@@ -85,7 +98,8 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
 
 def translated(setting: Translation, call: Call, run: str) -> Step:
     """Find the best options of generation on the validation set, and translate the test set with them."""
-    scale, checkpoint = setting.small if call.small else setting.full, call.at(f"{run}.pt")
+    scale = setting.small if call.small else setting.full
+    checkpoint = call.at(f"{run}.pt")
     raw = call.at("text", f"test.raw.{setting.pair[1]}") if scale.raw else ""
     tried = [" ".join(map(str, scale.lenpens)), "; ".join(" ".join(words(lengths)) for lengths in scale.lengths)]
     command = [*PYTHON, "fb_fairseq.papers.results.translate", call.at(run), setting.language or setting.pair[1]]
@@ -102,5 +116,6 @@ def translated(setting: Translation, call: Call, run: str) -> Step:
         **scale.decoding,
     }
     command += [call.at("data"), "--user-dir", "fb_fairseq", *words(decoding), *call.cpu]
-    scores, log = call.at(f"{run}.scores"), call.at(f"{run}.translations.log")
+    scores = call.at(f"{run}.scores")
+    log = call.at(f"{run}.translations.log")
     return Step(f"translate with {run}", command, [scores, call.at(f"{run}.test")], log=log)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task
 
-MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
+MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # rows down, columns right
 MAZE = ("ABC", "DEF", "GHI")
 BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
 
@@ -32,7 +32,13 @@ def simulate_blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) 
 
 
 def blocked_random_walk(rng: SeededRandom, steps: int = 100, blocks: str = BLOCKS) -> LabelledSequence:
-    """A walk of random ``MOVES`` through the ``MAZE``."""
+    """A walk of random ``MOVES`` through the ``MAZE``.
+
+    Args:
+        rng: the moves are drawn with it.
+        steps: number of moves.
+        blocks: names of the blocked cells.
+    """
     moves = [rng.choice(tuple(MOVES)) for _ in range(steps)]
     return LabelledSequence(moves, simulate_blocked_walk(moves, blocks))
 

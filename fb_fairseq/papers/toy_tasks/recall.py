@@ -25,7 +25,8 @@ def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 
     the symbols are keys, the others values.
     """
     half = symbols // 2
-    keys, values = _distinct(rng, pairs, half), [half + value for value in _distinct(rng, pairs, symbols - half)]
+    keys = _distinct(rng, pairs, half)
+    values = [half + value for value in _distinct(rng, pairs, symbols - half)]
     inputs = [rng.randint(0, symbols - 1) for _ in range(length)]
     labels = [NO_LABEL] * length
     inputs[: 2 * pairs] = [symbol for pair in zip(keys, values) for symbol in pair]
@@ -34,7 +35,8 @@ def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 
         gap = _weighted(rng, weights)
         weights[gap] = 0.0
         place = 2 * pairs + 2 * gap
-        inputs[place], labels[place] = key, str(value)
+        inputs[place] = key
+        labels[place] = str(value)
     return LabelledSequence(list(map(str, inputs)), labels)
 
 

@@ -1,19 +1,15 @@
 """The tokens of one split as one long sequence."""
 
 import functools
-import logging
 import os
 import zlib
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset, data_utils, indexed_dataset
+from fairseq.data import data_utils, indexed_dataset
 
 from fb_fairseq.byte_codec import ITEM_TOKENS
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.layout import StreamLayout
-
-logger = logging.getLogger(__name__)
 
 # The fingerprint of a corpus covers this many evenly spaced samples of this many tokens.
 FINGERPRINT_SAMPLES = 32
@@ -38,7 +34,7 @@ class Corpus:
         sizes = dataset.sizes - omit_eos
         if omit_eos:
             sizes[self._inner_pieces] += 1  # they do not end in </s>
-        self.ends = np.cumsum(sizes, dtype=np.int64)  # where each item ends in the concatenation (exclusive), int64
+        self.ends = np.cumsum(sizes, dtype=np.int64)
 
     @functools.cached_property
     def _inner_pieces(self) -> list[int]:
@@ -93,7 +89,8 @@ class Documents:
     """
 
     def __init__(self, corpus: Corpus):
-        self.corpus, self.sizes = corpus, np.diff(corpus.documents, prepend=0)
+        self.corpus = corpus
+        self.sizes = np.diff(corpus.documents, prepend=0)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -106,7 +103,12 @@ class Documents:
 
 
 def check_ends(path: str, dataset, eos: int) -> None:
-    """Check that items end in ``</s>`` and have more tokens, for ``--omit-eos``. (Some items are read.)"""
+    """Check that items end in ``</s>`` and have more tokens, for ``--omit-eos``. (Some items are read.)
+
+    Args:
+        path: of the split, for messages.
+        dataset, eos: see ``Corpus``.
+    """
     n = len(dataset)
     inner = set(inner_pieces(dataset, eos))
     if any(int(dataset[i][-1]) != eos for i in {0, n // 2, n - 1} - inner):
@@ -120,6 +122,7 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
 
     Args:
         path: the files of the split without ``.bin`` and ``.idx``.
+        dictionary: fairseq's.
         impl: ``--dataset-impl``; None to infer it from the files.
         combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
     """
@@ -148,73 +151,3 @@ def load_corpus(path: str, dictionary, omit_eos: bool = False, impl=None, combin
     if omit_eos:
         check_ends(path, dataset, dictionary.eos())
     return Corpus(dataset, dictionary.eos(), omit_eos)
-
-
-class StreamDataset(FairseqDataset):
-    """The corpus of one split, served in the batches of a ``StreamLayout``. One item is one whole batch.
-
-    Args:
-        split: the name of the split.
-        corpus: a ``Corpus`` or ``LabelledCorpus``.
-        pad: the index of padding.
-        layout: None until ``arrange``.
-    """
-
-    def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
-        self.split = split
-        self.corpus = corpus
-        self.pad = pad
-        self.layout = layout
-
-    def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
-        """Serve the corpus in this layout. ``option``: the options that set the number of streams, for the error
-        message.
-        """
-        if layout.streams > layout.max_streams:
-            raise UserError(
-                f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
-                f"{layout.max_streams} {layout.unit}; use fewer streams, or more data"
-            )
-        if option.startswith("--batch-size") and len(layout.turns) == 1:
-            logger.warning(
-                f"{option}: {layout.streams} streams of the {layout.tokens} tokens of the {self.split} split are read "
-                "in one update, so that no memory is carried; use fewer streams, or more data"
-            )
-        return StreamDataset(self.split, self.corpus, self.pad, layout)
-
-    def __len__(self) -> int:
-        return len(self.layout.turns) * self.layout.groups if self.layout else len(self.corpus)
-
-    def __getitem__(self, index: int):
-        batch = self.layout.batch(index)
-        source = torch.full((len(batch.streams), batch.steps), self.pad)
-        target = torch.full((len(batch.streams), batch.steps), self.pad)
-        lengths = []
-        for row, stream in enumerate(batch.streams):
-            first, last = self.layout.targets(stream, batch.offset, batch.steps)
-            lengths.append(last - first)
-            source[row, : last - first], target[row, : last - first] = self.corpus.block(first, last)
-        return {
-            "id": torch.tensor(batch.streams),
-            "nsentences": len(batch.streams),
-            "ntokens": int(target.ne(self.pad).sum()),
-            "net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)},
-            "target": target,
-            "block": {"cohorts": batch.cohorts, "offset": batch.offset},  # see StreamBatchIterator
-        }
-
-    def collater(self, samples):
-        """The only sample of a batch; an empty dict for an empty batch."""
-        return samples[0] if samples else {}
-
-    @property
-    def sizes(self):
-        """The lengths of the corpus's lines (documents)."""
-        return self.corpus.dataset.sizes
-
-    def num_tokens(self, index: int) -> int:
-        """The number of tokens of a batch, with padding."""
-        batch = self.layout.batch(index)
-        return batch.steps * len(batch.streams)
-
-    size = num_tokens

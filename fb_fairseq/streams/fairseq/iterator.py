@@ -8,7 +8,7 @@ from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.streams.checkpoints import MemoryFiles
-from fb_fairseq.streams.fairseq.corpus import StreamDataset
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.position import START_ANEW, StreamPosition
 from fb_fairseq.streams.state import StateHandle, StateStore
 
@@ -97,7 +97,14 @@ class StreamBatchIterator(EpochBatchIterator):
         position = self._position()
         states = {c: self.store.read(c, position.offsets[self.layout.part_of(c)]) for c in self._cohorts}
         memory = [(self.layout.cohort(c), state.memory_KCBD) for c, state in states.items() if state is not None]
-        self.memory_files.save(folder, position, self.run, self.shard_id, self.num_shards, memory)
+        self.memory_files.save(
+            folder,
+            position,
+            self.run,
+            rank=self.shard_id,
+            processes=self.num_shards,
+            states=memory,
+        )
 
     def state_dict(self):
         """fairseq's state, and in mid-epoch the position of the streams."""

@@ -26,7 +26,10 @@ def load_dictionary(folder: str, side: str) -> Dictionary:
     """Load the dictionary of inputs or labels."""
     path = os.path.join(folder, f"dict.{side}.txt")
     if not os.path.isfile(path):
-        raise UserError(f"{path}: no such file; use fairseq-preprocess --source-lang {INPUT} --target-lang {LABEL}")
+        raise UserError(
+            f"{path}: no such file; --labels needs data of fairseq-preprocess --source-lang {INPUT} --target-lang "
+            f"{LABEL}"
+        )
     return Dictionary.load(path)
 
 
@@ -43,7 +46,8 @@ class LabelledCorpus:
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
         self.path, self.inputs, self.labels = path, inputs, labels
-        self.pad, self.unknown = dictionary.pad(), dictionary.unk()
+        self.pad = dictionary.pad()
+        self.unknown = dictionary.unk()
         ignored = [dictionary.eos()]
         if IGNORED in dictionary:
             ignored.append(dictionary.index(IGNORED))
@@ -84,7 +88,10 @@ class LabelledCorpus:
         """
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
-            raise UserError(f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training dictionary")
+            raise UserError(
+                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare the split with the dictionary of the "
+                "training labels (fairseq-preprocess --tgtdict)"
+            )
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 
     def fingerprint(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.fairseq.corpus import StreamDataset
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import EOS, PAD, corpus

@@ -5,7 +5,8 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.fairseq.corpus import Corpus, StreamDataset
+from fb_fairseq.streams.fairseq.corpus import Corpus
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.labels import LabelledCorpus
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from tests.streams.fairseq.indexed import EOS, PAD, Items

@@ -23,7 +23,8 @@ class Corridor(BatchedEnv):
     def __init__(self, num_envs: int, length: int = 50, shortest: int | None = None):
         super().__init__(num_envs)
         check_range("length", length, 1)
-        self.length, self.shortest = length, length if shortest is None else shortest
+        self.length = length
+        self.shortest = length if shortest is None else shortest
         check_range("shortest", self.shortest, 1, length)
         self.end = np.full(num_envs, length)
         self.colour = np.zeros(num_envs, np.int64)

@@ -85,7 +85,8 @@ def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...
         split: which.
         seen: inputs in other splits, which are skipped if the task's splits are to be disjoint.
     """
-    name, wanted = options["task"], options[split]
+    name = options["task"]
+    wanted = options[split]
     task = load(name).TASK
     names = limits(task, split, options)
     chosen = {own: options[most] for own, (most, _) in names.items()}
@@ -129,6 +130,7 @@ def main(argv: list[str] | None = None) -> None:
     options = vars(parser.parse_args(argv))
     with parser.one_line_errors():
         check_options(load(options["task"]).TASK, options)
-        out, overwrite = options.pop("out"), options.pop("overwrite")
+        out = options.pop("out")
+        overwrite = options.pop("overwrite")
         with own_folder("--out", out, NAME, overwrite, json.dumps(options)) as folder:
             write_splits(options, folder)

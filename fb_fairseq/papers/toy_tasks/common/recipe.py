@@ -47,7 +47,8 @@ class Setting:
         """The options of the learning rate's schedule."""
         if not self.decay:
             return {}
-        warmup, decay = self.updates // 20, -(-self.updates // 5)
+        warmup = self.updates // 20
+        decay = -(-self.updates // 5)
         hold = self.updates - warmup - decay
         steps = dict(warmup_steps=warmup, hold_steps=hold, decay_steps=decay)
         return dict(lr_scheduler="tri_stage", **steps, final_lr_scale=0.1)

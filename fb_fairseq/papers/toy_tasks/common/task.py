@@ -46,7 +46,8 @@ class Option:
             parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
             return
         known = f": {', '.join(self.choices)}" if self.choices else ""
-        size, test_size = flag(name), flag(self.test_name)
+        size = flag(name)
+        test_size = flag(self.test_name)
         texts = {
             name: f"{self.help}{known} (default: %(default)s)",
             self.test_name: f"{self.help} of the test split (default: as {size})",

@@ -1,0 +1,162 @@
+"""Ctrl-C and ``kill`` in ``fairseq-train``.
+
+Signals are heeded from the beginning of the first epoch to the end of the last one, also while fairseq validates and
+saves between two epochs. Training ends at one of three places: after the update and what fairseq does then
+(``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
+the end of the one before.
+"""
+
+import contextlib
+import math
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import torch
+from omegaconf import OmegaConf
+
+from fb_fairseq.errors import flag
+from fb_fairseq.interruption import RESUME, Interrupted, Interruption, heeding_signals
+from fb_fairseq.patches.limits import limit_reached
+from fb_fairseq.patches.wrapping import training_modules, wrap_once
+
+# Options with which fairseq writes checkpoint_last.pt only, and removes nothing.
+LAST_ONLY = {
+    "no_epoch_checkpoints": True,
+    "save_interval_updates": 0,
+    "keep_interval_updates": -1,
+    "keep_last_epochs": -1,
+    "keep_best_checkpoints": -1,
+}
+_current: Interruption | None = None  # of the training that runs, also between its epochs
+_handlers = contextlib.ExitStack()  # which give the signals back at its end
+
+
+def patch_interruption() -> None:
+    """Write a checkpoint on Ctrl-C and ``kill``, and print one line. In fairseq all updates since the last checkpoint
+    are lost.
+
+    The update ends first. A validation does not: it may take long, and is made when the run resumes. With one process;
+    several are stopped by torchrun.
+    """
+    for module in training_modules():
+        wrap_once(module, "train", "interruption", _train_interruptibly)
+        wrap_once(module, "validate", "interruption", _validate)
+        wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
+
+
+@contextlib.contextmanager
+def interruptible(trainer) -> Iterator[Interruption]:
+    """Heed signals within the block, and after it until ``give_signals_back``. If it is interrupted, print one line,
+    and exit with the status by which shells report the signal.
+
+    Yields the interruption, by which the block may end; with several processes, one that never comes.
+    """
+    global _current
+    if trainer.data_parallel_world_size > 1:
+        yield Interruption()
+        return
+    if _current is None:
+        _current = _handlers.enter_context(heeding_signals())
+    try:
+        yield _current
+    except Interrupted as error:
+        give_signals_back()
+        sys.stdout.flush()
+        print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.__stderr__, flush=True)
+        sys.exit(error.status)
+    except BaseException:
+        give_signals_back()
+        raise
+
+
+def give_signals_back() -> None:
+    """Heed signals no longer: they do what they did before training."""
+    global _current
+    _current = None
+    _handlers.close()
+
+
+def end_if_requested(cfg, trainer, interruption: Interruption) -> None:
+    """End training if there was a signal. To be called when everything is saved."""
+    without = _without_last_checkpoint(cfg)
+    remedy = f"{without}: nothing was saved" if without else RESUME
+    interruption.end_if_requested(trainer.get_num_updates(), cfg.optimization.max_update, remedy)
+
+
+def _without_last_checkpoint(cfg) -> str:
+    """The option with which fairseq does not write checkpoint_last.pt; empty without one."""
+    given = (name for name in ("no_save", "no_last_checkpoints") if getattr(cfg.checkpoint, name))
+    return next(map(flag, given), "")
+
+
+def _save(cfg, trainer, epoch_itr, is_validation_due: bool = False) -> None:
+    """Write checkpoint_last.pt, and no other: the others are those of a run without interruption."""
+    from fairseq import checkpoint_utils
+
+    if not _without_last_checkpoint(cfg):
+        trainer.is_validation_due = is_validation_due
+        checkpoint_utils.save_checkpoint(OmegaConf.merge(cfg.checkpoint, LAST_ONLY), trainer, epoch_itr, None)
+
+
+def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
+    """One epoch."""
+    end_with_parent()
+    with interruptible(trainer) as interruption:
+        if interruption.requested:  # since the last update of the epoch before
+            _save(cfg, trainer, epoch_itr)
+            end_if_requested(cfg, trainer, interruption)
+        results = original(cfg, trainer, task, epoch_itr)
+        if results[1] or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):  # it is the last epoch
+            give_signals_back()
+            end_if_requested(cfg, trainer, interruption)
+        return results
+
+
+def end_with_parent() -> None:
+    """End a process of fairseq's, of which each GPU has one, with the process that has spawned it.
+
+    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind.
+    """
+    if multiprocessing.parent_process() is not None and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)
+
+
+class _ValidationCut(BaseException):
+    """A signal came before the end of a validation."""
+
+
+def _validate(original, *args, **kwargs):
+    if _current is None:
+        return original(*args, **kwargs)
+    try:
+        with _current.acting_at_once():
+            return original(*args, **kwargs)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise _ValidationCut from None
+
+
+def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    if _current is None:
+        return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    interruption = _current
+    try:
+        results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        if not interruption.requested or results[1] or end_of_epoch:  # fairseq first ends the epoch, and logs it
+            return results
+        _save(cfg, trainer, epoch_itr)
+    except _ValidationCut:
+        _save(cfg, trainer, epoch_itr, is_validation_due=True)
+        if end_of_epoch or _is_at_a_limit(cfg, trainer):
+            return [None], True
+    end_if_requested(cfg, trainer, interruption)
+
+
+def _is_at_a_limit(cfg, trainer) -> bool:
+    """Whether training ends after this update, whatever its validation says."""
+    hours = trainer.cumulative_training_time() / 3600
+    return limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours) is not None

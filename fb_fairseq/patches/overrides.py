@@ -1,0 +1,56 @@
+"""``--model-overrides``: options that a checkpoint is older than, and names that no option has."""
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.literals import parse_literal
+from fb_fairseq.patches.models import is_ours
+from fb_fairseq.patches.wrapping import wrap_once
+
+
+def patch_model_overrides() -> None:
+    """Set options that a checkpoint is older than with --model-overrides, and refuse names that no option has.
+
+    fairseq ignores both: a figure would be that of another setting. For models of this package.
+    """
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "overwrite_args_by_name", "model_overrides", _override)
+
+
+def _override(original, cfg, overrides):
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    model = ARCH_MODEL_REGISTRY.get(getattr(cfg.model, "arch", None)) or MODEL_REGISTRY.get(cfg.model._name)
+    if not is_ours(model):
+        original(cfg, overrides)
+        return
+    # from_pretrained overrides also the names of files that it finds beside a checkpoint.
+    parts = [kind for part in ("bpe", "tokenizer") for kind in REGISTRIES[part]["dataclass_registry"].values()]
+    known = {field.name for kind in parts for field in fields(kind)}
+    for group, kind in (("model", model), ("task", TASK_REGISTRY[cfg.task._name])):
+        parser = ArgumentParser(add_help=False)
+        kind.add_args(parser)
+        own = {action.dest for action in parser._actions}
+        known |= own
+        if isinstance(cfg[group], DictConfig):
+            with open_dict(cfg):
+                cfg[group].update({name: overrides[name] for name in own - set(cfg[group]) if name in overrides})
+    original(cfg, overrides)
+    known |= _names(OmegaConf.to_container(cfg))
+    # fairseq-validate overrides all that its command line has.
+    for name in parse_literal(overrides["model_overrides"]) if "model_overrides" in overrides else overrides:
+        if name not in known:
+            raise UserError(f"--model-overrides: neither the model nor the task has an option {name!r}; leave it out")
+
+
+def _names(values: Mapping[str, Any]) -> set[str]:
+    """The names in a configuration, and in its groups."""
+    return set(values).union(*(_names(value) for value in values.values() if isinstance(value, Mapping)))
