@@ -33,6 +33,7 @@ CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY, GREY, INDIGO)
 MODEL_COLORS = {
     "all-att": PURPLE,
     "feedback": BLUE,
+    "recurrent": INK,
     "deltanet": AMBER,
     "rwkv": SKY,
     "xlstm": GREY,
@@ -326,13 +327,9 @@ def draw_reference(axes, y: float, label: str = "", color: str = GREY) -> None:
     axes.axhline(y, color=color, linestyle=":", label=label)
 
 
-def mark_x(axes, x: float, text: str) -> None:
-    """A dashed vertical line with a text along its upper end."""
-    axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
-    axes.annotate(
-        text, (x, 0.96), xycoords=("data", "axes fraction"), xytext=(-2, 0), textcoords="offset points", ha="right",
-        va="top", rotation=90, fontsize=SMALL, color=GREY,
-    )  # fmt: skip
+def explain_bands(axes) -> None:
+    """Have the legend say what ``draw_band`` shows around a line."""
+    axes.fill_between([], [], [], color=GREY, alpha=0.2, linewidth=0, label="lowest to highest seed")
 
 
 def write_out(axis) -> None:
