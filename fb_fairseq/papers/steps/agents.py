@@ -1,5 +1,5 @@
 """The steps of reinforcement learning: agents in a corridor, mazes and a water maze (v3 §4.1.1, §4.2.2, §7.2, §7.3; v1
-§4.4). The papers' hyperparameters are presets of ``python -m fb_fairseq rl``.
+§4.4). The papers' hyperparameters are presets of ``fb-fairseq rl``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ def recipe(
     """The recipe of an environment. ``spans``: attention spans to compare, small and full; none if there are only the
     preset's.
     """
-    extra = "python -m fb_fairseq rl train"
+    extra = "fb-fairseq rl train"
     steps = lambda call: steps_of(environment, agents, spans[not call.small], call)
     return Recipe(summary, steps, known("models spans seeds"), sizes="small", extra=extra)
 

@@ -172,7 +172,7 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as stop:
             main([*arguments, str(tmp_path / "parts")])
         assert stop.value.code == 128 + signal.SIGTERM
-        line = f"python -m fb_fairseq rl: interrupted at update {update} of 5; run the same command again to resume"
+        line = f"fb-fairseq rl: interrupted at update {update} of 5; run the same command again to resume"
         assert capsys.readouterr().err.splitlines()[-1] == line
         assert load_checkpoint(str(tmp_path / "parts/checkpoint.pt"))["frames"] == 40 * update
     main([*arguments, str(tmp_path / "parts")])

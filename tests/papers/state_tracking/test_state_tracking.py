@@ -166,7 +166,7 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
             main([*arguments, str(tmp_path / "parts")])
         assert stop.value.code == 128 + signal.SIGTERM
         now = f"interrupted at update {interrupted_at + 1} of 4; run the same command again to resume\n"
-        assert capsys.readouterr().err == f"python -m fb_fairseq state-tracking: {now}"
+        assert capsys.readouterr().err == f"fb-fairseq state-tracking: {now}"
         assert not (tmp_path / "parts/result.json").exists()
     main([*arguments, str(tmp_path / "parts")])
     whole, parts = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "parts"))
