@@ -11,7 +11,7 @@
 #   --setup-only   only create the environment
 #   --print        print the commands without running them
 #
-# Where the package is installed, python -m fb_fairseq quickstart does the same.
+# Where the package is installed, fb-fairseq quickstart does the same.
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see environment.sh).
 # Run it again to resume; what is done is not repeated.
 . "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"

@@ -12,13 +12,13 @@ The folders, of which ``docs/development.md`` says more:
     tasks/, patches/                    --task streaming_lm; what is patched in fairseq
     transformers/                       the models in Hugging Face transformers
     pretrained/                         trained models that come with the package, in plain PyTorch
-    commands/                           what ``python -m fb_fairseq`` runs
+    commands/                           what ``fb-fairseq`` runs
     papers/                             the papers' experiments and results, which nothing above imports
 
 Modules beside them:
 
     errors.py         errors that the user can fix
-    command_line.py   how options are declared; help texts and mistakes of ``python -m fb_fairseq`` (__main__.py)
+    command_line.py   how options are declared; help texts and mistakes of ``fb-fairseq`` (__main__.py)
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
     interruption.py   Ctrl-C and kill in training

@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq <command> [options]``."""
+"""``fb-fairseq <command> [options]``."""
 
 import sys
 

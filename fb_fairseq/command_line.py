@@ -1,4 +1,4 @@
-"""The command lines of ``python -m fb_fairseq``: options as dataclass fields, help texts, and mistakes in one line."""
+"""The command lines of ``fb-fairseq``: options as dataclass fields, help texts, and mistakes in one line."""
 
 import argparse
 import dataclasses
@@ -66,7 +66,7 @@ def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, 
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parses the options of ``python -m fb_fairseq <command>``; without a command, those of a script.
+    """Parses the options of ``fb-fairseq <command>``; without a command, those of a script.
 
     The help text shows the description as it is. A mistake on the command line prints one line, without the usage.
     """
@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, command: str | None = None, **kwargs):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         if command is not None:
-            kwargs["prog"] = f"python -m fb_fairseq {command}"
+            kwargs["prog"] = f"fb-fairseq {command}"
         super().__init__(**kwargs)
 
     def parse_args(self, args=None, namespace=None):

@@ -33,6 +33,7 @@ CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY, GREY, INDIGO)
 MODEL_COLORS = {
     "all-att": PURPLE,
     "feedback": BLUE,
+    "recurrent": INK,
     "deltanet": AMBER,
     "rwkv": SKY,
     "xlstm": GREY,
@@ -342,6 +343,11 @@ def mark_x(axes, x: float, text: str) -> None:
         fontsize=SMALL,
         color=GREY,
     )
+
+
+def explain_bands(axes) -> None:
+    """Have the legend say what ``draw_band`` shows around a line."""
+    axes.fill_between([], [], [], color=GREY, alpha=0.2, linewidth=0, label="lowest to highest seed")
 
 
 def write_out(axis) -> None:

@@ -1,9 +1,11 @@
 """Errors that the user can fix, and how any error is told in one line."""
 
+import difflib
 import errno
 import os
 import re
 import sys
+from collections.abc import Iterable
 
 STATUS = 2  # the exit status after a user's mistake, as argparse's
 OUTPUT_CLOSED_STATUS = 141  # as shells report a program whose output nobody reads any more (``| head``)
@@ -35,6 +37,13 @@ class UserError(ValueError):
 def flag(name: str) -> str:
     """The command-line spelling of an option: ``decoder_layers`` to ``--decoder-layers``."""
     return f"--{name.replace('_', '-')}"
+
+
+def choose(name: str, names: Iterable[str]) -> str:
+    """The remedy for a name that is none of these: the one that is meant, or all of them."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(names)}"
 
 
 def debugging() -> bool:

@@ -23,7 +23,7 @@ def test_one_line(number, capsys):
             send(number)
         interruption.end_if_requested(2, 5)
     assert stop.value.code == 128 + number
-    line = "python -m fb_fairseq rl: interrupted at update 2 of 5; run the same command again to resume\n"
+    line = "fb-fairseq rl: interrupted at update 2 of 5; run the same command again to resume\n"
     assert capsys.readouterr().err == line
 
 

@@ -4,7 +4,7 @@
     python examples/benchmark/generation.py --path checkpoints/checkpoint_best.pt
 
 All choose the likeliest symbol, and compute each step natively where possible: ``generate`` of transformers, the
-``SequenceGenerator`` of fairseq-interactive (which reads the prompt step by step, too), and ``python -m fb_fairseq
+``SequenceGenerator`` of fairseq-interactive (which reads the prompt step by step, too), and ``fb-fairseq
 generate``, which takes no batches. They take turns, so that other load on the machine slows down all of them alike.
 Without ``--path``, the model has two layers of width 128 and random parameters. Prints a table, and last a JSON line.
 """
@@ -51,7 +51,7 @@ SIZES = dict(
     attention_span=64,
 )
 BYTES = 260  # size of the dictionary of bytes
-HF, FAIRSEQ, COMMAND = "transformers' generate", "fairseq's SequenceGenerator", "python -m fb_fairseq generate"
+HF, FAIRSEQ, COMMAND = "transformers' generate", "fairseq's SequenceGenerator", "fb-fairseq generate"
 
 
 def positive(text: str) -> int:

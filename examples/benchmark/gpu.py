@@ -146,7 +146,7 @@ def run(measurement: Measurement, folder: Path, left: float) -> Result:
 
 
 def benchmark(what: str, title: str, sizes: dict[str, int], *more: str) -> Measurement:
-    """One of ``python -m fb_fairseq benchmark``'s commands."""
+    """One of ``fb-fairseq benchmark``'s commands."""
     given = [(name, n) for name, n in sizes.items() if (what, name) != ("decode", "block")]
     options = [[f"--{name.replace('_', '-')}", str(n)] for name, n in given]
     return Measurement(title, [sys.executable, "-m", "fb_fairseq", "benchmark", what, *sum(options, []), *more])

@@ -2,7 +2,7 @@
 
     python examples/benchmark/growth.py --out growth.jsonl [--figure growth.png]
 
-Measures what ``python -m fb_fairseq benchmark train`` measures, with its options: one of the four sizes at a time, the
+Measures what ``fb-fairseq benchmark train`` measures, with its options: one of the four sizes at a time, the
 others as the options say. Sizes that --out holds already are not measured again, so an interrupted run goes on where
 it stopped. Needs matplotlib for the figure.
 """

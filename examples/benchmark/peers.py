@@ -4,7 +4,7 @@
     pip install --no-deps labml-nn labml pyyaml   # labml; what else labml-nn asks for is not used here
     python examples/benchmark/peers.py --batch-size 32
 
-Takes the options of ``python -m fb_fairseq benchmark train`` and measures the same: tokens per second of forward pass,
+Takes the options of ``fb-fairseq benchmark train`` and measures the same: tokens per second of forward pass,
 loss and backward pass on a block, without embeddings and output layer. The models take turns. All have the same number
 and width of layers, heads and feed-forward sublayers, keys and values that the layers share, and no dropout. The
 functions below say how the others still differ; where there was a choice, it was made in their favour. A peer that is

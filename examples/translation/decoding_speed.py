@@ -6,7 +6,7 @@ With --out, `compare` prints how many times as fast one layer is as six, beside 
 
     python examples/translation/decoding_speed.py --layers 1 6 --embed-dim 1024 --ffn-dim 4096 --heads 16 \
         --vocabulary 32768 --lengths 25 --out runs/decoding_speed
-    python -m fb_fairseq compare runs/decoding_speed
+    fb-fairseq compare runs/decoding_speed
 
 The models have random parameters, and every hypothesis is as long as --lengths says, so that all models do the same
 work and only their speed is compared. Beam search is fairseq's own. The state size is the number of bytes of
@@ -129,7 +129,7 @@ def time_case(case: Case, sample: dict[str, dict], device: str) -> None:
 
 
 def results_of_runs(args: argparse.Namespace, speeds: dict[str, float], cases: list[Case]) -> dict[str, dict]:
-    """The results as the recipe of WMT'14 writes them, for ``python -m fb_fairseq compare``."""
+    """The results as the recipe of WMT'14 writes them, for ``fb-fairseq compare``."""
     small = any(getattr(args, name) != size for name, size in PAPERS.items())
     found = {}
     for case in cases:

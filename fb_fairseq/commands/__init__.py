@@ -1,4 +1,4 @@
-"""The commands of ``python -m fb_fairseq``.
+"""The commands of ``fb-fairseq``.
 
 Each command is a module with a function ``main(argv)``. A command's module is imported only when the command runs, so
 that commands which need torch alone also run without fairseq.
@@ -16,18 +16,18 @@ that commands which need torch alone also run without fairseq.
     env.py                  versions, devices, threads, and which step loop runs
 
 The other commands are in ``papers``. fairseq's commands run with the plugin loaded, from any folder, however the
-package is installed: ``python -m fb_fairseq train …`` is ``fairseq-train --user-dir … …``.
+package is installed: ``fb-fairseq train …`` is ``fairseq-train --user-dir … …``.
 """
 
-import difflib
 import importlib
+import logging
 import os
 import sys
 
 import fb_fairseq
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import replace_in_output
-from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
+from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, choose, debugging, explain, forget_output
 
 # fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
 FAIRSEQ_COMMANDS = {
@@ -66,7 +66,7 @@ def usage() -> str:
     width = max(map(len, COMMANDS))
     return "\n".join(
         [
-            "usage: python -m fb_fairseq <command> [options]",
+            "usage: fb-fairseq <command> [options]",
             "",
             "commands:",
             *(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()),
@@ -74,7 +74,7 @@ def usage() -> str:
             "fairseq's commands with this plugin loaded, without --user-dir:",
             f"  {', '.join(FAIRSEQ_COMMANDS)}",
             "",
-            "python -m fb_fairseq <command> --help lists the options of a command.",
+            "fb-fairseq <command> --help lists the options of a command; fb-fairseq --version tells the version.",
         ]
     )
 
@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int | None:
         if line is None or debugging():
             raise
         forget_output()
-        print(f"python -m fb_fairseq: error: standard output: {line}", file=sys.stderr)
+        print(f"fb-fairseq: error: standard output: {line}", file=sys.stderr)
         return STATUS
 
 
@@ -121,12 +121,13 @@ def run(argv: list[str]) -> int | None:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else STATUS
+    if argv[0] == "--version":
+        print(f"{NAME} {fb_fairseq.__version__}")
+        return 0
     name = argv[0].replace("_", "-")
     if name not in COMMANDS:
-        names = (*COMMANDS, *FAIRSEQ_COMMANDS)
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(names)}"
-        print(f"python -m fb_fairseq: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
+        hint = choose(name, (*COMMANDS, *FAIRSEQ_COMMANDS))
+        print(f"fb-fairseq: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
         return STATUS
     try:
         return importlib.import_module(f"{NAME}.{COMMANDS[name][0]}").main(argv[1:])
@@ -150,6 +151,8 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
                 argv[i] = checkpoint_of(word)
     except ImportError as error:
         return without_package(name, error)
+    for handler in logging.root.handlers:  # not pages of configuration; a --log-file has them
+        handler.addFilter(lambda record: isinstance(record.msg, str))
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir if name == "hydra-train" else with_user_dir)(argv)]
     return module.cli_main()
 
@@ -205,5 +208,5 @@ def without_package(name: str, error: ImportError) -> int:
     line = explain(error)
     if line is None or debugging():
         raise error
-    print(f"python -m fb_fairseq {name}: error: {line}", file=sys.stderr)
+    print(f"fb-fairseq {name}: error: {line}", file=sys.stderr)
     return STATUS

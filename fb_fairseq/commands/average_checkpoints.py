@@ -1,7 +1,7 @@
 """Average the parameters of a run's last checkpoints.
 
-    python -m fb_fairseq average-checkpoints --inputs checkpoints --num-epoch-checkpoints 10 --output averaged.pt
-    python -m fb_fairseq average-checkpoints --inputs a.pt b.pt c.pt --output averaged.pt
+    fb-fairseq average-checkpoints --inputs checkpoints --num-epoch-checkpoints 10 --output averaged.pt
+    fb-fairseq average-checkpoints --inputs a.pt b.pt c.pt --output averaged.pt
 
 Everything but the parameters is taken from the last checkpoint. See Vaswani et al. 2017, §6.1; the Feedback
 Transformer's translation results use it too (arXiv 2002.09402v3, §4.2.1: "We average the last 10 checkpoints").

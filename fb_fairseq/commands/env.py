@@ -1,6 +1,6 @@
 """Print versions, devices, threads and the step loop that ``--step-loop auto`` takes.
 
-    python -m fb_fairseq env
+    fb-fairseq env
 
 For bug reports, and to see whether the step loop in C++ could be compiled.
 """
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
 
 
 def main(argv=None) -> None:
-    """Run ``python -m fb_fairseq env``."""
+    """Run ``fb-fairseq env``."""
     parser = CommandParser("env", description=__doc__)
     parser.parse_args(argv)
     lines = environment()

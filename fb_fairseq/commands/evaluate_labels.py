@@ -1,6 +1,6 @@
 """Measure the accuracy of a model that was trained on labels (--task streaming_lm --labels).
 
-    python -m fb_fairseq evaluate-labels DATA-BIN --path checkpoints/checkpoint_best.pt [--gen-subset test] [--out FILE]
+    fb-fairseq evaluate-labels DATA-BIN --path checkpoints/checkpoint_best.pt [--gen-subset test] [--out FILE]
 
 Prints the accuracy of labels, and the share of sequences in which all labels are correct; the last line is JSON.
 

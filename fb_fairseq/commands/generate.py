@@ -1,7 +1,7 @@
 """Continue a text with a language model, and print it as it is generated.
 
-    python -m fb_fairseq generate --prompt "def main("
-    python -m fb_fairseq generate --path checkpoints/checkpoint_best.pt --prompt "First\\n" --length 500 --seed 3
+    fb-fairseq generate --prompt "def main("
+    fb-fairseq generate --path checkpoints/checkpoint_best.pt --prompt "First\\n" --length 500 --seed 3
 
 For beam search, batches and scores, use ``fairseq-interactive`` or ``fairseq-generate``. Byte models read and
 write plain text; in the prompt, ``\\n``, ``\\t``, ``\\\\`` and ``\\xHH`` are escapes. Word models read words of their
@@ -33,7 +33,9 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
     )
-    parser.add_argument("--prompt", metavar="TEXT", help=f"text to continue (default: none; of python {START!r})")
+    text = parser.add_mutually_exclusive_group()
+    text.add_argument("--prompt", metavar="TEXT", help=f"text to continue (default: none; of python {START!r})")
+    text.add_argument("--prompt-file", metavar="FILE", help="file with such a text, as it is: without escapes")
     parser.add_argument(
         "--length",
         type=int,
@@ -79,6 +81,7 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     parser.check_least(args, length=1, sampling_topk=0, temperature=0)
     with parser.one_line_errors(), no_log():
+        from fb_fairseq.commands.plot.models import text_of
         from fb_fairseq.pretrained.model import sample
 
         model = read_language_model(args.path, args.data, args.cpu)
@@ -89,7 +92,10 @@ def main(argv=None) -> None:
         vocabulary = model.vocabulary
         if args.prompt is None:
             args.prompt = "" if pretrained.find(args.path) == args.path else START
-        prompt = vocabulary.encode_prompt(args.prompt)
+        if args.prompt_file:
+            prompt = text_of(model, None, args.prompt_file)[1:]
+        else:
+            prompt = vocabulary.encode_prompt(args.prompt)
         text = vocabulary.decoder()
         new = sample(
             model.reader(args.length),

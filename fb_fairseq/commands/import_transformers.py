@@ -1,8 +1,8 @@
 """Convert a model of fb_fairseq.transformers to a checkpoint of fairseq.
 
-    python -m fb_fairseq import-transformers model --out imported/model.pt
+    fb-fairseq import-transformers model --out imported/model.pt
 
-DIR was written by python -m fb_fairseq export, or by save_pretrained after training with transformers. fairseq's
+DIR was written by fb-fairseq export, or by save_pretrained after training with transformers. fairseq's
 commands evaluate the result, decode with it, and fine-tune it (--finetune-from-model). Its dictionaries are written
 beside it.
 """

@@ -1,7 +1,7 @@
 """Binarise text as bytes, in the format of fairseq-preprocess.
 
-    python -m fb_fairseq preprocess-bytes --trainpref a.txt b.txt --validpref c.txt --destdir DATA-BIN
-    python -m fb_fairseq preprocess-bytes --text enwik8 --split 90,5,5 --destdir DATA-BIN
+    fb-fairseq preprocess-bytes --trainpref a.txt b.txt --validpref c.txt --destdir DATA-BIN
+    fb-fairseq preprocess-bytes --text enwik8 --split 90,5,5 --destdir DATA-BIN
 
 Each file is a document: its bytes, then </s>. With --text, one file is split into train, valid and test, without </s>.
 """

@@ -1,8 +1,8 @@
 """Measure BLEU and ROUGE of generated text.
 
     fairseq-generate DATA-BIN --user-dir fb_fairseq --path checkpoint_best.pt --remove-bpe > gen.txt
-    python -m fb_fairseq score --gen gen.txt --sentences 6750
-    python -m fb_fairseq score --sys hypotheses.txt --ref references.txt --metrics rouge
+    fb-fairseq score --gen gen.txt --sentences 6750
+    fb-fairseq score --sys hypotheses.txt --ref references.txt --metrics rouge
 
 Prints one JSON line with the chosen metrics:
 

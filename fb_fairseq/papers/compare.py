@@ -1,7 +1,7 @@
 """Print the papers' tables with the results of recipes beside them.
 
-    python -m fb_fairseq compare runs/char_ptb
-    python -m fb_fairseq compare runs/seed1 runs/seed2 runs/seed3
+    fb-fairseq compare runs/char_ptb
+    fb-fairseq compare runs/seed1 runs/seed2 runs/seed3
 
 OUT is the output folder of a recipe of examples/, or one with such folders. Runs that differ only in their seed are
 summarised: mean ± sample standard deviation. Then come all results, in a table of their own for each recipe, with the

@@ -10,6 +10,7 @@ from types import MethodType
 
 import torch
 
+import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import (
     OUTPUT_CLOSED_STATUS,
@@ -115,6 +116,7 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
 
 def _show_help(original, parser, words, **kwargs):
     def show(*unused, **unused_too):
+        _show_own_names(parser)
         parser.print_help()
         parser.exit()
 
@@ -122,6 +124,19 @@ def _show_help(original, parser, words, **kwargs):
     with suppress(KeyError, RuntimeError):  # without --task or --arch
         original(parser, words, **kwargs)
     show()
+
+
+def _show_own_names(parser) -> None:
+    """Print what this package adds to fairseq's lists, which its help does not show."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    registries = {f"--{name}": registry["registry"] for name, registry in REGISTRIES.items()}
+    for option, known in {"--task": TASK_REGISTRY, **registries, "--arch": ARCH_MODEL_REGISTRY}.items():
+        ours = [name for name, kind in known.items() if kind.__module__.startswith(f"{fb_fairseq.__name__}.")]
+        if ours and option in parser.format_usage():
+            print(f"{option} of {fb_fairseq.__name__}: {', '.join(ours)}\n")
 
 
 def _task_hook(args) -> Callable | None:

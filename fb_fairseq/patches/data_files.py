@@ -25,6 +25,6 @@ def _make_whole(original, path, impl, *args, **kwargs):
     except (struct.error, ValueError):  # numpy's where a file is shorter than its index says
         raise UserError(
             f"{path}.idx, .bin: one of them is cut off, or not of --dataset-impl {impl}; prepare the data again "
-            "(fairseq-preprocess, or python -m fb_fairseq preprocess-bytes)"
+            "(fairseq-preprocess, or fb-fairseq preprocess-bytes)"
         ) from None
     return dataset

@@ -104,7 +104,7 @@ def compare_task(path: str, known: Mapping[str, Any], cfg: Any) -> None:
     if known.get("_name") != STREAMS:
         return
     if known.get("labels") and not getattr(cfg, "labels", False):
-        raise UserError(f"{path}: predicts labels, not the next symbol; use python -m fb_fairseq evaluate-labels")
+        raise UserError(f"{path}: predicts labels, not the next symbol; use fb-fairseq evaluate-labels")
     if getattr(cfg, "omit_eos", False) and not known.get("omit_eos"):
         raise UserError(f"--omit-eos: {path} was trained without it, on text with </s> at line ends; leave it out")
     if known.get("omit_eos"):

@@ -7,7 +7,7 @@
     python/   continues Python code, byte by byte
     a5/       keeps track of a product of elements of the group A5: gives each element a label, the product so far
 
-Each folder is as ``python -m fb_fairseq export`` writes it; README.md in it says how the model was trained, and what it
+Each folder is as ``fb-fairseq export`` writes it; README.md in it says how the model was trained, and what it
 can do. folders.py reads it; model.py has the model, and vocabulary.py makes texts of its tokens.
 """
 
@@ -38,7 +38,7 @@ def find(path: str) -> str:
 def load(name: str) -> "LanguageModel":
     """A language model in evaluation mode, its parameters in single precision.
 
-    ``name``: one of ``NAMES``, or a folder that ``python -m fb_fairseq export`` has written.
+    ``name``: one of ``NAMES``, or a folder that ``fb-fairseq export`` has written.
     """
     from fb_fairseq.pretrained.folders import read_folder
     from fb_fairseq.pretrained.model import build

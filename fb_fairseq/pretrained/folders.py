@@ -22,7 +22,7 @@ from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
 from fb_fairseq.trained_model import PREFIX, TRANSLATOR, TrainedModel
 
-COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
+COMPLETE = "the folder of a model that fb-fairseq export or save_pretrained has written"
 TARGET_FOLDER = "target"  # of a translation model's second tokenizer
 OPTIONS = {
     **{kind: (options, WordOptions) for kind, (_, options) in STACKS.items()},

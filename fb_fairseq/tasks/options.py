@@ -165,7 +165,7 @@ def check_scoring_options(cfg: StreamingLMConfig, shards: int, shard: int) -> No
     if cfg.labels:
         raise UserError(
             "fairseq-eval-lm scores the next symbol, and this model was trained with --labels; use "
-            "python -m fb_fairseq evaluate-labels"
+            "fb-fairseq evaluate-labels"
         )
     if cfg.post_process or cfg.output_word_probs or cfg.output_word_stats:
         raise UserError(

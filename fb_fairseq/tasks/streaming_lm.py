@@ -32,7 +32,7 @@ from fb_fairseq.tasks.options import (
 
 logger = logging.getLogger(__name__)
 # Advice for a prompt of several lines.
-WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
+WITH_LINE_ENDS = "use fb-fairseq generate, or the exported model, which continue it, or leave it out"
 
 
 @register_bpe("byte_codec")
@@ -99,7 +99,7 @@ class StreamingLMTask(LanguageModelingTask):
         path = os.path.join(folder, "dict.txt")
         if not os.path.isfile(path):
             raise UserError(
-                f"{path}: no such file; give a folder that fairseq-preprocess or python -m fb_fairseq preprocess-bytes "
+                f"{path}: no such file; give a folder that fairseq-preprocess or fb-fairseq preprocess-bytes "
                 "has written"
             )
         dictionary = Dictionary.load(path)
@@ -150,7 +150,7 @@ class StreamingLMTask(LanguageModelingTask):
         if self.args.separate_sequences:
             raise UserError(
                 "the model reads each sequence with an empty memory, and streams carry it from one to the next; use "
-                "python -m fb_fairseq evaluate-labels"
+                "fb-fairseq evaluate-labels"
             )
         check_batch_options(self.args)
         if "grouped_shuffling" not in kwargs:  # which Trainer.get_train_iterator alone gives
@@ -241,7 +241,7 @@ class StreamingLMTask(LanguageModelingTask):
     def build_generator(self, *args, **kwargs):
         """fairseq's generator."""
         if self.args.labels:
-            raise UserError("a model of --labels cannot generate text; use python -m fb_fairseq evaluate-labels")
+            raise UserError("a model of --labels cannot generate text; use fb-fairseq evaluate-labels")
         return super().build_generator(*args, **kwargs)
 
     def build_bpe(self, args):

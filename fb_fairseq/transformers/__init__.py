@@ -3,7 +3,7 @@
     import fb_fairseq.transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(DIR)  # written by python -m fb_fairseq export
+    model = AutoModelForCausalLM.from_pretrained(DIR)  # written by fb-fairseq export
     tokenizer = AutoTokenizer.from_pretrained(DIR)
 
 ``AutoModelForSeq2SeqLM`` loads translation models, ``AutoModelForTokenClassification`` those that predict labels.

@@ -168,7 +168,7 @@ def refused(result: Result, message: str) -> None:
     assert result.status == 2, (result.out + result.errors)[-30:]
     (line,) = result.errors  # (the log goes to standard output)
     assert re.search(message, line), line
-    assert re.match(r"(fairseq-[a-z-]+|python -m fb_fairseq [a-z -]+): error: ", line), line
+    assert re.match(r"(fairseq-[a-z-]+|fb-fairseq [a-z -]+): error: ", line), line
 
 
 def run_as_main(program, argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The page of python -m fb_fairseq explore: models that it reads, and the page in a real browser."""
+"""The page of fb-fairseq explore: models that it reads, and the page in a real browser."""
 
 import re
 import socket

@@ -21,7 +21,12 @@ SCRIPTS.remove("examples/environment.sh")
             + ["--step-loop", "--adagrad-clip", "--max-update", "--save-dir"],
         ),
         ("train", "--arch feedback_decoder", ["--memory-projections", "--encoder-layers", "--source-lang"]),
-        ("train", "", ["--arch", "--task"]),
+        (
+            "train",
+            "",
+            ["--task of fb_fairseq: streaming_lm ", "--criterion of fb_fairseq: lm_loss "]
+            + ["--arch of fb_fairseq: feedback_transformer_lm, "],
+        ),
         ("eval-lm", "--task streaming_lm", ["--valid-streams", "--path"]),
         ("validate", "--task streaming_lm", ["--valid-streams"]),
         ("generate", "--task streaming_lm", ["--sample-break-mode", "--beam"]),

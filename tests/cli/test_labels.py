@@ -175,5 +175,5 @@ def test_labels_are_not_taken_for_the_next_symbol(tracker, tmp_path):
         lambda: interactive(tmp_path / "data", path, tmp_path, ["12345"], "--beam", 1),
         lambda: hub(path, tmp_path / "data").sample("12345"),
     ):
-        with pytest.raises(UserError, match="labels.*use python -m fb_fairseq evaluate-labels"):
+        with pytest.raises(UserError, match="labels.*use fb-fairseq evaluate-labels"):
             command()

@@ -64,7 +64,7 @@ def small(text: str) -> str:
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
 
 
-EXPLORE = "python -m fb_fairseq explore"  # serves a page until Ctrl-C
+EXPLORE = "fb-fairseq explore"  # serves a page until Ctrl-C
 
 
 class Clone:
@@ -142,8 +142,8 @@ def test_first_models(first_models):
     printed = "\n".join(output.values())
     assert "def main(" in printed and "tensor(" in printed and '"sacrebleu"' in printed
     check_curve(clone.folder)
-    train = next(text for text in output if "fairseq-train data-bin" in text)
-    command = re.search(r"^fairseq-train (?:.*\\\n)*.*", small(train), re.MULTILINE)[0]
+    train = next(text for text in output if "fb-fairseq train data-bin" in text)
+    command = re.search(r"^fb-fairseq train (?:.*\\\n)*.*", small(train), re.MULTILINE)[0]
     clone.run("bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
 
 

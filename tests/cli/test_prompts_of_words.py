@@ -58,7 +58,7 @@ def test_temperature(word_data, adaptive, temperature):
 def test_line_ends_and_padding_in_prompts(word_data, adaptive, tmp_path, prompt):
     """fairseq's search would drop or move the rest: they are refused; our own command continues line ends."""
     padding = "<pad> in it, which is no word; leave it out"
-    message = padding if "<pad>" in prompt else "prompt.* </s>.*use python -m fb_fairseq generate"
+    message = padding if "<pad>" in prompt else "prompt.* </s>.*use fb-fairseq generate"
     with pytest.raises(UserError, match=message):
         interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
     interface = hub(adaptive, word_data)

@@ -146,6 +146,8 @@ def test_quickstart(recipe):
     printed = recipe("quickstart", "--text", "my text", "--updates", 4)
     bits = float(re.search(r"Test split: ([\d.]+) bits per byte \(1000 bytes\)", printed)[1])
     out = recipe.folder / "runs/quickstart"
+    shown = [line.split()[0] for line in printed.splitlines() if line.endswith("\\") and not line.startswith(" ")]
+    assert shown.count("fairseq-train") == 1 and "python -m fb_fairseq preprocess-bytes \\" in printed
     assert 0 < bits < 9 and (out / "quickstart.png").read_bytes().startswith(PNG)
     assert (out / "checkpoints.sample").read_text().startswith("def __init__(self")
 
@@ -156,7 +158,7 @@ def test_a_recipe_of_ones_own(recipe):
     assert len([line for line in text.splitlines() if line]) <= LONGEST
     (recipe.folder / "learning_rates.py").write_text(text)
     (recipe.folder / "text.txt").write_bytes(made_up_text(20_000, 1))
-    (command,) = re.findall(r"^python -m fb_fairseq recipe (learning_rates.py .*)$", PAGE, re.MULTILINE)
+    (command,) = re.findall(r"^fb-fairseq recipe (learning_rates.py .*)$", PAGE, re.MULTILINE)
     name, source, *_ = shlex.split(command)
     recipe(name, source, "--seeds", "2", "--updates", 2)
     out = recipe.folder / "runs/learning_rates"
@@ -169,7 +171,7 @@ def test_a_recipe_of_ones_own(recipe):
 
 def test_commands_of_the_page():
     """Those that need no data; the steps of one's own are those that the page says."""
-    listed = re.findall(r"^python -m fb_fairseq recipe *(|[a-z_]+ .*--(?:help|print))(?: *#.*)?$", PAGE, re.MULTILINE)
+    listed = re.findall(r"^fb-fairseq recipe *(|[a-z_]+ .*--(?:help|print))(?: *#.*)?$", PAGE, re.MULTILINE)
     assert listed == ["", "char_ptb --help", "char_ptb --small --print", 'parity --seeds "1 2" --spans "4 16" --print']
 
 

@@ -255,7 +255,7 @@ def test_own_commands(capsys, files, line, message):
     except SystemExit as stop:
         status = stop.code
     (error,) = capsys.readouterr().err.splitlines()
-    assert status == 2 and re.match(f"(python -m fb_fairseq {line.split()[0]}[a-z ]*: )?error: ", error), error
+    assert status == 2 and re.match(f"(fb-fairseq {line.split()[0]}[a-z ]*: )?error: ", error), error
     assert re.search(message, error), error
     assert listing(files) == before, "nothing is written"
 

@@ -1,4 +1,4 @@
-"""python -m fb_fairseq average-checkpoints: means, types, tied weights, and the choice of files."""
+"""fb-fairseq average-checkpoints: means, types, tied weights, and the choice of files."""
 
 import pytest
 import torch

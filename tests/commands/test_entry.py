@@ -1,12 +1,14 @@
-"""``python -m fb_fairseq``: the list of commands, their names, and that each can be run."""
+"""``fb-fairseq``: the list of commands, their names, and that each can be run."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, PACKAGE, main, with_hydra_user_dir, with_user_dir
 from tests.conftest import REPOSITORY
@@ -38,12 +40,16 @@ def run(*arguments):
 def test_list_of_commands(capsys, arguments, status):
     assert main(arguments) == status
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "usage: python -m fb_fairseq <command> [options]"
+    assert lines[0] == "usage: fb-fairseq <command> [options]"
     for name, (_, text) in COMMANDS.items():
         assert any(line.split() == [name, *text.split()] for line in lines)
     assert f"  {', '.join(FAIRSEQ_COMMANDS)}" in lines
     names = {*FAIRSEQ_COMMANDS, *(f"fairseq-{name}" for name in FAIRSEQ_COMMANDS.values())}
     assert not COMMANDS.keys() & names, "they stand beside ours"
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"fb_fairseq {fb_fairseq.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,7 @@ def test_list_of_commands(capsys, arguments, status):
 )
 def test_unknown_command(capsys, name, hint):
     assert main([name, "--out", "x"]) == 2
-    assert capsys.readouterr().err.splitlines() == [f"python -m fb_fairseq: error: unknown command '{name}'; {hint}"]
+    assert capsys.readouterr().err.splitlines() == [f"fb-fairseq: error: unknown command '{name}'; {hint}"]
 
 
 @pytest.mark.parametrize(
@@ -95,13 +101,13 @@ def test_help_of_each_command(capsys, name):
         assert exit.value.code == 0
         help_texts.append(capsys.readouterr().out)
     assert help_texts[0] == help_texts[1]
-    assert help_texts[0].startswith(f"usage: python -m fb_fairseq {name} ")
+    assert help_texts[0].startswith(f"usage: fb-fairseq {name} ")
 
 
 def test_module(tmp_path):
     """The exit status reaches the shell."""
     done = run("-m", "fb_fairseq")
-    assert done.returncode == 2 and done.stdout.startswith("usage: python -m fb_fairseq <command>")
+    assert done.returncode == 2 and done.stdout.startswith("usage: fb-fairseq <command>")
     assert run("-m", "fb_fairseq", "plott").returncode == 2
 
 
@@ -111,16 +117,18 @@ def test_without_fairseq(tmp_path):
     run_alone = "benchmark", "rl", "synthetic-tasks", "average-checkpoints", "score", "plot"
     helps = [[name, "--help"] for name in run_alone]
     refused = [["generate", "--path", "x.pt"], ["evaluate-labels", str(tmp_path), "--path", "x.pt"]]
+    refused += [["quickstart", "--out", str(tmp_path / "out")], ["recipe", "copy", "--out", str(tmp_path / "out")]]
     destination = ["--destdir", str(tmp_path / "data")]
     refused += [["preprocess-bytes", "--text", __file__, "--split", "90,5,5", *destination], ["train", str(tmp_path)]]
     done = run("-c", WITHOUT_FAIRSEQ, json.dumps(helps + refused))
     assert done.returncode == 0, done.stderr
     ended = [json.loads(line) for line in done.stdout.splitlines()]
     for (name, *_), (status, out, errors) in zip(helps, ended):
-        assert status == 0 and out.startswith(f"usage: python -m fb_fairseq {name} "), errors
+        assert status == 0 and out.startswith(f"usage: fb-fairseq {name} "), errors
     for (name, *_), (status, _, errors) in zip(refused, ended[len(helps) :]):
         (line,) = errors.splitlines()
-        assert status == 2 and line.startswith(f"python -m fb_fairseq {name}: error: needs fairseq, which ")
+        assert status == 2 and re.match(f"fb-fairseq {name}( copy)?: error: needs fairseq, which ", line)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +148,7 @@ def test_what_to_do_where_fairseq_is_missing(version, message, capsys, monkeypat
     monkeypatch.setattr("sys.version_info", version)
     monkeypatch.setattr("fb_fairseq.commands.importlib.import_module", import_module)
     assert main(["evaluate_labels"]) == 2
-    assert capsys.readouterr().err == f"python -m fb_fairseq evaluate-labels: error: {message}\n"
+    assert capsys.readouterr().err == f"fb-fairseq evaluate-labels: error: {message}\n"
 
 
 @pytest.mark.not_fast
@@ -154,7 +162,7 @@ def test_output_that_cannot_be_written(arguments):
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, cwd=REPOSITORY, stdout=full, stderr=subprocess.PIPE, text=True)
-        message = "python -m fb_fairseq: error: standard output: No space left on device\n"
+        message = "fb-fairseq: error: standard output: No space left on device\n"
         assert done.returncode == 2 and done.stderr == message
 
 

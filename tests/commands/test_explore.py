@@ -1,4 +1,4 @@
-"""python -m fb_fairseq explore: what the page shows, against models run by hand; and bad input."""
+"""fb-fairseq explore: what the page shows, against models run by hand; and bad input."""
 
 import math
 import re
@@ -292,7 +292,7 @@ def test_without_gradio(capsys, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         main(["explore", "a.pt"])
     assert stop.value.code == 2
-    line = "python -m fb_fairseq explore: error: gradio is not installed; pip install 'fb_fairseq[explore]'\n"
+    line = "fb-fairseq explore: error: gradio is not installed; pip install 'fb_fairseq[explore]'\n"
     assert capsys.readouterr().err == line
 
 

@@ -1,4 +1,4 @@
-"""python -m fb_fairseq generate: plain text, printed as it is generated."""
+"""fb-fairseq generate: plain text, printed as it is generated."""
 
 import logging
 
@@ -31,6 +31,8 @@ def text_of(capsys, folder, *arguments):
 def test_greedy_equals_fairseq(capsys, folder):
     text = text_of(capsys, folder, "--prompt", r"a b\n\x63", "--length", 20, "--temperature", 0)
     assert text.startswith("a b\nc") and text.endswith("\n") and len(text.encode()) <= 5 + 20 + 1
+    (folder / "text").write_text("a b\nc")
+    assert text_of(capsys, folder, "--prompt-file", folder / "text", "--length", 20, "--temperature", 0) == text
     (folder / "prompt").write_text("a b\\nc\n")
     arguments = ["--input", folder / "prompt", "--beam", 1, "--max-len-b", 5 + 20, "--cpu"]
     out = run(

@@ -1,4 +1,4 @@
-"""python -m fb_fairseq score: what it reads, and that it counts everything."""
+"""fb-fairseq score: what it reads, and that it counts everything."""
 
 import json
 

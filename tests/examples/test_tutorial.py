@@ -89,7 +89,7 @@ def test_links(notebook):
 @each_notebook
 def test_commands_exist(notebook):
     text = "\n".join(sources(notebook, "markdown") + sources(notebook, "code"))
-    names = re.findall(r"python -m fb_fairseq ([a-z][a-z-]+)|\"fb_fairseq\", \"([a-z][a-z-]+)\"", text)
+    names = re.findall(r"fb-fairseq ([a-z][a-z-]+)|\"fb_fairseq\", \"([a-z][a-z-]+)\"", text)
     assert names and {shell or python for shell, python in names} <= set(COMMANDS)
 
 

@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq compare``: means and spreads over seeds, in the papers' tables and in one of all results."""
+"""``fb-fairseq compare``: means and spreads over seeds, in the papers' tables and in one of all results."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness on a model that ``python -m fb_fairseq export`` has written.
+"""lm-evaluation-harness on a model that ``fb-fairseq export`` has written.
 
     pip install lm-eval
     python examples/language_modeling/lm_eval/run.py --model hf --tasks bytes --batch_size 4 \\

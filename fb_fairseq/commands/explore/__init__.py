@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq explore``: a page in the browser that shows what a model does with a text.
+"""``fb-fairseq explore``: a page in the browser that shows what a model does with a text.
 
 command.py    the command
 reading.py    a text that a model reads step by step, and what it computes

@@ -24,7 +24,7 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
     """Load a language model with attention.
 
     Args:
-        path: a checkpoint, a folder that ``python -m fb_fairseq export`` has written, or a name of
+        path: a checkpoint, a folder that ``fb-fairseq export`` has written, or a name of
             ``fb_fairseq.pretrained``.
         data: folder with a checkpoint's dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU.
@@ -104,7 +104,7 @@ class Reading:
         return torch.distributions.Categorical(logits=self.next_log_probs(step)).entropy().item() / math.log(2)
 
     def drawn(self, step: int, temperature: float, topk: int) -> Tensor:
-        """The probabilities [V] with which ``python -m fb_fairseq generate`` draws the token after a step."""
+        """The probabilities [V] with which ``fb-fairseq generate`` draws the token after a step."""
         lprobs = self.next_log_probs(step)
         probabilities, tokens = choices(lprobs, self.model.vocabulary.never_drawn, temperature, topk)
         return torch.zeros_like(lprobs).index_put((tokens,), probabilities)

@@ -1,7 +1,7 @@
 """Write a trained model for Hugging Face transformers.
 
-    python -m fb_fairseq export checkpoints/checkpoint_best.pt --to model
-    python -m fb_fairseq export checkpoints/checkpoint_best.pt --to model --data WikiText-103 --license cc-by-4.0
+    fb-fairseq export checkpoints/checkpoint_best.pt --to model
+    fb-fairseq export checkpoints/checkpoint_best.pt --to model --data WikiText-103 --license cc-by-4.0
 
 DIR gets config.json, model.safetensors, the files of a tokenizer, and README.md, a model card. fairseq is not needed to
 load it: import fb_fairseq.transformers, then use AutoModelForCausalLM (for translation AutoModelForSeq2SeqLM) and

@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq plot``: figures from the logs of training and from checkpoints; and what other commands use to
+"""``fb-fairseq plot``: figures from the logs of training and from checkpoints; and what other commands use to
 look into models.
 
 command.py      the command

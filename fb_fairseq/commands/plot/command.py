@@ -1,15 +1,15 @@
 """Draw learning curves, what models have learned, and what they attend to.
 
-    python -m fb_fairseq plot --curves Feedback=feedback.log LSTM=lstm.log --metric bpb --out curves.png
-    python -m fb_fairseq plot --curves A=trained.log A=finetuned.log --out curves.png
-    python -m fb_fairseq plot --layer-weights checkpoint_best.pt --spans checkpoint_best.pt --out learned.png
-    python -m fb_fairseq plot --layer-weights-over-training train.log --out weights.png
-    python -m fb_fairseq plot --attention checkpoint_best.pt --data DATA-BIN --out attention.png
-    python -m fb_fairseq plot --attention-map checkpoint_best.pt --prompt "to be or not to be" --out map.png
-    python -m fb_fairseq plot --passes A=a.pt B=b.pt --prompt "to be or not to be" --out passes.png
-    python -m fb_fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
-    python -m fb_fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
-    python -m fb_fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
+    fb-fairseq plot --curves Feedback=feedback.log LSTM=lstm.log --metric bpb --out curves.png
+    fb-fairseq plot --curves A=trained.log A=finetuned.log --out curves.png
+    fb-fairseq plot --layer-weights checkpoint_best.pt --spans checkpoint_best.pt --out learned.png
+    fb-fairseq plot --layer-weights-over-training train.log --out weights.png
+    fb-fairseq plot --attention checkpoint_best.pt --data DATA-BIN --out attention.png
+    fb-fairseq plot --attention-map checkpoint_best.pt --prompt "to be or not to be" --out map.png
+    fb-fairseq plot --passes A=a.pt B=b.pt --prompt "to be or not to be" --out passes.png
+    fb-fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
+    fb-fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
+    fb-fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
 
 Learning curves are read from what fairseq-train printed or wrote to --log-file (--log-format simple or json); the y
 axis of losses ends at their highest value after the first tenth. Layer weights and adaptive spans are read from

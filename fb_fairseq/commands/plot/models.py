@@ -93,7 +93,7 @@ def text_of(model: "LanguageModel", prompt: str | None, file: str | None) -> lis
     else:
         raise UserError(f"{model.source}: give a short text with --prompt, or a file with --text")
     if not tokens:
-        raise UserError(f"{'--prompt' if file is None else f'--text {file}'}: is empty; give at least one token")
+        raise UserError(f"{file or '--prompt'}: is empty; give at least one token")
     return [EOS, *tokens]
 
 

@@ -1,4 +1,4 @@
-"""Draw the panels of ``python -m fb_fairseq plot``, each on matplotlib axes of its own."""
+"""Draw the panels of ``fb-fairseq plot``, each on matplotlib axes of its own."""
 
 import math
 from collections.abc import Mapping, Sequence

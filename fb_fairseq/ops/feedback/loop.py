@@ -94,5 +94,5 @@ class Loop:
         return None if device.type in self.devices else f"it does not run on {device.type}"
 
     def details(self) -> str:
-        """Facts about the loop on this machine, which ``python -m fb_fairseq env`` prints; may be empty."""
+        """Facts about the loop on this machine, which ``fb-fairseq env`` prints; may be empty."""
         return ""

@@ -128,7 +128,7 @@ class Stepper:
 
 
 def details() -> str:
-    """The choice of ``auto`` on this machine, for ``python -m fb_fairseq env``."""
+    """The choice of ``auto`` on this machine, for ``fb-fairseq env``."""
     texts: list[str] = []
     for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         loop = LOOPS[PREFERRED[kind]]

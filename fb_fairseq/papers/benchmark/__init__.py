@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq benchmark`` (command.py): time and memory of training and decoding. Needs torch only.
+"""``fb-fairseq benchmark`` (command.py): time and memory of training and decoding. Needs torch only.
 
     train.py    training: the step loops, shorter spans, longer blocks
     decode.py   decoding of an endless stream

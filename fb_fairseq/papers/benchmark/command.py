@@ -36,7 +36,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run ``python -m fb_fairseq benchmark``.
+    """Run ``fb-fairseq benchmark``.
 
     Args:
         argv: as of ``parse``.

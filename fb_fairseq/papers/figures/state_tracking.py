@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure, mark_x, write_out
+from fb_fairseq.drawing import GREY, Panel, colors, draw_band, draw_figure, draw_reference, explain_bands, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
@@ -27,6 +27,8 @@ from fb_fairseq.papers.results.runs import read, spread
 Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
 WORDS = {"span": "span {}", "layers": "{} layers", "curriculum": "{} lengths"}
+SAME = "Recurrent Transformer"  # that of the memory "same" (arXiv 2604.21215)
+ELEMENTS = {"parity": 2, "S3": 6, "A5": 60, "S5": 120}  # of the groups of word problems
 SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
 
 
@@ -60,7 +62,8 @@ def best_results(runs: Iterable[dict]) -> Settings:
     for key, rates in found.items():
         first = next(iter(rates.values()))[0]
         memory = first["memory_composition"]
-        titles[key] = first["title"] + (f", memory {memory}" if memory != "weighted" else "")
+        titles[key] = SAME if memory == "same" else first["title"]
+        titles[key] += f", memory {memory}" if memory not in ("weighted", "same") else ""
     best = {}
     for key, rates in found.items():
         own = dict(key)
@@ -105,12 +108,20 @@ def draw_accuracy(axes, settings: Settings) -> None:
         places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)} & set(range(len(sizes))))
         values = [[100 * run["accuracy"][place] for run in runs] for place in places]
         draw_band(axes, [sizes[place] for place in places], values, name, color[name])
+    if max(map(len, settings.values())) > 1:
+        explain_bands(axes)
     first = next(iter(settings.values()))[0]
-    mark_x(axes, first["longest"], "longest in training")
+    longest = first["longest"]
+    axes.axvline(longest, color=GREY, linestyle="--", linewidth=1, label=f"longest in training: {longest}")
+    axes.set_xlabel("number of pairs")
+    axes.set_ylabel("right values (%)")
+    if first["task"] == "word_problem":
+        chance = 100 / ELEMENTS[first["group"]]
+        draw_reference(axes, chance, f"chance: {chance:.1f}%")
+        axes.set_xlabel("position in the sequence (elements)")
+        axes.set_ylabel("right products (%)")
     axes.set_xscale("log", base=2)
     write_out(axes.xaxis)
-    axes.set_xlabel("number of pairs" if first["task"] == "recall" else "position in the sequence (elements)")
-    axes.set_ylabel("accuracy (%)")
     axes.set_ylim(-2, 102)
 
 

@@ -1,1 +1,1 @@
-"""``python -m fb_fairseq import-original``: convert checkpoints of the papers' original programs."""
+"""``fb-fairseq import-original``: convert checkpoints of the papers' original programs."""

@@ -1,6 +1,6 @@
 """Convert a checkpoint of facebookresearch/adaptive-span or facebookresearch/transformer-sequential to fairseq.
 
-    python -m fb_fairseq import-original checkpoint.pt --dict vocabulary.txt --out imported/model.pt
+    fb-fairseq import-original checkpoint.pt --dict vocabulary.txt --out imported/model.pt
 
 A post-norm Transformer or all-attention network, with or without adaptive spans, becomes relative_transformer_lm or
 all_attention_lm; a sequential Transformer or Feedback Transformer (with shared or per-layer projections) becomes

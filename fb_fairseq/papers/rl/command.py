@@ -1,10 +1,10 @@
 """Reinforcement learning with feedback memory.
 
-    python -m fb_fairseq rl train --environment maze_easy --agent feedback --small --out runs/maze_easy
-    python -m fb_fairseq rl evaluate --path runs/maze_easy/checkpoint.pt --record episode.gif
-    python -m fb_fairseq rl plot --out curves.png Feedback=runs/maze_easy Transformer=runs/other
+    fb-fairseq rl train --environment maze_easy --agent feedback --small --out runs/maze_easy
+    fb-fairseq rl evaluate --path runs/maze_easy/checkpoint.pt --record episode.gif
+    fb-fairseq rl plot --out curves.png Feedback=runs/maze_easy Transformer=runs/other
 
-The default settings are the papers' (v3 §7.2, §7.3); --small selects small ones for a CPU. ``python -m fb_fairseq
+The default settings are the papers' (v3 §7.2, §7.3); --small selects small ones for a CPU. ``fb-fairseq
 benchmark table5 --tasks rl`` measures speed.
 """
 
@@ -120,7 +120,7 @@ def run_plot(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input.
+    """Run ``fb-fairseq rl``. Exits with an error message on bad input.
 
     Args:
         argv: the command and its options; the program's own arguments by default.

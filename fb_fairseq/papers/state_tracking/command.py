@@ -1,8 +1,8 @@
 """State tracking: train a model on sequences with a label for each step, and test it on longer ones.
 
-    python -m fb_fairseq state-tracking train --group A5 --model feedback --out runs/a5/feedback
+    fb-fairseq state-tracking train --group A5 --model feedback --out runs/a5/feedback
 
-``python -m fb_fairseq benchmark tracking`` measures the models' speed. docs/state-tracking.md explains the tasks, and
+``fb-fairseq benchmark tracking`` measures the models' speed. docs/state-tracking.md explains the tasks, and
 shows what came out.
 """
 
@@ -85,7 +85,7 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run ``python -m fb_fairseq state-tracking``; ``argv``: its words, the program's own by default."""
+    """Run ``fb-fairseq state-tracking``; ``argv``: its words, the program's own by default."""
     parser = build_parser()
     args = parser.parse_args(argv)
     # transformers would tell of kernels that are not installed, and of token indices that are not used.

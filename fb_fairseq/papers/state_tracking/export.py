@@ -1,4 +1,4 @@
-"""A trained Feedback Transformer in the form that ``python -m fb_fairseq export`` writes."""
+"""A trained Feedback Transformer in the form that ``fb-fairseq export`` writes."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def notes(options: Options, result: dict) -> list[tuple[str, str]]:
     tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"
     found = [
         ("task", f"the product so far of elements of {options.group}, each written as the images of 1, 2, …"),
-        ("command", f"`python -m fb_fairseq state-tracking train --out DIR {' '.join(words)}`"),
+        ("command", f"`fb-fairseq state-tracking train --out DIR {' '.join(words)}`"),
         ("seed, hardware, time", f"{options.seed}; {result['hardware']}; {result['seconds']} s"),
         (f"test, {options.test_sequences:,} sequences of {len(result['sizes'])}", tested),
     ]

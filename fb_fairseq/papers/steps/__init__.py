@@ -98,6 +98,7 @@ class Recipe:
         sizes: whether there are two settings, and which is the default: "full", "small", or only "one".
         variant: the option whose value is a part of the default output folder's name; empty: none.
         extra: the command that gets the words after ``--``; empty: none does.
+        told: whether each command is printed when it begins.
     """
 
     summary: str
@@ -107,3 +108,4 @@ class Recipe:
     sizes: str = "full"
     variant: str = ""
     extra: str = "fairseq-train"
+    told: bool = False

@@ -1,5 +1,5 @@
 """The steps of reinforcement learning: agents in a corridor, mazes and a water maze (v3 §4.1.1, §4.2.2, §7.2, §7.3; v1
-§4.4). The papers' hyperparameters are presets of ``python -m fb_fairseq rl``.
+§4.4). The papers' hyperparameters are presets of ``fb-fairseq rl``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ def recipe(
         partial(steps_of, environment, agents, spans),
         known("models spans seeds"),
         sizes="small",
-        extra="python -m fb_fairseq rl train",
+        extra="fb-fairseq rl train",
     )
 
 

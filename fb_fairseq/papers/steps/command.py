@@ -1,16 +1,18 @@
 """Run an experiment from its data to its figures: preparing, training, evaluating, drawing, and comparing with the
 papers.
 
-    python -m fb_fairseq recipe                     # the list
-    python -m fb_fairseq recipe char_ptb --help     # the options of one
-    python -m fb_fairseq recipe char_ptb --small PTB --print
-    python -m fb_fairseq recipe my_recipe.py DATA   # one of your own: docs/recipes.md
+    fb-fairseq recipe                     # the list
+    fb-fairseq recipe char_ptb --help     # the options of one
+    fb-fairseq recipe char_ptb --small PTB --print
+    fb-fairseq recipe my_recipe.py DATA   # one of your own: docs/recipes.md
 
 Run the same command again to resume. Commands run in the current folder, and write to runs/ in it unless --out names
-another folder; --print shows them without running them.
+another folder; --print shows them without running them. Small settings (--small; of toy tasks and agents the default)
+take minutes to an hour for each model on a CPU; the papers' settings (--full) are for GPUs.
 """
 
 import argparse
+import importlib.util
 import os
 import shlex
 import sys
@@ -18,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fb_fairseq.command_line import CommandParser, whole_number
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError, flag, without_fairseq
 from fb_fairseq.papers.steps import Call, Recipe, engine, machine
 from fb_fairseq.papers.steps.options import SHORTER
 from fb_fairseq.papers.steps.recipes import find, names
@@ -31,7 +33,11 @@ INTERPRETED = (":", ",", "${")  # by fairseq, in paths
 def listing() -> CommandParser:
     """The command line without a recipe; its help lists them."""
     width = max(map(len, names()))
-    lines = ["recipes:", *(f"  {name:{width}}  {find(name).summary}" for name in names())]
+    lines = ["recipes, and the DATA that they need:"]
+    for name in names():
+        recipe = find(name)
+        lines.append(f"  {name:{width}}  {recipe.summary}")
+        lines += [f"  {'':{width}}    DATA: {recipe.data}"] if recipe.data else []
     return CommandParser("recipe", usage="%(prog)s NAME [DATA] [options]", description=__doc__, epilog="\n".join(lines))
 
 
@@ -90,8 +96,14 @@ def call_of(name: str, recipe: Recipe, args: argparse.Namespace, data: str, extr
     )
 
 
+def check_fairseq() -> None:
+    """Stop where there is no fairseq, before anything is prepared for it."""
+    if importlib.util.find_spec("fairseq") is None:
+        raise UserError(without_fairseq())
+
+
 def main(argv: list[str] | None = None, command: str = "") -> None:
-    """Run ``python -m fb_fairseq recipe``, or another command that is a recipe."""
+    """Run ``fb-fairseq recipe``, or another command that is a recipe."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0].startswith("-"):
         listing().parse_args(argv)
@@ -117,4 +129,6 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
         if args.print:
             show(call.name, steps, call.out)
         else:
-            engine.run(call.name, steps, call.out, args.jobs, call.processes)
+            if any(str(step.words[0]).startswith("fairseq-") for step in steps):
+                check_fairseq()
+            engine.run(call.name, steps, call.out, args.jobs, call.processes, recipe.told)

@@ -31,6 +31,7 @@ from fb_fairseq.papers.results.record import (
 )
 from fb_fairseq.papers.steps import Step, machine
 from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
+from fb_fairseq.papers.steps.show import typed
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
 PAUSE = 0.05  # seconds between two looks at what runs
@@ -133,9 +134,9 @@ class Engine:
             and all(map(os.path.exists, self.steps[place].writes))
         )
 
-    def run(self, jobs: int) -> None:
+    def run(self, jobs: int, told: bool) -> None:
         """Run all steps that are not done, ``jobs`` at a time. A step that fails does not stop those that do not depend
-        on it.
+        on it. ``told``: print their commands.
         """
         waiting = list(range(len(self.steps)))
         done = set()
@@ -156,6 +157,8 @@ class Engine:
                         self.show(place)
                     else:
                         progress.start(place)
+                        if told:
+                            print(typed(self.steps[place]), flush=True)
                         self.start(place, jobs)
             for place, running in list(self.running.items()):
                 if running.process.poll() is None:
@@ -271,12 +274,13 @@ def unfinished(output: str) -> str:
     return f"{output}.unfinished"
 
 
-def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: int = 1) -> None:
+def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: int = 1, told: bool = False) -> None:
     """Run the steps of a recipe that are not done, ``jobs`` at a time.
 
     Args:
         recipe: its name, which the output folder keeps.
         processes: of each training.
+        told: whether each command is printed when it begins.
 
     Exits with 128 + the number of a signal that has stopped the call.
     """
@@ -290,7 +294,7 @@ def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: 
     write_record(out, engine.record)  # first of all, as it marks the folder
     with handling(SIGNALS, engine.stop):
         try:
-            engine.run(jobs)
+            engine.run(jobs, told)
         finally:
             for running in engine.running.values():  # after an error
                 send(running.process, signal.SIGINT)

@@ -2,6 +2,7 @@
 a CPU.
 """
 
+import os
 from collections.abc import Iterator
 
 from fb_fairseq.command_line import whole_number
@@ -12,6 +13,7 @@ from fb_fairseq.papers.steps.data import preprocess_bytes
 from fb_fairseq.papers.steps.options import known
 from fb_fairseq.papers.steps.training import best
 
+LEAST = 1000  # bytes of a text: of fewer, there are none for all streams in validation
 OPTIONS = {
     **known("updates"),
     "text": (str, "text to train on (default: the source code of the Python standard library)"),
@@ -28,12 +30,16 @@ def steps(call: Call) -> Iterator[Step]:
         raise UserError(f"--minutes {minutes}: give 2, 10 or 60")
     call = Call(call.name, call.out, options=call.given("updates"))  # on a CPU even if there is a GPU
     if text:
+        if os.path.isfile(text) and os.path.getsize(text) < LEAST:
+            raise UserError(f"--text {text}: has fewer than {LEAST:,} bytes; give a longer text")
         yield preprocess_bytes(call, text, [text])
     else:
         command = [*PYTHON, "fb_fairseq.papers.experiments.corpora.standard_library", call.at("data")]
         yield Step("binarise the text", command, [call.at("data", "dict.txt")], log=log)
     for run in language_modeling.runs_of(SETTINGS[minutes], call):
-        yield from language_modeling.steps_of(run, call, PROMPT)
+        found = {step.does: step for step in language_modeling.steps_of(run, call, PROMPT)}
+        for does in (f"train {RUN}", f"evaluate {RUN}, test", f"continue a text with {RUN}"):
+            yield found[does]
     bits = call.at("bits.txt")
     figure = call.at("quickstart.png")
     command = [*PYTHON, "fb_fairseq.papers.results.bits", call.at(f"{RUN}.test.eval"), log]
@@ -50,4 +56,5 @@ RECIPE = Recipe(
     sizes="one",
     variant="minutes",
     extra="",
+    told=True,
 )

@@ -3,7 +3,7 @@
 import os
 import runpy
 
-from fb_fairseq.errors import UserError, debugging
+from fb_fairseq.errors import UserError, choose, debugging
 from fb_fairseq.papers import toy_tasks
 from fb_fairseq.papers.experiments import bytes_and_letters, char_ptb, persistent_memory, translation, wikitext103
 from fb_fairseq.papers.steps import (
@@ -84,7 +84,7 @@ def find(name: str) -> Recipe:
     if name in toy_tasks.names():
         return of_task(name)
     if name not in RECIPES:
-        raise UserError(f"{name}: unknown recipe; choose from {', '.join(names())}")
+        raise UserError(f"{name}: unknown recipe; {choose(name, names())}")
     return RECIPES[name]
 
 

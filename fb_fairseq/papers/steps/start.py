@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq quickstart``: the recipe of this name."""
+"""``fb-fairseq quickstart``: the recipe of this name."""
 
 import sys
 

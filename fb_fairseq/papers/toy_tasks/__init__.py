@@ -1,5 +1,5 @@
 """Toy tasks, the papers' (arXiv 2002.09402, Table 1) and others: tasks that need a state or a memory. Each file is a
-task, with its generator, options and recipe, and is found by its name: ``python -m fb_fairseq synthetic-tasks`` lists
+task, with its generator, options and recipe, and is found by its name: ``fb-fairseq synthetic-tasks`` lists
 them. ``common/`` has what they are made of, and the command. docs/recipes.md adds a task. In comments, "v1" and "v3"
 are versions of the paper on arXiv. Needs neither torch nor fairseq.
 """

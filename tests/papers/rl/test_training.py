@@ -161,7 +161,7 @@ def test_interrupted(tmp_path, capsys):
     for update in (1, 3, 5):
         with terminated(Trainer, "train_block", "frames", 40 * (update - 1)):
             main([*arguments, str(tmp_path / "parts")])
-        line = f"python -m fb_fairseq rl: interrupted at update {update} of 5; run the same command again to resume"
+        line = f"fb-fairseq rl: interrupted at update {update} of 5; run the same command again to resume"
         assert capsys.readouterr().err.splitlines()[-1] == line
         assert load_checkpoint(str(tmp_path / "parts/checkpoint.pt"))["frames"] == 40 * update
     main([*arguments, str(tmp_path / "parts")])

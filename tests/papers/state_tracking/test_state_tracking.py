@@ -156,7 +156,7 @@ def test_interrupted(tmp_path, capsys):
         with terminated(Trainer, "train_update", "update", update):
             main([*arguments, str(tmp_path / "parts")])
         now = f"interrupted at update {update + 1} of 4; run the same command again to resume\n"
-        assert capsys.readouterr().err == f"python -m fb_fairseq state-tracking: {now}"
+        assert capsys.readouterr().err == f"fb-fairseq state-tracking: {now}"
         assert not (tmp_path / "parts/result.json").exists()
     main([*arguments, str(tmp_path / "parts")])
     whole, parts = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "parts"))

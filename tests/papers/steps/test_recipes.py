@@ -52,7 +52,7 @@ def test_names_that_are_kept_twice():
 @pytest.mark.parametrize(
     "words,message",
     [
-        ("chr_ptb", "chr_ptb: unknown recipe; choose from quickstart, char_ptb"),
+        ("chr_ptb", "chr_ptb: unknown recipe; did you mean char_ptb"),
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
         ("char_ptb --models nosuch", "--models nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
@@ -60,6 +60,10 @@ def test_names_that_are_kept_twice():
         ("enwik8 --layers 2", "--layers: only with --small"),
         ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
         ("quickstart --minutes 3", "--minutes 3: give 2, 10 or 60"),
+        (
+            f"quickstart --text {REPOSITORY / 'MANIFEST.in'}",
+            "--text .*: has fewer than 1,000 bytes; give a longer text",
+        ),
         ("copy --lr 0.1", "--lr: unknown option"),
         ("maze DATA", "DATA: unknown option, or more than the recipe takes"),
         ("quickstart -- --lr 1", "--: this recipe takes no further options"),

@@ -17,7 +17,7 @@ def parity(tmp_path, monkeypatch):
     (text,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "parity.py").write_text(text)
     monkeypatch.setattr(toy_tasks, "__path__", [*toy_tasks.__path__, str(tmp_path)])
-    return [line.replace('"', "") for line in re.findall(r"^python -m fb_fairseq (.*)$", PAGE, re.MULTILINE)]
+    return [line.replace('"', "") for line in re.findall(r"^fb-fairseq (.*)$", PAGE, re.MULTILINE)]
 
 
 def test_data(parity, tmp_path, monkeypatch):

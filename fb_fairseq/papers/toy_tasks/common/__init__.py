@@ -3,7 +3,7 @@
 sequences.py   sequences, and the random numbers that they are drawn with
 task.py        a task and its options
 recipe.py      how models are trained on it
-command.py     ``python -m fb_fairseq synthetic-tasks``
+command.py     ``fb-fairseq synthetic-tasks``
 """
 
 from fb_fairseq.papers.toy_tasks.common.recipe import Labels, Tracking

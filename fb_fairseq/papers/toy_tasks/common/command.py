@@ -1,6 +1,6 @@
 """Write a task's data: {train,valid,test}.{input,label}, with one sequence per line, for fairseq-preprocess.
 
-    python -m fb_fairseq synthetic-tasks random_walk --out walk --seed 1
+    fb-fairseq synthetic-tasks random_walk --out walk --seed 1
     fairseq-preprocess --source-lang input --target-lang label --trainpref walk/train --validpref walk/valid \\
         --testpref walk/test --destdir walk/bin
 
@@ -125,7 +125,7 @@ def write_splits(options: dict[str, Any], folder: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run ``python -m fb_fairseq synthetic-tasks``."""
+    """Run ``fb-fairseq synthetic-tasks``."""
     parser = build_parser()
     options = vars(parser.parse_args(argv))
     with parser.one_line_errors():
