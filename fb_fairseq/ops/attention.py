@@ -39,9 +39,9 @@ class Positions(NamedTuple):
         """The embeddings [C, E] of slots at these distances from the query."""
         return Positions(*(None if table is None else table[distances_C - 1] for table in self))
 
-    def of_window(self, slots: int) -> "Positions":
-        """The embeddings [C, E] of the C last steps, the newest last: distances C to 1."""
-        return Positions(*(None if table is None else table[:slots].flip(0) for table in self))
+    def of_window(self, span: int) -> "Positions":
+        """The embeddings [S, E] of the last steps, the newest last: distances S to 1."""
+        return Positions(*(None if table is None else table[:span].flip(0) for table in self))
 
 
 def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.attention import SpanTerms, span_terms
+from fb_fairseq.ops.attention import Positions, SpanTerms, span_terms
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
@@ -36,7 +36,7 @@ class ComputeWeights(NamedTuple):
         key_values: each projection's key and value matrices as one, so that both are one product.
         kv_sets: the I sets of keys and values.
         mix_KA: at least fp32.
-        key_positions_SE, value_positions_SE: row S - d for distance d, so that the newest slot is last; or None.
+        positions: row S - d for distance d, so that the newest slot is last.
         spans: each layer's adaptive spans, also newest last; None where all heads reach S steps.
     """
 
@@ -45,8 +45,7 @@ class ComputeWeights(NamedTuple):
     key_values: list[Affine]
     kv_sets: list[KeyValueSet]
     mix_KA: Tensor
-    key_positions_SE: Tensor | None
-    value_positions_SE: Tensor | None
+    positions: Positions
     spans: list[SpanTerms | None]
 
 
@@ -74,9 +73,6 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         bias = None if key.bias is None else torch.cat([key.bias, value.bias])
         return cast(Affine(torch.cat([key.weight, value.weight]), bias))
 
-    key_positions, value_positions = (
-        None if table is None else table[:span].flip(0).to(dtype) for table in weights.positions
-    )
     layers = pytree.tree_map(cast, list(weights.layers), is_leaf=lambda x: isinstance(x, Affine))
     return ComputeWeights(
         layers=contiguous(layers),
@@ -84,13 +80,15 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         key_values=[joined(projection) for projection in weights.projections],
         kv_sets=weights.kv_sets,
         mix_KA=weights.mix_KA.to(wide),
-        key_positions_SE=key_positions,
-        value_positions_SE=value_positions,
-        spans=[
-            None if layer.span_mask_HS is None else span_terms(layer.span_mask_HS[:, :span].flip(1))
-            for layer in weights.layers
-        ],
+        positions=pytree.tree_map_only(Tensor, lambda x: x.to(dtype), weights.positions.of_window(span)),
+        spans=span_terms_of(weights.layers, span),
     )
+
+
+def span_terms_of(layers: Sequence[Layer], span: int) -> list[SpanTerms | None]:
+    """The layers' adaptive spans within S steps, the newest last; None where all heads reach S steps."""
+    masks = (layer.span_mask_HS for layer in layers)
+    return [None if mask_HS is None else span_terms(mask_HS[:, :span].flip(1)) for mask_HS in masks]
 
 
 class KeyValueSlots:
@@ -117,7 +115,7 @@ class KeyValueSlots:
 
 
 class EncoderSlots(NamedTuple):
-    """One layer's keys and values of the encoder's output, in the compute type.
+    """One layer's keys and values of the encoder's output, in the compute type, contiguous.
 
     Attributes:
         keys_GCE, values_GCE: head by head.
@@ -129,10 +127,10 @@ class EncoderSlots(NamedTuple):
     padding_BC: Tensor | None
 
 
-def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> EncoderSlots:
+def encoder_slots(context: EncoderContext, dtype: torch.dtype) -> EncoderSlots:
     """A layer's keys and values of the encoder's output, head by head."""
-    keys, values = (x.to(dtype).permute(1, 2, 0, 3).reshape(sizes.G, -1, sizes.E) for x in context[:2])
-    return EncoderSlots(keys, values, context.padding_BC)
+    keys, values = (x.to(dtype).permute(1, 2, 0, 3).flatten(0, 1) for x in context[:2])
+    return contiguous(EncoderSlots(keys, values, context.padding_BC))
 
 
 def pieces(steps: int, streams: int, device: torch.device) -> list[slice]:
@@ -253,7 +251,7 @@ class Block:
         device, options = inputs.x_TBD.device, inputs.options
         self.weights = compute_weights(inputs.weights, s.S, inputs.dtype, inputs.x_TBD.dtype)
         self.buffers = Buffers(device)
-        self.encoder = [encoder_slots(context, s, inputs.dtype) for context in inputs.encoder]
+        self.encoder = [encoder_slots(context, inputs.dtype) for context in inputs.encoder]
         sources = self.encoder[0].keys_GCE.shape[1] if self.encoder else 0
         post_norm = not options.normalize_before
         self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm, sources)

@@ -91,8 +91,8 @@ def block_arguments(
         layers=ctypes.addressof(layers),
         sets=ctypes.addressof(sets),
         mix=packing.hold(weights.mix_KA),
-        key_positions=packing.positions(weights.key_positions_SE, sizes.S, True),
-        value_positions=packing.positions(weights.value_positions_SE, sizes.S, False),
+        key_positions=packing.positions(weights.positions.key_SE, sizes.S, True),
+        value_positions=packing.positions(weights.positions.value_SE, sizes.S, False),
         age=None if age_TB is None else packing.hold(age_TB.long()),
         padding=packing.hold(padding_BC),
         attention_mask=mask(attention),
@@ -223,6 +223,6 @@ class BlockCalls:
         return BlockTransposes(
             layers=ctypes.addressof(self._layer_transposes),
             projects=ctypes.addressof(self._projects),
-            key_positions=packing.positions(weights.key_positions_SE, s.S, False),
-            value_positions=packing.positions(weights.value_positions_SE, s.S, True),
+            key_positions=packing.positions(weights.positions.key_SE, s.S, False),
+            value_positions=packing.positions(weights.positions.value_SE, s.S, True),
         )

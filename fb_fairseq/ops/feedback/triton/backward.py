@@ -53,7 +53,7 @@ class BackwardKernels:
         for i in range(tile.steps - 1, -1, -1):
             self._memory(i)
             self._layers(i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
-        shares_K = self.kernels.slots.mix_KA[:, 0].to(d_x_TBD.dtype)
+        shares_K = self.kernels.slots.sets[0].mix_KA[:, 0].to(d_x_TBD.dtype)
         d_memory_KTBD = self.work.d_memory_KTBD[:, : tile.steps]
         d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
         tile.sums.push_slots(tile)
@@ -61,7 +61,7 @@ class BackwardKernels:
     def _memory(self, i: int) -> None:
         """The gradient of the memories of the tile's step i, from later steps, and from what later tiles have left."""
         block, s, work, tile = self.block, self.block.sizes, self.work, self.tile
-        launcher, t, given = self.kernels.steps.launcher, tile.first + i, self.kernels.slots
+        launcher, t = self.kernels.steps.launcher, tile.first + i
         if t + 1 == s.T:  # no step of the block sees it
             for x in (work.d_kv_ITBZ[:, i], work.d_kv_normed_ITBD[:, i], work.d_memory_KTBD[:, i]):
                 x.zero_()
@@ -94,8 +94,7 @@ class BackwardKernels:
             BE=launcher.BE,
             num_warps=4,
         )
-        kv_sets = block.weights.kv_sets
-        shared = len({kv.projection for kv in kv_sets}) == 1
+        norm, key, _ = self.kernels.slots.sets[0].projections
         d_normed = work.d_kv_normed_ITBD[:, i]
         launcher.product(
             products.product_transposed,
@@ -103,11 +102,11 @@ class BackwardKernels:
             2 * s.X,
             sets=s.I,
             a=work.d_kv_ITBZ[:, i],
-            weight=given.kv_weight,
+            weight=key.weight,
             out=d_normed,
             N=s.D,
             a_set=work.d_kv_ITBZ.stride(0),
-            weight_set=0 if shared else given.kv_weight.stride(0),
+            weight_set=0 if len(key.weight) == 1 else key.weight.stride(0),
             out_set=work.d_kv_normed_ITBD.stride(0),
             K=2 * s.X,
         )
@@ -116,14 +115,14 @@ class BackwardKernels:
             sets=s.K,
             d_normed=d_normed,
             memory=block.memory_KTBD[:, t],
-            norm_weight=given.kv_norm[0],
+            norm_weight=norm and norm.weight,
             d_memory=work.d_memory_KTBD[:, i],
             set_stride=work.d_kv_normed_ITBD.stride(0),
             memory_stride=block.memory_KTBD.stride(0),
             d_memory_stride=work.d_memory_KTBD.stride(0),
             K=s.K,
             SETS=s.I,
-            PROJECTIONS=len(given.kv_weight),
+            PROJECTIONS=len(key.weight),
         )
 
     def _layers(self, i: int, d_out: Tensor, d_x: Tensor) -> None:
@@ -132,7 +131,7 @@ class BackwardKernels:
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
         masks = block.inputs.dropouts
         base, above = d_out, None
-        mix_KA = self.kernels.slots.mix_KA
+        mix_KA = self.kernels.slots.sets[0].mix_KA
         for l in range(s.L - 1, -1, -1):
             layer = block.weights.layers[l]
             # Feed-forward sublayer.
@@ -159,7 +158,7 @@ class BackwardKernels:
             )  # fmt: skip
             q, a, lse = record.q[at, l], record.a[at, l], record.lse[at, l]
             d_normed = work.d_attn_norm[l, i] if pre else self.d_normed
-            attended, end = self.kernels.slots.memory(l, t), s.S + i
+            attended, end = self.kernels.slots.of_memory(l, t), s.S + i
             left = [x[i, l, :, end - attended.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
             self._attention(
                 q, a, lse, attended, work.da[i, l], work.dq[i, l], left, None if l == 0 else layer.query,
@@ -180,7 +179,7 @@ class BackwardKernels:
         q, a, lse = record.cross_q[at, l], record.cross_a[at, l], record.cross_lse[at, l]
         d_normed = work.d_cross_norm[l, i] if pre else self.d_normed
         self._attention(
-            q, a, lse, self.kernels.slots.encoder(l, t), work.dca[i, l], work.dcq[i, l],
+            q, a, lse, self.kernels.slots.of_encoder(l, t), work.dca[i, l], work.dcq[i, l],
             [work.dcs[i, l], work.cross_p[i, l]], cross.query, d_normed,
         )  # fmt: skip
         return base, Above(d_normed, record.attended_x[l, at], cross.attn_norm, record.statistics["cross"][:, l, at])

@@ -1,18 +1,19 @@
 """The Triton loop's forward pass: five kernels per layer and step, and one for what the step leaves."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.attention import MASKED_FRACTION, cross_attention
-from fb_fairseq.ops.feedback.block import Block, Record, Room
-from fb_fairseq.ops.feedback.triton import attention, memory, products
+from fb_fairseq.ops.feedback.block import Block, Record, Room, contiguous
+from fb_fairseq.ops.feedback.triton import attention, products
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, one_or_own
-from fb_fairseq.ops.layers import Affine, Layer, split_heads
+from fb_fairseq.ops.feedback.triton.slots import Sets, Slots, log_masks, stacked
+from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions
+from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
 class Pending(NamedTuple):
@@ -33,9 +34,7 @@ class Pending(NamedTuple):
 
 
 class StepKernels:
-    """The kernels of a step, in a block and in decoding. ``slots``: where a step's keys and values lie, and where it
-    leaves its own: ``BlockSlots``, or those of a ring. ``most``: the most slots that a step attends to.
-    """
+    """The kernels of a step, in a block and in decoding. ``most``: the most slots that a step attends to."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class StepKernels:
         layers: Sequence[Layer],
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
-        slots: Any,
+        slots: Slots,
         most: int,
     ):
         self.sizes, self.layers, self.dropouts, self.slots = room.sizes, layers, dropouts, slots
@@ -67,7 +66,7 @@ class StepKernels:
             q, a = (first_query_BX, r.a[at, l]) if l == 0 else (r.q[at, l], r.a[at, l])
             if l > 0:
                 self._normed_product(r, at, l, "attn", x[l], pending, layer.attn_norm, layer.query, q)
-            attended = self.slots.memory(l, t)
+            attended = self.slots.of_memory(l, t)
             result = r.attended_x[l, at] if pre_norm else r.attention_sum[l, at]
             keep = keep_of(masks.attention_residual_LTBD, l, t)
             self._attend(q, attended, a, r.lse[at, l], x[l], layer.out, keep, result)
@@ -79,7 +78,7 @@ class StepKernels:
                 self._normed_product(r, at, l, "cross", x_now, pending, cross.attn_norm, cross.query, q)
                 result = r.crossed_x[l, at] if pre_norm else r.cross_sum[l, at]
                 keep = keep_of(masks.cross_residual_LTBD, l, t)
-                self._attend(q, self.slots.encoder(l, t), a, r.cross_lse[at, l], x_now, cross.out, keep, result)
+                self._attend(q, self.slots.of_encoder(l, t), a, r.cross_lse[at, l], x_now, cross.out, keep, result)
                 pending = self._pending(r, at, l, "cross", result, cross.attn_norm, r.crossed_x)
                 x_now = r.crossed_x[l, at]
             # Feed-forward sublayer.
@@ -207,101 +206,32 @@ class StepKernels:
         )
 
 
-class BlockSlots:
-    """A block's slots, as kernels read and write them. (It does not hold the block, which holds it.)"""
-
-    def __init__(self, block: Block):
-        weights, projections, inputs = block.weights, block.weights.projections, block.inputs
-        self.sizes, self.reaches, self.dropouts = block.sizes, block.reaches, inputs.dropouts
-        self.keys_IGCE, self.values_IGCE = block.slots.keys_IGCE, block.slots.values_IGCE
-        self.memory_KTBD, self.encoder_slots = block.memory_KTBD, block.encoder
-        self.mix_KA = weights.mix_KA.to(block.wide).contiguous()
-        self.kv_weight = torch.stack([affine.weight for affine in weights.key_values])
-        has_bias, has_norm = weights.key_values[0].bias is not None, projections[0].norm is not None
-        self.kv_bias = torch.stack([affine.bias for affine in weights.key_values]) if has_bias else None
-        self.kv_norm = tuple(
-            torch.stack([projection.norm[i] for projection in projections]) if has_norm else None for i in range(2)
-        )
-        self.positions = tuple(
-            None if x is None else x.contiguous() for x in (weights.key_positions_SE, weights.value_positions_SE)
-        )
-        self.log_mask_LHS = span_table(block)
-        self.age_TB = None if inputs.age_TB is None else inputs.age_TB.to(torch.int32).contiguous()
-        self.padding = padding_bytes(inputs.encoder)
-
-    def memory(self, l: int, t: int) -> AttendedSlots:
-        """The slots that layer l attends to at step t."""
-        s = self.sizes
-        n = min(s.C + t, self.reaches[l])
-        i = one_or_own(l, s.I)
-        keep, scale = keep_of(self.dropouts.attention_LTBHS, l, t)
-        return AttendedSlots(
-            self.keys_IGCE[i],
-            self.values_IGCE[i],
-            n,
-            s.C + t - n,
-            self.positions,
-            None if self.log_mask_LHS is None else self.log_mask_LHS[l],
-            None if self.age_TB is None else self.age_TB[t],
-            None,
-            None if keep is None else keep.view(s.G, -1),
-            scale,
-        )
-
-    def encoder(self, l: int, t: int) -> AttendedSlots:
-        """The encoder's output, as layer l attends to it at step t."""
-        keys, values = (x.contiguous() for x in self.encoder_slots[l][:2])
-        keep, scale = keep_of(self.dropouts.cross_LTBHC, l, t)
-        return AttendedSlots(
-            keys,
-            values,
-            keys.shape[1],
-            0,
-            padding=self.padding,
-            keep=None if keep is None else keep.view(self.sizes.G, -1),
-            keep_scale=scale,
-        )
-
-    def remember(self, launcher: Launcher, x_ABD: Tensor, t: int) -> None:
-        """Merge a step's representations, and write its keys and values to its slot."""
-        s = self.sizes
-        launcher.product(
-            memory.remember,
-            2 * s.X,
-            s.D,
-            sets=s.I,
-            x=x_ABD,
-            mix=self.mix_KA,
-            norm_weight=self.kv_norm[0],
-            norm_bias=self.kv_norm[1],
-            key_weight=self.kv_weight,
-            value_weight=self.kv_weight[:, s.X :],
-            key_bias=self.kv_bias,
-            value_bias=None if self.kv_bias is None else self.kv_bias[:, s.X :],
-            memory=self.memory_KTBD[:, t],
-            keys=self.keys_IGCE,
-            values=self.values_IGCE,
-            seen=None,
-            x_layer=x_ABD.stride(0),
-            memory_stride=self.memory_KTBD.stride(0),
-            weight_stride=self.kv_weight.stride(0),
-            bias_stride=2 * s.X,
-            slot=s.C + t,
-            slots=self.keys_IGCE.shape[2],
-            A=s.L + 1,
-            K=s.K,
-            PROJECTIONS=len(self.kv_weight),
-            D=s.D,
-            H=s.H,
-            E=s.E,
-        )
+def slots_of_block(block: Block) -> Slots:
+    """A block's slots. (They do not hold the block, which holds them.)"""
+    s, weights, inputs = block.sizes, block.weights, block.inputs
+    norms = [projection.norm for projection in weights.projections]
+    both = stacked([Projection(*parts) for parts in zip(norms, weights.key_values, weights.key_values)])
+    value = pytree.tree_map_only(Tensor, lambda x: x[:, s.X :], both.value)
+    keys_values = block.slots.keys_IGCE, block.slots.values_IGCE
+    mix_KA = weights.mix_KA.to(block.wide).contiguous()
+    return Slots(
+        s,
+        *keys_values,
+        [Sets(mix_KA, block.memory_KTBD, both._replace(value=value), *keys_values)],
+        contiguous(weights.positions),
+        log_masks(weights.spans, s.S, block.wide),
+        block.reaches,
+        block.encoder,
+        inputs.dropouts,
+        None if inputs.age_TB is None else inputs.age_TB.to(torch.int32).contiguous(),
+    )
 
 
 class BlockKernels:
     """A block's kernels. (It does not hold the block, which holds it.)"""
 
     def __init__(self, block: Block):
-        inputs, self.slots = block.inputs, BlockSlots(block)
+        inputs, self.slots = block.inputs, slots_of_block(block)
         self.steps = StepKernels(
             block.room, block.weights.layers, inputs.options, inputs.dropouts, self.slots, block.sizes.S
         )
@@ -319,31 +249,3 @@ class BlockKernels:
             record.q[:n, 0] = queries_TBX
         if has_all and not again:
             block.out_TBD[first:last] = record.x[-1, :n]
-
-
-def padding_bytes(encoder: Sequence) -> Tensor | None:
-    """An encoder's padding as bytes."""
-    padding_BC = encoder[0].padding_BC if encoder else None
-    return None if padding_BC is None else padding_BC.contiguous().view(torch.uint8)
-
-
-def span_table(block: Block) -> Tensor | None:
-    """The layers' span masks [L, H, S]: what a layer does not reach is a very low number."""
-    s, spans = block.sizes, block.weights.spans
-    if all(span is None for span in spans):
-        return None
-    lowest = torch.finfo(block.wide).min * MASKED_FRACTION
-    table = torch.full((s.L, s.H, s.S), lowest, dtype=block.wide, device=block.inputs.x_TBD.device)
-    for l, span in enumerate(spans):
-        if span is None:
-            table[l] = 0
-        else:
-            table[l, :, s.S - span.log_mask_HS.shape[1] :] = span.log_mask_HS
-    return table
-
-
-def aligned_weights(q_BX: Tensor, encoder: EncoderContext, options: FeedbackOptions) -> Tensor:
-    """The attention [B, C] of a layer's queries to the encoder, averaged over heads."""
-    keys, values = (x.to(q_BX.dtype) for x in encoder[:2])
-    _, weights_BHC = cross_attention(split_heads(q_BX, options.heads), keys, values, encoder.padding_BC)
-    return weights_BHC[:, : options.alignment_heads].mean(1)

@@ -181,7 +181,7 @@ class AttendedSlots(NamedTuple):
     keys: Tensor
     values: Tensor
     n: int
-    first: int
+    first: int = 0
     positions: tuple[Tensor | None, Tensor | None] = (None, None)
     log_mask_HS: Tensor | None = None
     age_B: Tensor | None = None

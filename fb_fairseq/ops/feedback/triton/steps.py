@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.attention import Positions, span_terms
+from fb_fairseq.ops.attention import cross_attention
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.block import Record, Room, contiguous
+from fb_fairseq.ops.feedback.block import Record, Room, contiguous, encoder_slots, span_terms_of
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.ring import MemoryRing
-from fb_fairseq.ops.feedback.triton import memory
-from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
-from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher
+from fb_fairseq.ops.feedback.triton.forward import StepKernels
+from fb_fairseq.ops.feedback.triton.slots import Sets, Slots, log_masks, stacked
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -20,78 +19,40 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackWeights,
     Sizes,
     StepOutput,
-    one_or_own,
 )
+from fb_fairseq.ops.layers import split_heads
 
 
-class RingSlots:
-    """A ring's slots, as kernels read and write them; see ``BlockSlots``."""
-
-    def __init__(
-        self, weights: FeedbackWeights, x_BD: Tensor, ring: MemoryRing, sizes: Sizes, encoder: Sequence[EncoderContext]
-    ):
-        self.weights, self.ring, self.sizes = weights, ring, sizes
-        self.wide = torch.promote_types(x_BD.dtype, torch.float32)
-        self.positions = Positions(*(None if x is None else x[: ring.span].flip(0) for x in weights.positions))
-        self.mix_KA = weights.mix_KA.to(self.wide).contiguous()
-        self.spans = [layer.span_mask_HS for layer in weights.layers]
-        self.hypotheses, self.padding = hypotheses(len(x_BD), encoder), padding_bytes(encoder)
-        # As many sentences as the encoder has, not one for each stream.
-        self.encoder_slots = [
-            tuple(x.permute(1, 2, 0, 3).reshape(-1, x.shape[0], x.shape[3]) for x in context[:2]) for context in encoder
-        ]
-        self.memory_KBD = x_BD.new_empty(sizes.K, *x_BD.shape)
-
-    def memory(self, l: int, t: int) -> AttendedSlots:
-        """The ring's slots, of every layer's step (see ``BlockSlots``)."""
-        s, i, ring, span_mask_HS = self.sizes, one_or_own(l, self.sizes.I), self.ring, self.spans[l]
-        log_mask_HS: Tensor | None = None
-        if span_mask_HS is not None:
-            log_mask_HS = span_terms(span_mask_HS.flip(1).to(self.wide))[0].contiguous()
-        keys, values = (ring.buffer[2 * i + side].view(s.G, ring.slots, s.E) for side in range(2))
-        return AttendedSlots(
-            keys, values, ring.slots, 0, self.positions, log_mask_HS, ring.age_B, seen_1=ring.seen_1, span=ring.span
-        )
-
-    def encoder(self, l: int, t: int) -> AttendedSlots:
-        """The encoder's slots of layer l."""
-        keys, values = self.encoder_slots[l]
-        return AttendedSlots(keys, values, keys.shape[1], 0, padding=self.padding, streams=self.hypotheses)
-
-    def remember(self, launcher: Launcher, x_ABD: Tensor, t: int) -> None:
-        """See ``BlockSlots``: to the ring's next slot."""
-        s, ring = self.sizes, self.ring
-        for i, kv in enumerate(self.weights.kv_sets):
-            norm, key, value = self.weights.projections[kv.projection]
-            launcher.product(
-                memory.remember,
-                2 * s.X,
-                s.D,
-                x=x_ABD,
-                mix=self.mix_KA[kv.memory],
-                norm_weight=norm and norm.weight,
-                norm_bias=norm and norm.bias,
-                key_weight=key.weight,
-                value_weight=value.weight,
-                key_bias=key.bias,
-                value_bias=value.bias,
-                memory=self.memory_KBD[kv.memory],
-                keys=ring.buffer[2 * i],
-                values=ring.buffer[2 * i + 1],
-                seen=ring.seen_1,
-                x_layer=x_ABD.stride(0),
-                memory_stride=0,
-                weight_stride=0,
-                bias_stride=0,
-                slot=ring.span,
-                slots=ring.slots,
-                A=s.L + 1,
-                K=1,
-                PROJECTIONS=1,
-                D=s.D,
-                H=s.H,
-                E=s.E,
-            )
+def slots_of_ring(
+    weights: FeedbackWeights,
+    ring: MemoryRing,
+    sizes: Sizes,
+    encoder: Sequence[EncoderContext],
+    memory_KTBD: Tensor,
+) -> Slots:
+    """A ring's slots. ``memory_KTBD``: where the memories of a single step are stored."""
+    dtype = memory_KTBD.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    mix_KA = weights.mix_KA.to(wide).contiguous()
+    slots_IGCE = ring.buffer.view(2 * sizes.I, sizes.G, ring.slots, sizes.E)
+    sets = []
+    for i, kv in enumerate(weights.kv_sets):  # (together, the projections would be copied at each step)
+        memory, own = slice(kv.memory, kv.memory + 1), slots_IGCE[2 * i : 2 * i + 2]
+        projection = stacked([weights.projections[kv.projection]])
+        sets.append(Sets(mix_KA[memory], memory_KTBD[memory], projection, own[:1], own[1:]))
+    return Slots(
+        sizes,
+        slots_IGCE[::2],
+        slots_IGCE[1::2],
+        sets,
+        contiguous(weights.positions.of_window(ring.span)),
+        log_masks(span_terms_of(weights.layers, ring.span), ring.span, wide),
+        [ring.slots] * sizes.L,
+        [encoder_slots(context, dtype) for context in encoder],  # as many sentences as the encoder has
+        age_TB=None if ring.age_B is None else ring.age_B[None],
+        seen_1=ring.seen_1,
+        streams=hypotheses(sizes.B, encoder),
+    )
 
 
 def run_step(
@@ -111,7 +72,8 @@ def run_step(
     )  # fmt: skip
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)
-    slots = RingSlots(weights, x_BD, ring, sizes, encoder)
+    memory_KTBD = x_BD.new_empty(sizes.K, 1, *x_BD.shape)
+    slots = slots_of_ring(weights, ring, sizes, encoder, memory_KTBD)
     record, most = Record(room, 1, weights=False), max(ring.slots, sources)
     kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), slots, most)
     query_BX, x_BD = record.q[0, 0], x_BD.contiguous()
@@ -121,4 +83,11 @@ def run_step(
     if encoder and options.alignment_layer is not None:
         l = options.alignment_layer
         aligned_BC = aligned_weights(record.cross_q[0, l], encoder[l], options)
-    return StepOutput(record.x[-1, 0], slots.memory_KBD, aligned_BC)
+    return StepOutput(record.x[-1, 0], memory_KTBD[:, 0], aligned_BC)
+
+
+def aligned_weights(q_BX: Tensor, encoder: EncoderContext, options: FeedbackOptions) -> Tensor:
+    """The attention [B, C] of a layer's queries to the encoder, averaged over heads."""
+    keys, values = (x.to(q_BX.dtype) for x in encoder[:2])
+    _, weights_BHC = cross_attention(split_heads(q_BX, options.heads), keys, values, encoder.padding_BC)
+    return weights_BHC[:, : options.alignment_heads].mean(1)
