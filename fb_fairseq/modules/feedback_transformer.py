@@ -62,7 +62,7 @@ class FeedbackTransformer(TransformerStack):
         inputs = self.block_inputs(
             x_TBD,
             memory_KCBD=state.memory_KCBD[:, -max(reaches) :],
-            options=self.loop_options(max(reaches))._replace(grows=True),
+            options=self.loop_options(max(reaches)),
             dropouts=self.draw_dropouts(x_TBD, self.options.attention_span),
             reaches=reaches,
             age_TB=age_TB,

@@ -18,8 +18,6 @@ import torch
 
 # About a millisecond of one core.
 LARGE_PRODUCT = 1 << 27  # multiplications and additions
-LONG_RANGE = 16  # streams that make a range efficient, because they share what is read of the weights
-RANGES_PER_THREAD = 4
 
 # Work outside of the loops is worth several threads if its largest product takes some time slices.
 LARGE_OUTSIDE_PRODUCT = 1 << 30
@@ -74,13 +72,8 @@ def keep_threads_for_loops(largest_product: int) -> None:
 
 
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
-    """Call ``function(first, last)`` for ranges of ``range(count)`` on several threads, and wait for them.
-
-    There are more ranges than threads if they are long enough, so that a thread on a busy core does fewer of them.
-    """
-    if threads <= 1:
-        return function(0, count)
-    ranges = min(count, max(threads, min(RANGES_PER_THREAD * threads, count // LONG_RANGE)))
+    """Call ``function(first, last)`` for ranges of ``range(count)``, one on each thread, and wait for them."""
+    ranges = max(1, min(count, threads))
     bounds = [count * i // ranges for i in range(ranges + 1)]
     each([partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
 

@@ -107,13 +107,15 @@ class Clone:
 def test_readme(commands, tmp_path):
     """In a folder with a text, where the package is installed."""
     pytest.importorskip("transformers")
-    (_, first), (_, block), (_, in_python) = blocks("README.md")
+    (_, layers), (_, own_text), (_, in_python), (_, papers) = blocks("README.md")
     clone = Clone(tmp_path, commands, sys.executable)
-    output = f"```text\n{clone.run('python', first).strip()}\n```"
-    assert output in (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert "\ndef main(" in clone.run("bash", small(block))
-    check_curve(tmp_path)
+    clone.run("python", f"{layers}\nassert y.shape == (32, 8, 64) and len(state.memory_KCBD[0]) == 32")
+    printed = clone.run("bash", own_text.replace("--text text.txt", "--text text.txt --updates 6"))
+    assert printed.count("\nfairseq-train ") == 1 and "bits per byte" in printed and "\ndef main(" in printed
     assert clone.run("python", in_python).startswith("def main(")
+    for line in papers.splitlines():
+        if "--print" in line:
+            assert "\nfairseq-train " in clone.run("bash", line)
 
 
 def check_curve(folder):

@@ -59,7 +59,6 @@ class FeedbackOptions(NamedTuple):
         activation: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
         normalize_before: pre-norm; else post-norm.
         recompute: compute a step's activations again in the backward pass instead of keeping them.
-        grows: the memory grows from block to block, up to ``span`` slots; else each block stands alone.
         alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
         alignment_heads: average that attention over the first heads only; None: over all.
     """
@@ -69,7 +68,6 @@ class FeedbackOptions(NamedTuple):
     activation: str
     normalize_before: bool
     recompute: bool = False
-    grows: bool = False
     alignment_layer: int | None = None
     alignment_heads: int | None = None
 

@@ -58,7 +58,6 @@ class Case:
             starts = torch.randint(4, (streams,))
             self.age_TB = (torch.arange(steps)[:, None] + starts) % 4
             self.age_TB[0, 0] = 100  # a stream whose episode began long before the block
-        self.grows = False  # whether the memory grows from block to block
         self.learned = dict(self.model.named_parameters(), input=self.x)
         self.cross, self.encoder, self.alignment = [], [], {}
         if cross:
@@ -90,7 +89,7 @@ class Case:
 
     def forward(self, loop, recompute=False, x=None):
         options = self.model.loop_options(max(self.reaches), **self.alignment)
-        options = options._replace(recompute=recompute, grows=self.grows)
+        options = options._replace(recompute=recompute)
         return loop(
             BlockInputs(
                 x_TBD=self.x if x is None else x,

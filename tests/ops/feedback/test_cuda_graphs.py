@@ -51,9 +51,10 @@ def warm(case, loop, recompute=False):
 @pytest.mark.parametrize("seed", range(12))
 def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
     """Weights, inputs, masks and memory change after the capture."""
-    case, loop = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0), loop_with(graphs)
+    settings = {"carried": [0, 50][seed % 2], "cross": seed % 3 == 0, "resets": seed % 4 == 0}
+    case, loop = Case(seed, **settings), loop_with(graphs)
     warm(case, loop, recompute)
-    other = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
+    other = Case(seed, **settings)
     torch.manual_seed(seed + 1000)
     with torch.no_grad():
         for parameter in other.learned.values():
@@ -182,16 +183,15 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, gpu, monkey
     assert caplog.text.count(expected) == 1 and caplog.text.count("capturing failed") == gpu
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("seed", range(8))
-def test_one_graph_serves_a_memory_that_grows(graphs, seed, recompute):
-    """From none to all slots: the missing ones are hidden. Outputs, memory and every gradient are the reference's."""
-    loop, lengths = loop_with(graphs), (0, 0, 2, 3, 5, 9)
-    for carried in lengths:
-        case = Case(seed, steps=3, carried=carried, resets=seed % 4 == 0, attention_span=7)
-        case.grows = True
-        compare(case.run(loop, recompute), case.run(feedback_block, recompute), 1e-10)
-    assert loop.captured and len(graphs.by_key) == 1
+@pytest.mark.parametrize("carried,captured_at", [(0, CAPTURE_AT), (3, None), (7, 2)])
+def test_memories_between_empty_and_full_are_not_captured(graphs, carried, captured_at):
+    """They come once per epoch; a full memory comes again and again, and is captured at once."""
+    case, loop = Case(2, steps=3, carried=carried, attention_span=7, adaptive_span=False), loop_with(graphs)
+    found = []
+    for _ in range(CAPTURE_AT):
+        case.run(loop)
+        found.append(loop.captured)
+    assert found == [captured_at is not None and block >= captured_at for block in range(1, CAPTURE_AT + 1)]
 
 
 # Kernels are checked as they will be replayed. (A loop with torch's operations in place of kernels.)
@@ -236,13 +236,11 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize("grows", [True, False])
 @pytest.mark.parametrize("kernels,problem", KERNELS)
-def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem, grows):
+def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
     """Wrong ones are named once and not used: torch's operations are captured in their place."""
     cuda_graphs.log_once.cache_clear()
     loop, case = loop_with(graphs, kernels), small(dtype=torch.float32)
-    case.grows = grows
     expected = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 2):
         compare(case.run(loop), expected, 2e-5)
@@ -260,7 +258,6 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     """A graph that computes something else than what was captured."""
     cuda_graphs.log_once.cache_clear()
     loop, case = loop_with(graphs, Kernels()), small()
-    case.grows = True
     case.run(loop)
     make = blocks.CapturedPasses.__init__
 
@@ -279,7 +276,7 @@ def test_a_nan_is_no_verdict(graphs, caplog):
     """The next block is compared."""
     cuda_graphs.log_once.cache_clear()
     kernels, case = Kernels(), small()
-    loop, case.grows = loop_with(graphs, kernels), True
+    loop = loop_with(graphs, kernels)
     with torch.no_grad():
         good = case.learned["input"].clone()
         case.learned["input"].fill_(float("nan"))
@@ -298,7 +295,7 @@ def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
     monkeypatch.setattr(captures, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
     for dtype in (torch.bfloat16, torch.float32):
         case = small(dtype=dtype)
-        case.grows, loop = True, loop_with(graphs, Kernels())
+        loop = loop_with(graphs, Kernels())
         for _ in range(2):
             case.run(loop)
         assert loop.captured

@@ -16,7 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
-from fb_fairseq.ops.feedback.cuda_graphs import blocks, steps
+from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
@@ -240,15 +240,3 @@ def test_the_kernels_are_right(monkeypatch, caplog):
     other = case_of(1, steps=2, streams=2, decoder_layers=1, activation_fn="gelu")
     compare(other.run(partial(run_block, "triton")), other.run(feedback_block), 1e-10)
     assert "--step-loop triton: its results differ by" in caplog.text and None not in GRAPHS.problems.values()
-
-
-def test_missing_slots_are_hidden(loop, empty_is_nan):
-    """As a graph's block sees a memory that still grows."""
-    case = case_of(1, steps=2, carried=1, attention_span=5)
-
-    def at_full_length(inputs):
-        full = blocks.at_full_length(inputs._replace(options=inputs.options._replace(grows=True)))
-        assert full.memory_KCBD.shape[1] == inputs.options.span > inputs.memory_KCBD.shape[1]
-        return loop(full._replace(options=inputs.options))
-
-    compare(case.run(at_full_length), case.run(feedback_block), 1e-10)

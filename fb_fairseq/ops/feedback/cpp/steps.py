@@ -38,7 +38,7 @@ class CppStep:
     """A model's weights, packed once, and the steps that use them.
 
     They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
-    changes through ``parameter.data``, so checksums are compared when a sequence starts.
+    changes through ``parameter.data``, so the numbers are compared when a sequence starts, with a copy of them.
 
     Args:
         parameters: those that the weights depend on.
@@ -52,7 +52,8 @@ class CppStep:
 
     def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
         self.library, self._lock = library, threading.Lock()
-        self._parameters, self._versions, self._sums = parameters, versions(parameters), checksums(parameters)
+        self._parameters, self._versions = parameters, versions(parameters)
+        self._copies = [parameter.detach().clone() for parameter in parameters]
         self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
         self._packing = packing = Packing(library, torch.empty)
         self.sets, self.span, L = len(w.kv_sets), options.span, len(w.layers)
@@ -72,7 +73,7 @@ class CppStep:
         parameters = stack.step_parameters()
         if versions(parameters) != self._versions or not stack.has_plain_weights():
             return False
-        return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
+        return all(map(torch.equal, parameters, self._copies))
 
     def run(
         self,
@@ -173,9 +174,6 @@ class CppStep:
         self._shape = B, slots, sources
 
 
-LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
-
-
 def packed_step(
     kept: dict[str, Any], stack, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions
 ) -> CppStep | None:
@@ -212,17 +210,3 @@ def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
         return [(p.data_ptr(), p._version) for p in parameters]
     except RuntimeError:  # tensors of inference mode count no changes
         return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
-
-
-@torch.no_grad()
-def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Sums of the parameters' bits by row and by column, in rows of ``LANES`` numbers, and the rest of the bits. A
-    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least.
-    """
-    found = []
-    for parameter in parameters:
-        bits = parameter.reshape(-1).view(torch.int32)
-        whole = bits[: len(bits) // (2 * LANES) * (2 * LANES)].view(torch.int64).view(-1, LANES)
-        found += [whole.sum(0), whole.sum(1)] if len(whole) else []
-        found.append(bits[2 * whole.numel() :].clone())
-    return found

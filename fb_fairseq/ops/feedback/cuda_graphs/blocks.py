@@ -1,9 +1,9 @@
 """Blocks as CUDA graphs: one launch each way per block, instead of dozens per step and layer.
 
-A block is captured once blocks of the same shapes have come often enough. Memory that still grows from block to block
-is given its full length, with the missing slots hidden: so one graph serves every block of an epoch. Before a replay,
-everything that it reads, weights too, is copied to tensors of the graph's own, so that it does not matter where torch
-and the optimizer keep things.
+A block is captured once blocks of the same shapes have come often enough. Those in between, on a memory that still
+grows from block to block, are not: each of their shapes comes once per epoch. Before a replay, everything that it
+reads, weights too, is copied to tensors of the graph's own, so that it does not matter where torch and the optimizer
+keep things.
 
 Before a graph of kernels is used, its block is computed twice: by the graph, and by torch's operations. Kernels that
 fail or compute something else are named once in the log and not used; then torch's operations are captured.
@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops import cuda_graphs
@@ -34,7 +33,7 @@ from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs, block_sizes
 
-CAPTURE_GROWING_AT = 2
+CAPTURE_FULL_AT = 2  # blocks on a full memory, which streams have again and again
 
 
 class CapturedPasses(Captured):
@@ -47,7 +46,6 @@ class CapturedPasses(Captured):
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
         self.passes = passes_of(loop, needs_backward)  # (whose buffers are the graphs')
         self.owner: Callable[[], Any | None] = lambda: None  # see ``Passes``
-        inputs = at_full_length(inputs)
         leaves, tree = pytree.tree_flatten(inputs)
         self.own = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in leaves if torch.is_tensor(x)]
         own = iter(self.own)
@@ -82,7 +80,7 @@ class CapturedPasses(Captured):
 
     def forward(self, inputs: BlockInputs):
         """Replay the forward pass; see ``Passes.forward``."""
-        copy_all(zip(self.own, tensors(at_full_length(inputs))))
+        copy_all(zip(self.own, tensors(inputs)))
         self.forward_graph.replay()
         return cloned(self.forward_graph.result)
 
@@ -114,18 +112,18 @@ class BlockGraphs(Captures):
             if problem is not None:
                 self.refuse(key, problem)
         is_right = partial(self._is_right, loop, inputs, needs_backward, key)
-        if cuda_graphs.can_capture(inputs.x_TBD.device):
+        carried = inputs.memory_KCBD.shape[1]
+        if cuda_graphs.can_capture(inputs.x_TBD.device) and carried in (0, inputs.options.span):
             captured = self.find(
-                graph_key(at_full_length(inputs), needs_backward),
+                graph_key(inputs, needs_backward),
                 key,
                 lambda kernels: CapturedPasses(loop if kernels else self._reference, inputs, needs_backward),
                 is_right,
-                min(CAPTURE_GROWING_AT, self.capture_at) if inputs.options.grows else None,
+                min(CAPTURE_FULL_AT, self.capture_at) if carried else None,
             )
             if captured is not None:
                 return captured
-        # (The kernels of blocks that grow are compared with torch's when they are captured, which is soon.)
-        if key not in self.problems and not inputs.options.grows:
+        if key not in self.problems:
             is_right(passes_of(loop, needs_backward))
         right = self.problems.get(key, "not compared yet") is None
         return passes_of(loop if right else self._reference, needs_backward)
@@ -138,21 +136,6 @@ class BlockGraphs(Captures):
             exact = lambda: results(reference, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
         runs = (partial(results, way, inputs, needs_backward) for way in (passes, reference))
         return self.agrees(key, *runs, inputs.dtype, exact)
-
-
-def at_full_length(inputs: BlockInputs) -> BlockInputs:
-    """A block of memory that grows from block to block: with as many slots as it will have, the missing ones hidden.
-
-    ``age_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are.
-    """
-    span, (T, B, _) = inputs.options.span, inputs.x_TBD.shape
-    if not inputs.options.grows:
-        return inputs
-    C, device = inputs.memory_KCBD.shape[1], inputs.x_TBD.device
-    seen_TB = torch.arange(C, C + T, device=device)[:, None].expand(T, B)
-    age_TB = seen_TB if inputs.age_TB is None else torch.minimum(inputs.age_TB.long(), seen_TB)
-    memory_KCBD = pad(inputs.memory_KCBD, (0, 0, 0, 0, span - C, 0)) if C < span else inputs.memory_KCBD
-    return inputs._replace(memory_KCBD=memory_KCBD, age_TB=age_TB)
 
 
 def results(passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:
@@ -170,7 +153,7 @@ def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> tuple:
     """Everything that kernels depend on, but for the lengths of blocks and memories and the number of streams."""
     s = block_sizes(inputs)
     kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.age_TB is not None]
-    options = inputs.options._replace(span=0, grows=False)
+    options = inputs.options._replace(span=0)
     types = inputs.dtype, inputs.x_TBD.dtype, inputs.x_TBD.device, *modes_of_products()
     return (loop.name, needs_backward, s.D, s.L, s.E, s.F, s.K, s.I, options, *types, *kinds)
 

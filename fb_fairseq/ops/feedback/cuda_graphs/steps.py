@@ -23,36 +23,27 @@ SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 
 class DeviceRing(MemoryRing):
-    """A ring whose number of steps is on the device. A step works on all its slots, filled or not. ``ring``: one with
-    slots of the same shapes. ``streams``: number of streams.
+    """A ring whose number of steps, ``seen_1``, is on the device. A step works on all its slots, filled or not.
+    ``ring``: one with slots of the same shapes. ``streams``: number of streams.
     """
 
     def __init__(self, ring: MemoryRing, streams: int):
         super().__init__(ring.span)
         ring.copy_for(streams, self)
-        self._position_1 = torch.zeros(1, dtype=torch.long, device=self.buffer.device)
-
-    def before_replay(self, position: int) -> None:
-        """Tell the captured step how many steps came before it."""
-        self._position_1.fill_(position)
+        self.seen_1 = torch.zeros(1, dtype=torch.long, device=self.buffer.device)
 
     @property
     def used(self) -> int:
         return self.slots
 
-    @property
-    def seen_1(self) -> Tensor:
-        """The number of steps so far, on the device."""
-        return self._position_1
-
     def distances(self, device: torch.device) -> Tensor:
-        return (self._position_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
+        return (self.seen_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
 
     def filled(self, like: Tensor) -> Tensor | None:
-        return (torch.arange(self.slots, device=like.device) < self._position_1).to(like.dtype)[None]
+        return (torch.arange(self.slots, device=like.device) < self.seen_1).to(like.dtype)[None]
 
     def write(self, new: Tensor) -> None:
-        self.buffer.index_copy_(-2, self._position_1 % self.span, new.unsqueeze(-2))
+        self.buffer.index_copy_(-2, self.seen_1 % self.span, new.unsqueeze(-2))
 
 
 class CapturedStep(Captured):
@@ -82,7 +73,7 @@ class CapturedStep(Captured):
         self._given: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
         self._ring = DeviceRing(ring, self.rows)
         self._copy(ring, encoder)
-        self._ring.before_replay(ring.position)
+        self._ring.seen_1.fill_(ring.position)
         run = partial(step, self._x_BD, self._ring, options, self._encoder)
         run()  # libraries set themselves up in a first call, which must not be captured
         with current_device(x_BD.device):
@@ -98,15 +89,11 @@ class CapturedStep(Captured):
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
         ring.graph, self._served = self, weakref.ref(ring)
 
-    def is_held(self) -> bool:
-        """Whether a ring's slots lie here."""
-        ring = self._served()
-        return ring is not None and ring.graph is self
-
     def release(self) -> None:
         """Give the slots that lie here back to their ring."""
-        if self.is_held():
-            self._served().release()
+        ring = self._served()
+        if ring is not None and ring.graph is self:
+            ring.release()
 
     def run(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""
@@ -129,7 +116,7 @@ class CapturedStep(Captured):
 
     def _replay(self, position: int) -> StepOutput:
         """Replay the step after ``position`` others; its result is overwritten by the next replay."""
-        self._ring.before_replay(position)
+        self._ring.seen_1.fill_(position)
         self.graph.replay()
         return self.graph.result
 

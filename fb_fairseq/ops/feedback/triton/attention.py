@@ -106,7 +106,7 @@ def attend(
     q16 = tl.load(q + g * E + e[None] + 0 * rows[:, None], (e < E)[None] & (rows < ROWS)[:, None], 0.0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     far = n
-    if age is not None:  # (read once: of every block whose memory grows)
+    if age is not None:
         far = tl.load(age + g // H)
     top = tl.full([ROWS], NO_SCORE, WIDE)
     total = tl.zeros([ROWS], WIDE)
@@ -193,7 +193,7 @@ def attend_backward(
     log_sum = tl.load(lse + g).to(WIDE)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     far = n
-    if age is not None:  # (read once: of every block whose memory grows)
+    if age is not None:
         far = tl.load(age + g // H)
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
