@@ -70,7 +70,7 @@ FAIRSEQ = [
     ("train", "--lr 1e10", "the gradients are NaN or infinite; try a lower --lr"),
     ("train", "--distributed-world-size 9", "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
     ("train", "--profile", "PyTorch finds no GPU that it can use; .*--profile"),
-    ("train", "nowhere", "nowhere/dict.txt: no such file; give a folder that fairseq-preprocess or fb-fairseq preprocess-bytes has written"),
+    ("train", "nowhere", "nowhere/dict.txt: no such file; give a folder that fairseq-preprocess or fb-fairseq"),
     ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
     ("train", "$cut_bin", "train.idx, .bin: one of them is cut off"),
     ("train", "--decoder-layers 3 --restore-file $model", "checkpoint_last.pt: has the parameters of another model"),
