@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
-from fb_fairseq.ops.feedback.cpp.steps import LANES, CppStep
+from fb_fairseq.ops.feedback.cpp.steps import CppStep
 from fb_fairseq.ops.feedback.loops import Stepper
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
@@ -206,7 +206,6 @@ def test_one_changed_entry(native_steps):
     x_TBD = torch.randn(1, 2, 48)
     steps_of(model, x_TBD, model.new_ring())
     kept = model.stepper.kept["cpp"]
-    assert any(parameter.numel() > 2 * LANES for parameter in model.parameters())
     for parameter in model.parameters():
         for place in {0, parameter.numel() - 1, int(torch.randint(parameter.numel(), ()))}:
             packed = kept["step"]

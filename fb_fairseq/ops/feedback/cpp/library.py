@@ -16,7 +16,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,45 +132,31 @@ def build() -> Built:
     for source in sources():
         digest.update(source.read_bytes())
     stem = private_folder() / f"step_loop-{digest.hexdigest()[:16]}"
-    choices = ("",) if "-march" in extra else PROCESSOR_OPTIONS
-    for option in choices:
-        path = _library(stem, option)
-        if path.exists():
-            return Built(path, _described(compiler, option, extra))
-    return _compile(compiler, choices, extra, stem)
+    problem: BuildError | None = None
+    for option in ("",) if "-march" in extra else PROCESSOR_OPTIONS:
+        path = stem.with_name(f"{stem.name}{option.replace('=', '-')}.so")
+        options = [*filter(None, [option]), *extra.split()]
+        try:
+            if not path.exists():
+                _compile([*compiler, *OPTIONS, *options], path)
+        except BuildError as error:
+            problem = problem or error
+            continue
+        name = "ziglang c++" if "ziglang" in compiler else os.path.basename(compiler[0])
+        return Built(path, " ".join([name, *options]))
+    raise problem
 
 
-def _library(stem: Path, option: str) -> Path:
-    """The path of a library with an option for the processor."""
-    return stem.with_name(f"{stem.name}{option.replace('=', '-')}.so")
-
-
-def _described(compiler: Sequence[str], option: str, extra: str) -> str:
-    """A compiler's name with its options for the processor."""
-    name = "ziglang c++" if "ziglang" in compiler else os.path.basename(compiler[0])
-    return " ".join(filter(None, [name, option, extra]))
-
-
-def _compile(compiler: Sequence[str], choices: Sequence[str], extra: str, stem: Path) -> Built:
-    """Compile with the first of some options for the processor that the compiler accepts."""
+def _compile(command: list[str], path: Path) -> None:
+    """Compile the library."""
     try:
-        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=stem.parent))
+        scratch = tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent)
     except OSError as error:
-        raise not_writable(stem.parent, error) from None
-    try:
-        problem: BuildError | None = None
-        for option in choices:
-            options = [*OPTIONS, *filter(None, [option]), *extra.split()]
-            try:
-                _run([*compiler, *options, str(SOURCES / "loop.cpp"), "-o", str(scratch / "loop.so")])
-            except BuildError as error:
-                problem = problem or error
-                continue
-            os.replace(scratch / "loop.so", _library(stem, option))
-            return Built(_library(stem, option), _described(compiler, option, extra))
-        raise problem or BuildError(f"{compiler[0]} failed")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        raise not_writable(path.parent, error) from None
+    with scratch as folder:
+        library = Path(folder) / "loop.so"
+        _run([*command, str(SOURCES / "loop.cpp"), "-o", str(library)])
+        os.replace(library, path)
 
 
 def _run(command: list[str]) -> str:

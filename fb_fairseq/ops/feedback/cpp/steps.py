@@ -60,8 +60,7 @@ class CppStep:
         self.head_dim = len(w.layers[0].query.weight) // options.heads
         self._layers = (LayerArgs * L)(*(packing.layer(w, l, options.span) for l in range(L)))
         self._sets = (SetArgs * self.sets)(*(packing.key_values(w, i, (LATER, LATER)) for i in range(self.sets)))
-        matrices = [*w.key_values, *(x for l in w.layers for x in (l.query, l.out, l.fc1, l.fc2))]
-        self._size = sum(affine.weight.numel() for affine in matrices)
+        self._size = sum(parameter.numel() for parameter in parameters)
         self._look_at(())
 
     def is_current(self, stack, ring: MemoryRing) -> bool:
