@@ -1,4 +1,4 @@
-"""What a checkpoint may contain: plain values, and the few classes that fairseq saves; no code, and no addresses."""
+"""Safe contents of checkpoints: plain values, and the few classes that fairseq saves; no code, and no addresses."""
 
 import argparse
 import collections

@@ -1,6 +1,8 @@
-"""What was run in the output folder of a recipe, OUT/.fb_fairseq-recipe, which also marks the folder as a recipe's. And
-the settings of a training, all that its result depends on: the options of its command, and of the commands that have
-made the data and checkpoints it starts from.
+"""The record of a recipe's steps, OUT/.fb_fairseq-recipe, which also marks the output folder as a recipe's; and the
+settings of a training that can be told from it.
+
+Settings are all that a result depends on: the options of the training's command, and of the commands that have made the
+data and checkpoints it starts from.
 """
 
 import json
@@ -136,7 +138,7 @@ def trainings(name: str, steps: Mapping[str, Entry]) -> Iterator[str]:
 
 
 def differences(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
-    """What differs between settings, each as a few words."""
+    """The differences between settings, each in a few words."""
     return [
         f"{name} {now.get(name, 'nothing')} instead of {then.get(name, 'nothing')}"
         for name in sorted({*now, *then})

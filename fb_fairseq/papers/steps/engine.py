@@ -1,6 +1,6 @@
 """Runs steps. A step is done if its files are there, and were written by this very command after all that it depends
-on. So the same call again goes on where it was stopped. What was begun and is not done is begun anew; trainings go on
-from their checkpoints. Steps that name none of each other's files may run at the same time.
+on. So the same call again goes on where it was stopped: a step that was begun starts anew, a training from its
+checkpoint. Steps that name none of each other's files may run at the same time.
 """
 
 import glob
@@ -86,7 +86,7 @@ class Engine:
         return str(word)
 
     def entry(self, step: Step) -> Entry:
-        """What the record will have of a step."""
+        """The entry that the record will have for a step."""
         reads = {path: self.contents[path] for path in step.reads}
         writes = list(map(self.here, step.writes))
         command = [*step.words, *(["<", step.source] if step.source else [])]

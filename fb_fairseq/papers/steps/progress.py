@@ -14,7 +14,7 @@ ENTRY = re.compile(r'"loss": "([^"]*)".*"num_updates": "(\d+)"')  # fairseq's, i
 
 
 def duration(seconds: float) -> str:
-    """As ``45 s``, ``12 min`` or ``3.5 h``."""
+    """A time in words, such as ``45 s``, ``12 min`` or ``3.5 h``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
