@@ -1,14 +1,20 @@
-"""Facts of how a model was made, for its card. They travel with its parameters, in the header of ``model.safetensors``
-(``checksums.py``) or as an entry of a checkpoint, and end where other parameters take their place. A fact that is not
-known is left out.
+"""Facts of how a model was made, for its card. They travel with its parameters, and end where others take their place:
+they are in the header of ``model.safetensors``, which another program that writes the file leaves out, or an entry of a
+checkpoint. A fact that is not known is left out.
 """
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from fb_fairseq.files import WRITER
 
 FACTS = "facts"  # an entry of a checkpoint that a command has written
+FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
+WEIGHTS = "model.safetensors"
 TEXTS = ("data", "license", "language")
 # Names and types: the texts that ``export`` is given, the number of updates, and of the validation the loss in bits per
 # token, the same per byte, and BLEU. Further lines of the card are in ``notes``, pairs of texts.
@@ -25,6 +31,15 @@ def known_facts(found: Any) -> dict[str, Any]:
     pairs = [tuple(note) for note in notes if isinstance(note, (list, tuple))] if isinstance(notes, list) else []
     notes = [pair for pair in pairs if len(pair) == 2 and all(isinstance(text, str) for text in pair)]
     return {**known, "notes": notes} if notes else known
+
+
+def facts_in(folder: str) -> dict[str, Any]:
+    """The facts of the weights in a folder; empty if their file has none."""
+    try:
+        with safe_open(os.path.join(folder, WEIGHTS), "pt") as file:
+            return known_facts(json.loads(file.metadata()[FACTS_ENTRY]))
+    except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
 
 
 def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
