@@ -143,7 +143,9 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
     marks = {"not_fast", "slow", "on_ci"} if config.getoption("--fast") else {"on_ci"} if is_short(config) else set()
-    kept, left_out, paths = [], [], left_out_paths(config)
+    kept = []
+    left_out = []
+    paths = left_out_paths(config)
     for item in items:
         marked = any(map(item.get_closest_marker, marks)) or not paths.isdisjoint([item.path, *item.path.parents])
         (left_out if marked else kept).append(item)

@@ -170,7 +170,8 @@ def draw(area: str, seed: int, number: int) -> list[Mutation]:
     """So many different faults of an area, spread over its files by their length."""
     generator, found = random.Random(f"{area}-{seed}"), []
     for path in files_of(area):
-        text, name = path.read_text(encoding="utf-8"), str(path.relative_to(REPOSITORY))
+        text = path.read_text(encoding="utf-8")
+        name = str(path.relative_to(REPOSITORY))
         found += (cpp_mutations if area == "cpp" else python_mutations)(name, text)
     return generator.sample(found, min(number, len(found)))
 

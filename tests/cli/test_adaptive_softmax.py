@@ -20,7 +20,9 @@ def test_loss_is_exact(word_data, tmp_path):
     model, task = load(tmp_path / "checkpoint_last.pt", word_data)
     task.load_dataset("valid")
     corpus = task.dataset("valid").corpus
-    bits, correct, n = 0.0, 0, len(corpus)
+    bits = 0.0
+    correct = 0
+    n = len(corpus)
     for b in range(2):
         tokens = corpus[b * n // 2 - 1 : (b + 1) * n // 2]
         with torch.no_grad():

@@ -114,7 +114,8 @@ def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_pa
     torch.save(saved, path)
     _, task = load(path, word_data)
     word = task.source_dictionary[9]
-    expected, last = " ".join(["w1", *[word] * 4]), task.source_dictionary[127]
+    expected = " ".join(["w1", *[word] * 4])
+    last = task.source_dictionary[127]
     assert last == "madeupword0023" and size == 128
     assert read_language_model(str(path), cpu=True).generate("", 4, 0, 0).split() == [word] * 4
     more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)

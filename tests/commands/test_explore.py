@@ -95,7 +95,8 @@ def test_attention_and_memory(model):
 def test_reading_goes_on(model):
     """Token by token as at once; a copy goes on alone."""
     ours, _ = explored(model)
-    whole, parts = reading_of(ours), Reading(ours)
+    whole = reading_of(ours)
+    parts = Reading(ours)
     for token in TOKENS[:-1]:
         parts.read([token])
     other = parts.copy()

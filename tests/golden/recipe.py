@@ -108,7 +108,8 @@ def measure_translation(model, task, checkpoint, data) -> dict:
         found = sorted((int(n), text, float(score)) for n, score, text in found)
         return [text for _, text, _ in found], torch.tensor([score for *_, score in found])
 
-    (greedy, _), (beam, scores) = generated(1), generated(3)
+    greedy, _ = generated(1)
+    beam, scores = generated(3)
     return {"logits": logits, "greedy": greedy, "beam": beam, "loss": float(-scores.mean())}
 
 

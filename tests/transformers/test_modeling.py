@@ -230,7 +230,8 @@ def test_broken_torchaudio(tmp_path):
 
 def test_labels_of_tokens():
     """The loss of a model that predicts labels is that of each token's own label; padding and -100 do not count."""
-    model, ids = tagger(), torch.tensor([[2, 5, 6, 7, 8], [1, 1, 2, 9, 4]])
+    model = tagger()
+    ids = torch.tensor([[2, 5, 6, 7, 8], [1, 1, 2, 9, 4]])
     labels = torch.tensor([[-100, 9, 8, 7, 6], [-100, -100, -100, 5, 10]])
     output = model(ids, attention_mask=(ids != 1).long(), labels=labels)
     counted = labels != -100
@@ -242,7 +243,8 @@ def test_labels_of_tokens():
 
 def test_labels_are_not_taken_for_the_next_token(tmp_path):
     """What loads or calls a language model is refused: generation, pipelines, harnesses, their collators."""
-    model, ids = tagger(separate_sequences=True), torch.tensor([[2, 5, 6]])
+    model = tagger(separate_sequences=True)
+    ids = torch.tensor([[2, 5, 6]])
     model.save_pretrained(tmp_path)
     loaded = AutoModelForTokenClassification.from_pretrained(tmp_path)
     assert loaded.config.labels and loaded.config.separate_sequences

@@ -190,7 +190,8 @@ def test_decoding(seed, captured):
     """Rings that grow, and that are full and overwrite their slots; reordered streams."""
     model = build(seed)
     plain = plain_copy(model)
-    x_TBD, memory = torch.randn(10, 3, model.options.decoder_embed_dim, dtype=torch.double), model.new_ring()
+    x_TBD = torch.randn(10, 3, model.options.decoder_embed_dim, dtype=torch.double)
+    memory = model.new_ring()
     history = x_TBD[:0]
     for t, x_BD in enumerate(x_TBD):
         if t == 8:

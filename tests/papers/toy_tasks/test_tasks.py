@@ -116,7 +116,8 @@ def execute(inputs, labels, highest):
 
 @pytest.mark.parametrize("variables,statements,highest", [(3, 100, 10), (5, 100, 10), (1, 12, 2), (2, 30, 5)])
 def test_programs_executed(variables, statements, highest):
-    mix, names = Counter(), set()
+    mix = Counter()
+    names = set()
     for inputs, labels in many(algorithmic, variables=variables, statements=statements, highest=highest):
         assert len(inputs) == len(labels)
         printed = [i + 1 for i, symbol in enumerate(inputs) if symbol == "print"]
@@ -137,7 +138,8 @@ STATEMENTS = load("hyperparameters")["toy tasks"]["columns"]["algorithmic"]["sta
 @pytest.mark.parametrize("mix,as_in_table_7", [("table7", True), ("even", False)])
 def test_mix_of_statements(mix, as_in_table_7):
     """Whether the counts in the paper's example program are what chance makes of ours."""
-    kinds, programs = Counter(), many(algorithmic, mix=mix)
+    kinds = Counter()
+    programs = many(algorithmic, mix=mix)
     for inputs, _ in programs:
         for statement in " ".join(inputs).split(" ; "):
             first, second = statement.split()[:2]

@@ -52,7 +52,8 @@ def serve(tokens, layout):
         sample = data.collater([data[i] for i in batch])
         if not sample:
             continue
-        source, target = sample["net_input"]["src_tokens"], sample["target"]
+        source = sample["net_input"]["src_tokens"]
+        target = sample["target"]
         assert source.shape == target.shape and source.shape[1] <= layout.lengths.full
         assert sample["ntokens"] == target.ne(PAD).sum() == sample["net_input"]["src_lengths"].sum()
         for stream, inputs, outputs in zip(sample["id"].tolist(), source, target):
@@ -98,7 +99,8 @@ def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
         for epoch in range(2):
             for batch in iterator.next_epoch_itr():
                 handle, (streams, steps) = batch["net_input"]["stream"], batch["target"].shape
-                first, second = handle.read(), handle.read()
+                first = handle.read()
+                second = handle.read()
                 assert (first is None) == (second is None) == (handle.offset == 0)
                 if handle.offset:
                     assert first.memory_KCBD.equal(second.memory_KCBD)

@@ -115,7 +115,8 @@ def test_widths(width, heads, head_dim, ffn, empty_is_nan):
 def test_without_gradients():
     case = single(2, cross=True, activation_fn="tanh")
     with torch.no_grad():
-        exact, ours = widened(case).results(feedback_block), case.results(feedback_block_cpp)
+        exact = widened(case).results(feedback_block)
+        ours = case.results(feedback_block_cpp)
     compare({name: x.double() for name, x in ours.items()}, exact, 1e-5)
 
 
@@ -130,7 +131,8 @@ def test_it_ran(monkeypatch):
 def test_what_it_does_not_cover_runs_in_the_fast_loop(caplog):
     log_once.cache_clear()
     case = Case(1, dtype=torch.float64)
-    plain, ours = case.run(reference_passes), case.run(feedback_block_cpp)
+    plain = case.run(reference_passes)
+    ours = case.run(feedback_block_cpp)
     for name, expected in plain.items():
         assert expected is None or ours[name].equal(expected), name
     assert caplog.text.count("not in float64; the reference runs") == 1
