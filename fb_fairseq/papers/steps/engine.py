@@ -18,17 +18,8 @@ from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_marked_folder, lock_folder
 from fb_fairseq.interruption import RESUME, handling
-from fb_fairseq.papers.results.record import (
-    HERE,
-    MARK,
-    Entry,
-    Record,
-    differences,
-    makers,
-    read_record,
-    settings_of,
-    write_record,
-)
+from fb_fairseq.papers.results.record import HERE, MARK, Entry, Record, read_record, write_record
+from fb_fairseq.papers.results.settings import differences, makers, settings_of
 from fb_fairseq.papers.steps import Step, machine
 from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 from fb_fairseq.papers.steps.show import typed
