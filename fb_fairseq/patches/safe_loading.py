@@ -1,4 +1,4 @@
-"""Safe contents of checkpoints: plain values, and the few classes that fairseq saves; no code, and no addresses."""
+"""Loading of checkpoints as data: plain values, and the few classes that fairseq saves; no code, and no addresses."""
 
 import argparse
 import collections

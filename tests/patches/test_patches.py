@@ -16,7 +16,7 @@ import torch
 
 from fb_fairseq import patches
 from fb_fairseq.errors import UserError
-from fb_fairseq.patches import runtime
+from fb_fairseq.patches import libraries
 from fb_fairseq.patches.command_line import one_line
 from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
@@ -145,7 +145,7 @@ def test_length_buckets_work_on_this_numpy():
 
 def test_another_plugins_numpy_compat_is_completed(monkeypatch):
     monkeypatch.setattr(np, "compat", SimpleNamespace(unicode=str), raising=False)
-    runtime.patch_numpy_long()
+    libraries.patch_numpy_long()
     assert np.compat.long is int and np.compat.unicode is str
 
 
