@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.layers import make_options
+from fb_fairseq.models.option_fields import make_options
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.papers.values import load
 from tests.models.decoders import dictionary
