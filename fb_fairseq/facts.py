@@ -24,13 +24,19 @@ LIMITS = {int: 10**15, float: 1000}
 
 def known_facts(found: Any) -> dict[str, Any]:
     """The facts among other entries, as far as they are of the right kind: they may come from anywhere."""
-    found = found if isinstance(found, Mapping) else {}
-    known = {name: found[name] for name, kind in TYPES.items() if isinstance(found.get(name), kind)}
-    known = {name: x for name, x in known.items() if isinstance(x, str) or 0 <= x < LIMITS[TYPES[name]]}
-    notes = found.get("notes")
-    pairs = [tuple(note) for note in notes if isinstance(note, (list, tuple))] if isinstance(notes, list) else []
-    notes = [pair for pair in pairs if len(pair) == 2 and all(isinstance(text, str) for text in pair)]
-    return {**known, "notes": notes} if notes else known
+    known: dict[str, Any] = {}
+    if not isinstance(found, Mapping):
+        return known
+    for name, kind in TYPES.items():
+        value = found.get(name)
+        if isinstance(value, kind) and (kind is str or 0 <= value < LIMITS[kind]):
+            known[name] = value
+    if isinstance(found.get("notes"), list):
+        pairs = [tuple(note) for note in found["notes"] if isinstance(note, (list, tuple))]
+        notes = [pair for pair in pairs if list(map(type, pair)) == [str, str]]
+        if notes:
+            known["notes"] = notes
+    return known
 
 
 def facts_in(folder: str) -> dict[str, Any]:
@@ -53,7 +59,8 @@ def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     cfg = checkpoint.get("cfg") or {}
     metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
     criterion = cfg.get("criterion") or {}
-    criterion = criterion if isinstance(criterion, Mapping) else vars(criterion)  # a Namespace
+    if not isinstance(criterion, Mapping):
+        criterion = vars(criterion)  # of a Namespace
     if metric == "loss" and criterion.get("label_smoothing"):
         metric = "smoothed loss"
     if metric == "loss" and (cfg.get("optimization") or {}).get("sentence_avg"):
@@ -71,6 +78,6 @@ def facts_of_average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     ``parts``: the facts of each model.
     """
-    last = parts[-1]
-    texts = {name: last[name] for name in TEXTS if name in last and all(part.get(name) == last[name] for part in parts)}
-    return known_facts({**texts, "updates": last.get("updates")})
+    first, *others = parts
+    same = {name: first.get(name) for name in TEXTS if all(part.get(name) == first.get(name) for part in others)}
+    return known_facts({**same, "updates": parts[-1].get("updates")})

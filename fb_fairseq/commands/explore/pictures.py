@@ -101,7 +101,7 @@ def bar(name: str, share: float, mark: float = 0.0, follows: bool = False, tip: 
         follows: whether the row is that of the token that follows in the text.
         tip: text over the bar.
     """
-    css = classes("ex-name", {"ex-follows": follows})
+    css = "ex-name ex-follows" if follows else "ex-name"
     marked = f'<span class="ex-mark" style="left:{100 * mark:.1f}%"></span>' if mark else ""
     return (
         f'<span class="{css}" title="{escape(name)}">{escape(name)}</span>'
@@ -206,7 +206,8 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     ticks = [str(back) if back % every == 0 or back == 1 else "" for back in range(len(seen), 0, -1)]
     rows += [axis("steps back"), *left, *(axis(tick, "ex-tick") for tick in [*ticks, "new"])]
     sizes = f'style="--extra:{len(extra)};--columns:{most + 1}"'
-    grid = f'<div class="{classes("ex-memory", {"ex-with-extra": extra})}" {sizes}>{"".join(rows)}</div>'
+    css = "ex-memory ex-with-extra" if extra else "ex-memory"
+    grid = f'<div class="{css}" {sizes}>{"".join(rows)}</div>'
     return picture("Attention and memory", caption(reading, step, largest, vectors_CD.shape[1]), "ex-grid", grid)
 
 
@@ -217,7 +218,7 @@ def axis(text: str, css: str = "ex-axis") -> str:
 
 def column_name(text: str, turned: bool = False) -> str:
     """The name of a column, turned where it would not fit."""
-    css = classes("ex-column", {"ex-turned": turned})
+    css = "ex-column ex-turned" if turned else "ex-column"
     return f'<span class="{css}" title="{escape(text)}">{escape(text)}</span>'
 
 
@@ -228,7 +229,7 @@ def cell(share: float, tip: str, columns: int) -> str:
     """
     colour = math.sqrt(max(0.0, share))
     number = f"{100 * share:.0f}" if columns <= WRITTEN_COLUMNS and share >= WRITTEN_SHARE else ""
-    css = classes("ex-cell", {"ex-on": colour > LIGHT_TEXT})
+    css = "ex-cell ex-on" if colour > LIGHT_TEXT else "ex-cell"
     return f'<span class="{css}" style="--share:{colour:.3f}" title="{escape(tip)}">{number}</span>'
 
 

@@ -208,7 +208,7 @@ def build_parser() -> CommandParser:
             type=named_path,
             default=[],
             metavar="[NAME=]LOG" if kind.group == LOGS else "[NAME=]CHECKPOINT",
-            help=kind.help + "; one panel each" * kind.each,
+            help=f"{kind.help}; one panel each" if kind.each else kind.help,
         )
     logs = groups[LOGS]
     models = groups[MODELS]

@@ -1,5 +1,5 @@
-"""How far the steps of a call are: which of how many, what it does, how long it has taken, and of long ones the last
-line of their log.
+"""Lines that say how far a call is: for each step its number, what it does, and how long it has taken; while a long
+one runs, the last line of its log.
 """
 
 import os
