@@ -44,18 +44,47 @@ AREAS = {
     ),
 }
 COMMANDS = "tests/cli"
-COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is not": "is", "is": "is not",
-               "not in": "in", "in": "not in"}  # fmt: skip
+COMPARISONS = {
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "is not": "is",
+    "is": "is not",
+    "not in": "in",
+    "in": "not in",
+}
 OPERATORS = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*"}
-WORDS = {"and": "or", "or": "and", "min": "max", "max": "min", "any": "all", "all": "any", "True": "False",
-         "False": "True"}  # fmt: skip
+WORDS = {
+    "and": "or",
+    "or": "and",
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "True": "False",
+    "False": "True",
+}
 # Calls whose arguments are texts for people.
 SPOKEN = re.compile(
     r"\.(warning|info|error|debug|add_argument)$|^(print|UserError|log_once|ValueError|TypeError|option)$"
 )
 CPP = re.compile(r"(?<![\w<>=!+\-*/&|])(<=|>=|==|!=|<|\+|-|\*|&&|\|\||if \()(?![<>=+\-*/&|])")
-CPP_CHANGES = {"<=": "<", "<": "<=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "/", "&&": "||",
-               "||": "&&", "if (": "if (!"}  # fmt: skip
+CPP_CHANGES = {
+    "<=": "<",
+    "<": "<=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "&&": "||",
+    "||": "&&",
+    "if (": "if (!",
+}
 
 
 class Mutation(NamedTuple):

@@ -95,7 +95,8 @@ def test_mean_attention(model):
     if is_shared:
         shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
         torch.testing.assert_close(100 * rows[:, 0], torch.tensor(shares.rows).double().mean(1))
-    assert found.columns == ["persistent"] * is_shared + [str(d) for d in range(1, SPAN + 1)]
+    distances = [str(d) for d in range(1, SPAN + 1)]
+    assert found.columns == (["persistent", *distances] if is_shared else distances)
     torch.testing.assert_close(rows.sum(1), torch.ones_like(rows[:, 0]))
 
 

@@ -24,7 +24,8 @@ class Adapter(nn.Module):
     def __init__(self, base, dropout=0.0):
         super().__init__()
         self.base_layer, self.dropout = base, nn.Dropout(dropout)
-        self.a, self.b = nn.Linear(base.in_features, 2, False), nn.Linear(2, base.out_features, False)
+        self.a = nn.Linear(base.in_features, 2, False)
+        self.b = nn.Linear(2, base.out_features, False)
 
     def forward(self, x):
         return self.base_layer(x) + self.b(self.a(self.dropout(x)))

@@ -91,7 +91,10 @@ def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threa
     ring = model.new_ring()
     for t in range(16):
         if t > 1:
-            order = torch.randint(history.shape[1], (4 if t < 8 else 3 if t < 13 else 5,))
+            streams = 4
+            if t >= 8:
+                streams = 3 if t < 13 else 5
+            order = torch.randint(history.shape[1], (streams,))
             ring.reorder(order)
             history = history[:, order]
         history = torch.cat([history, torch.randn(1, *history.shape[1:])])

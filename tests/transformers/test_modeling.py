@@ -35,7 +35,8 @@ def padded(ids):
     mask = torch.zeros_like(ids)
     result = torch.full_like(ids, 1)
     for row, n in enumerate(LENGTHS):
-        result[row, -n:], mask[row, -n:] = ids[row, :n], 1
+        result[row, -n:] = ids[row, :n]
+        mask[row, -n:] = 1
     return result, mask
 
 
@@ -162,8 +163,7 @@ def test_loss(model, ids):
     loss.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     for name, p in model.named_parameters():
-        last_memory = "adaptive_span" in name
-        assert last_memory or p.grad.abs().max() > 0, name
+        assert "adaptive_span" in name or p.grad.abs().max() > 0, name
 
 
 @pytest.mark.parametrize("kind", ["feedback", "transformer", "all-attention"])
@@ -267,11 +267,9 @@ def test_a_scale_of_an_earlier_version(tmp_path):
     model.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert "persistent_memory_lr_scale" not in config
-    for scale in (1.0, 3.0):
-        (tmp_path / "config.json").write_text(json.dumps({**config, "persistent_memory_lr_scale": scale}))
-        if scale == 1:
-            assert not hasattr(type(model).from_pretrained(tmp_path).config, "persistent_memory_lr_scale")
-    with pytest.raises(UserError, match="config.json: was trained with --persistent-memory-lr-scale 3.0"):
-        type(model).from_pretrained(tmp_path)
-    with pytest.raises(UserError, match="config.json: was trained with --persistent-memory-lr-scale 3.0"):
-        pretrained.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, "persistent_memory_lr_scale": 1.0}))
+    assert not hasattr(type(model).from_pretrained(tmp_path).config, "persistent_memory_lr_scale")
+    (tmp_path / "config.json").write_text(json.dumps({**config, "persistent_memory_lr_scale": 3.0}))
+    for read in (type(model).from_pretrained, pretrained.load):
+        with pytest.raises(UserError, match="config.json: was trained with --persistent-memory-lr-scale 3.0"):
+            read(tmp_path)

@@ -135,9 +135,16 @@ def test_launches(loop, monkeypatch):
     def launched(layers, steps):
         counts.clear()
         case = case_of(
-            4, resets=False, decoder_layers=layers, steps=steps, adaptive_span=False,
-            memory_projections="shared", memory_composition="weighted", decoder_normalize_before=True, dropout=0.0,
-        )  # fmt: skip
+            4,
+            resets=False,
+            decoder_layers=layers,
+            steps=steps,
+            adaptive_span=False,
+            memory_projections="shared",
+            memory_composition="weighted",
+            decoder_normalize_before=True,
+            dropout=0.0,
+        )
         case.run(loop)
         return sum(counts.values())
 

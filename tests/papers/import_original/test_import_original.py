@@ -59,7 +59,8 @@ def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
         model.update({f"{attention}persistent_memory.{name}": value for name, value in z.items()})
         model[f"{attention}persistent_memory.key"] = draw(H, E, N)
         model[f"{attention}persistent_memory.val"] = draw(H, N, E)
-        model[f"{own}norm1.weight"], model[f"{own}norm1.bias"] = torch.rand(D), draw(D)
+        model[f"{own}norm1.weight"] = torch.rand(D)
+        model[f"{own}norm1.bias"] = draw(D)
     return {"iter_no": 3, "model": {f"module.{name}": value for name, value in model.items()}}
 
 

@@ -98,10 +98,12 @@ def execute(inputs, labels, highest):
             kinds.append(sign)
             holds = {"<": values[left] < right, ">": values[left] > right}
             if not holds[sign]:
-                kinds += ["unset"] * (words[6] == "=")
+                if words[6] == "=":
+                    kinds.append("unset")
                 continue
             words = words[5:]
-            kinds += ["nested set"] * (words[1] == "=")
+            if words[1] == "=":
+                kinds.append("nested set")
         if words[1] == "=":
             assert words[0] not in values, "initialised once"
             values[words[0]] = int(words[2])
@@ -142,8 +144,10 @@ def test_mix_of_statements(mix, as_in_table_7):
     programs = many(algorithmic, mix=mix)
     for inputs, _ in programs:
         for statement in " ".join(inputs).split(" ; "):
-            first, second = statement.split()[:2]
-            kinds[first if first in ("print", "if") else "=" if second == "=" else "change"] += 1
+            kind, sign = statement.split()[:2]
+            if kind not in ("print", "if"):
+                kind = "=" if sign == "=" else "change"
+            kinds[kind] += 1
     assert sum(STATEMENTS.values()) == sum(kinds.values()) / len(programs) == 100
     distances = {}  # in standard deviations
     for kind, number in STATEMENTS.items():

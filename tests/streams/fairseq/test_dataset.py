@@ -62,8 +62,8 @@ def serve(tokens, layout):
             history = seen.setdefault(stream, [])
             assert len(history) == sample["block"]["offset"] or not real.any()
             for i, o in zip(inputs[real].tolist(), outputs[real].tolist()):
-                expected = history[-1] if history else (o - 1 if o > 10 else EOS)
-                assert i == expected, "the input is the token before the target"
+                before = o - 1 if o > 10 else EOS  # in the text, whose tokens are 10, 11, …
+                assert i == (history[-1] if history else before), "the input is the token before the target"
                 history.append(o)
     assert sum((seen[stream] for stream in sorted(seen)), []) == list(range(10, 10 + tokens))
     assert max(map(len, seen.values())) - min(map(len, seen.values())) <= 1

@@ -23,10 +23,12 @@ def widened(case: Case) -> Case:
     wide = copy.copy(case)
     wide.model = copy.deepcopy(case.model).double()
     wide.x = case.x.detach().double().requires_grad_()
-    wide.memory, wide.seed = case.memory.double(), case.seed.double()
+    wide.memory = case.memory.double()
+    wide.seed = case.seed.double()
     wide.learned = dict(wide.model.named_parameters(), input=wide.x)
     if case.cross:
-        wide.cross, wide.keys = copy.deepcopy(case.cross).double(), case.keys.detach().double().requires_grad_()
+        wide.cross = copy.deepcopy(case.cross).double()
+        wide.keys = case.keys.detach().double().requires_grad_()
         wide.encoder = [
             context._replace(keys_CBHE=wide.keys[0, l], values_CBHE=wide.keys[1, l])
             for l, context in enumerate(case.encoder)
