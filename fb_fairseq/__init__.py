@@ -24,7 +24,7 @@ Modules beside them:
     interruption.py   Ctrl-C and kill in training
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
     trained_model.py  a trained model, whatever it was read from
-    checksums.py      checksums of files and dictionaries; facts of exported weights
+    checksums.py      checksums of files and dictionaries
     meaning.py        options that decide what a file's numbers mean
     symbols.py        special symbols of dictionaries, and words that are padding
     facts.py          how a model was made, as far as its files say

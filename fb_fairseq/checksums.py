@@ -1,22 +1,11 @@
-"""Checksums of files and of a checkpoint's dictionaries; and the facts of exported weights (``facts.py``).
+"""Checksums of files, and of the dictionaries that a checkpoint was trained with."""
 
-Facts are an entry in the header of the ``.safetensors`` file itself, which disappears when another program writes the
-file anew.
-"""
-
-import json
-import os
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from fb_fairseq.errors import UserError
-from fb_fairseq.facts import known_facts
 
-WEIGHTS = "model.safetensors"
-FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
 DICTIONARIES = "dictionaries"  # in a checkpoint's extra_state
 CHUNK = 1 << 20
 
@@ -58,12 +47,3 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
                 f"{path}: was trained with another {name} dictionary than that of the data, which has the same size but"
                 " other symbols; give data prepared with its dictionary (fairseq-preprocess --srcdict, --tgtdict)"
             )
-
-
-def facts_in(folder: str) -> dict[str, Any]:
-    """The facts of the weights in a folder; empty if their file has none."""
-    try:
-        with safe_open(os.path.join(folder, WEIGHTS), "pt") as file:
-            return known_facts(json.loads(file.metadata()[FACTS_ENTRY]))
-    except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
-        return {}

@@ -14,7 +14,7 @@ from omegaconf import II
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_words import adaptive_losses
+from fb_fairseq.modules.adaptive_losses import adaptive_losses
 
 # Prefix, in logging outputs, of what a model wants to be logged (``extra["logged"]``).
 MODEL_MEASURE = "measure_"

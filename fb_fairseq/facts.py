@@ -1,14 +1,20 @@
-"""Facts of how a model was made, for its card. They travel with its parameters, in the header of ``model.safetensors``
-(``checksums.py``) or as an entry of a checkpoint, and end where other parameters take their place. A fact that is not
-known is left out.
+"""Facts of how a model was made, for its card. They travel with its parameters, and end where others take their place:
+they are in the header of ``model.safetensors``, which another program that writes the file leaves out, or an entry of a
+checkpoint. A fact that is not known is left out.
 """
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from fb_fairseq.files import WRITER
 
 FACTS = "facts"  # an entry of a checkpoint that a command has written
+FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
+WEIGHTS = "model.safetensors"
 TEXTS = ("data", "license", "language")
 # Names and types: the texts that ``export`` is given, the number of updates, and of the validation the loss in bits per
 # token, the same per byte, and BLEU. Further lines of the card are in ``notes``, pairs of texts.
@@ -18,13 +24,28 @@ LIMITS = {int: 10**15, float: 1000}
 
 def known_facts(found: Any) -> dict[str, Any]:
     """The facts among other entries, as far as they are of the right kind: they may come from anywhere."""
-    found = found if isinstance(found, Mapping) else {}
-    known = {name: found[name] for name, kind in TYPES.items() if isinstance(found.get(name), kind)}
-    known = {name: x for name, x in known.items() if isinstance(x, str) or 0 <= x < LIMITS[TYPES[name]]}
-    notes = found.get("notes")
-    pairs = [tuple(note) for note in notes if isinstance(note, (list, tuple))] if isinstance(notes, list) else []
-    notes = [pair for pair in pairs if len(pair) == 2 and all(isinstance(text, str) for text in pair)]
-    return {**known, "notes": notes} if notes else known
+    known: dict[str, Any] = {}
+    if not isinstance(found, Mapping):
+        return known
+    for name, kind in TYPES.items():
+        value = found.get(name)
+        if isinstance(value, kind) and (kind is str or 0 <= value < LIMITS[kind]):
+            known[name] = value
+    if isinstance(found.get("notes"), list):
+        pairs = [tuple(note) for note in found["notes"] if isinstance(note, (list, tuple))]
+        notes = [pair for pair in pairs if list(map(type, pair)) == [str, str]]
+        if notes:
+            known["notes"] = notes
+    return known
+
+
+def facts_in(folder: str) -> dict[str, Any]:
+    """The facts of the weights in a folder; empty if their file has none."""
+    try:
+        with safe_open(os.path.join(folder, WEIGHTS), "pt") as file:
+            return known_facts(json.loads(file.metadata()[FACTS_ENTRY]))
+    except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
 
 
 def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +59,8 @@ def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     cfg = checkpoint.get("cfg") or {}
     metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
     criterion = cfg.get("criterion") or {}
-    criterion = criterion if isinstance(criterion, Mapping) else vars(criterion)  # a Namespace
+    if not isinstance(criterion, Mapping):
+        criterion = vars(criterion)  # of a Namespace
     if metric == "loss" and criterion.get("label_smoothing"):
         metric = "smoothed loss"
     if metric == "loss" and (cfg.get("optimization") or {}).get("sentence_avg"):
@@ -56,6 +78,6 @@ def facts_of_average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     ``parts``: the facts of each model.
     """
-    last = parts[-1]
-    texts = {name: last[name] for name in TEXTS if name in last and all(part.get(name) == last[name] for part in parts)}
-    return known_facts({**texts, "updates": last.get("updates")})
+    first, *others = parts
+    same = {name: first.get(name) for name in TEXTS if all(part.get(name) == first.get(name) for part in others)}
+    return known_facts({**same, "updates": parts[-1].get("updates")})

@@ -4,8 +4,6 @@ import platform
 
 import torch
 
-MOST_THREADS = 1024
-
 
 def hardware(device: str) -> str:
     """The name of the GPU, or of the CPU."""

@@ -1,4 +1,4 @@
-"""The meaning of a file's numbers: the options that decide it, beside their shapes."""
+"""Options that decide what the numbers of a file mean, where their names and shapes do not."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from fb_fairseq.errors import UserError, flag
 
 # Options of earlier versions, with the values at which their models' parameters mean what they do today.
 FORMER = {"persistent_memory_lr_scale": 1.0}
-# Options of models by which parameters of the same names and shapes mean something else.
+# Options of models: with other values, parameters of the same names and shapes mean something else.
 OF_PARAMETERS = (
     "arch",
     "encoder_attention_heads",
@@ -28,7 +28,12 @@ OF_PARAMETERS = (
 
 
 def check_former(path: str, options: Mapping[str, Any]) -> None:
-    """Check that a model of an earlier version, in the file ``path``, can be read. ``options``: the model's."""
+    """Check that this version computes what a model of an earlier version did.
+
+    Args:
+        path: the model's file.
+        options: the model's.
+    """
     for name, same in FORMER.items():
         if options.get(name, same) != same:
             raise UserError(
@@ -38,7 +43,7 @@ def check_former(path: str, options: Mapping[str, Any]) -> None:
 
 
 def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, Any], remedy: str) -> None:
-    """Check that a model takes the parameters of a checkpoint for what they are.
+    """Check that parameters of a checkpoint mean the same in the model that they are loaded into.
 
     Args:
         path: the checkpoint, and perhaps its option.

@@ -1,11 +1,8 @@
-"""Access to the fp32 master copies that fairseq keeps of fp16 and bf16 parameters.
-
-``--optimizer clipped_adagrad``: Adagrad that clips the gradient of each parameter separately.
+"""``--optimizer clipped_adagrad``: Adagrad that clips the gradient of each parameter separately.
 
 The optimizer of All-attention §5.1 (arXiv 1907.01470) for character-level language models.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import List  # noqa: UP035
 
@@ -13,33 +10,8 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
-from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
-
-
-def clamp_master_copies(optimizer, parameters: Iterable[Tensor], low: float = 0.0, high: float = 1.0) -> None:
-    """Clamp the fp32 copies of some parameters to [low, high].
-
-    Necessary after the parameters themselves were clamped: the next update starts from the copies.
-
-    Args:
-        optimizer: fairseq's optimizer. Nothing is done if it keeps no fp32 copies, as in fp32 training.
-        parameters: half-precision parameters of the model.
-    """
-    clamped = {id(parameter) for parameter in parameters}
-    copies = getattr(optimizer, "fp32_params", None)  # only fairseq's FP16Optimizer has it
-    if copies is None or not clamped:
-        return
-    if isinstance(copies, dict):  # a flat copy per device, but there is one device only without pipeline parallelism
-        copies = next(iter(copies.values()))
-    offset = 0
-    for i, parameter in enumerate(optimizer.fp16_params):
-        n = parameter.numel()
-        if id(parameter) in clamped:
-            copy = copies.data[offset : offset + n] if torch.is_tensor(copies) else copies[i].data
-            copy.clamp_(low, high)
-        offset += n
 
 
 class ClippedAdagrad(torch.optim.Adagrad):

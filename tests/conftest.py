@@ -126,7 +126,9 @@ def is_short(config) -> bool:
 
 def left_out_paths(config) -> set[pathlib.Path]:
     """The files and folders that are not run."""
-    names = (ON_CI if is_short(config) else set()) | ({"cli"} if config.getoption("--fast") else set())
+    names = set(ON_CI) if is_short(config) else set()
+    if config.getoption("--fast"):
+        names.add("cli")
     return {REPOSITORY / "tests" / name for name in names}
 
 
@@ -142,8 +144,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
-    marks = {"not_fast", "slow", "on_ci"} if config.getoption("--fast") else {"on_ci"} if is_short(config) else set()
-    kept, left_out, paths = [], [], left_out_paths(config)
+    marks = {"on_ci"} if is_short(config) else set()
+    if config.getoption("--fast"):
+        marks = {"not_fast", "slow", "on_ci"}
+    kept = []
+    left_out = []
+    paths = left_out_paths(config)
     for item in items:
         marked = any(map(item.get_closest_marker, marks)) or not paths.isdisjoint([item.path, *item.path.parents])
         (left_out if marked else kept).append(item)

@@ -44,18 +44,47 @@ AREAS = {
     ),
 }
 COMMANDS = "tests/cli"
-COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is not": "is", "is": "is not",
-               "not in": "in", "in": "not in"}  # fmt: skip
+COMPARISONS = {
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "is not": "is",
+    "is": "is not",
+    "not in": "in",
+    "in": "not in",
+}
 OPERATORS = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*"}
-WORDS = {"and": "or", "or": "and", "min": "max", "max": "min", "any": "all", "all": "any", "True": "False",
-         "False": "True"}  # fmt: skip
+WORDS = {
+    "and": "or",
+    "or": "and",
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "True": "False",
+    "False": "True",
+}
 # Calls whose arguments are texts for people.
 SPOKEN = re.compile(
     r"\.(warning|info|error|debug|add_argument)$|^(print|UserError|log_once|ValueError|TypeError|option)$"
 )
 CPP = re.compile(r"(?<![\w<>=!+\-*/&|])(<=|>=|==|!=|<|\+|-|\*|&&|\|\||if \()(?![<>=+\-*/&|])")
-CPP_CHANGES = {"<=": "<", "<": "<=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "/", "&&": "||",
-               "||": "&&", "if (": "if (!"}  # fmt: skip
+CPP_CHANGES = {
+    "<=": "<",
+    "<": "<=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "&&": "||",
+    "||": "&&",
+    "if (": "if (!",
+}
 
 
 class Mutation(NamedTuple):
@@ -170,7 +199,8 @@ def draw(area: str, seed: int, number: int) -> list[Mutation]:
     """So many different faults of an area, spread over its files by their length."""
     generator, found = random.Random(f"{area}-{seed}"), []
     for path in files_of(area):
-        text, name = path.read_text(encoding="utf-8"), str(path.relative_to(REPOSITORY))
+        text = path.read_text(encoding="utf-8")
+        name = str(path.relative_to(REPOSITORY))
         found += (cpp_mutations if area == "cpp" else python_mutations)(name, text)
     return generator.sample(found, min(number, len(found)))
 

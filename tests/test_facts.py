@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fb_fairseq.facts import FACTS, facts_of_average, facts_of_checkpoint, known_facts
+from fb_fairseq.facts import FACTS, facts_in, facts_of_average, facts_of_checkpoint, known_facts
 from fb_fairseq.files import WRITER
 
 KNOWN = {
@@ -61,3 +61,16 @@ def test_facts_that_are_no_loss():
     assert facts_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
     smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}
     assert facts_of_checkpoint({"extra_state": {"val_loss": 6.0}, "cfg": smoothed}) == {}
+
+
+def test_facts_in_the_header_of_weights(tmp_path):
+    torch_files = pytest.importorskip("safetensors.torch")
+    import torch
+
+    path, tensors = str(tmp_path / "model.safetensors"), {"x": torch.zeros(1)}
+    entries = ({}, {"format": "pt"}, {"fb_fairseq_facts": "["}, {"fb_fairseq_facts": '{"updates": "7"}'})
+    for others in entries:
+        torch_files.save_file(tensors, path, others)
+        assert facts_in(str(tmp_path)) == facts_in(str(tmp_path / "nothing")) == {}
+    torch_files.save_file(tensors, path, {"fb_fairseq_facts": '{"updates": 7, "notes": [["é", "|"]]}'})
+    assert facts_in(str(tmp_path)) == {"updates": 7, "notes": [("é", "|")]}

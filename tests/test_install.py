@@ -109,7 +109,8 @@ def test_without_transformers():
 @pytest.mark.slow
 def test_quickstart_of_a_wheel(wheel, tmp_path):  # noqa: F811
     """In an empty folder, from the package as a wheel installs it, without anything of the clone."""
-    site, folder = tmp_path / "site", tmp_path / "folder"
+    site = tmp_path / "site"
+    folder = tmp_path / "folder"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     folder.mkdir()
@@ -161,7 +162,8 @@ def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported)
     """``--user-dir fb_fairseq`` where pip has installed the package beside fairseq."""
     import fairseq
 
-    site, folder = tmp_path / "site", tmp_path / "folder"
+    site = tmp_path / "site"
+    folder = tmp_path / "folder"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     folder.mkdir()

@@ -46,7 +46,8 @@ def test_work_that_can_be_repeated():
 
 def test_other_handlers():
     """They are put back; a signal that is ignored stays so; other threads change nothing."""
-    before, of_kill = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    of_kill = signal.getsignal(signal.SIGTERM)
     try:
         with heeding_signals() as interruption:
             send(signal.SIGINT)

@@ -21,7 +21,7 @@ from fb_fairseq.models.language_model import (
     StreamingLanguageModel,
     TransformerLMConfig,
 )
-from fb_fairseq.models.layers import described, with_options
+from fb_fairseq.models.option_fields import described, with_options
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions

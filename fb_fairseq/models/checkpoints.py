@@ -88,8 +88,9 @@ def find_languages(trained: TrainedModel, data: str) -> None:
     """Add the languages that fairseq-train found in the data folder, unless it was told them."""
     from fairseq.data.data_utils import infer_language_pair
 
-    for side, found in zip(("source_lang", "target_lang"), infer_language_pair(data) if os.path.isdir(data) else ()):
-        trained.task[side] = trained.task.get(side) or found
+    if os.path.isdir(data):
+        for side, found in zip(("source_lang", "target_lang"), infer_language_pair(data)):
+            trained.task[side] = trained.task.get(side) or found
     if not (trained.task.get("source_lang") and trained.task.get("target_lang")):
         raise trained.error(
             f"does not say its languages, nor does its data folder {data}; give --source-lang and --target-lang"

@@ -27,7 +27,8 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.layers import DecodesLogProbs, accept_former_names, check_dictionary
+from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary
+from fb_fairseq.models.option_fields import accept_former_names
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.layer import encoder_context
@@ -76,9 +77,15 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         src_lengths=None,
         return_all_hiddens=False,
     ):
-        """Predict the next token at each position; see fairseq's ``TransformerDecoder.forward``.
+        """Predict the next token at each position, as fairseq's ``TransformerDecoder.forward``.
 
         Args:
+            prev_output_tokens: the targets so far [B, T], each sentence after ``</s>``; padding on the right.
+            encoder_out: what fairseq's encoder returns; None: there is no encoder.
+            incremental_state: a dictionary, which decoding step by step fills; None: whole targets are given.
+            features_only: return features instead of logits.
+            alignment_layer: the layer whose attention to the encoder is returned, counted from 0.
+            alignment_heads: average over so many of its heads; None: all.
             return_all_hiddens: also return the representations of all layers; see ``extract_features``.
 
         Returns:
@@ -106,13 +113,14 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         alignment_heads=None,
         return_all_hiddens=False,
     ):
-        """See fairseq's ``TransformerDecoder.extract_features``. In decoding, all tokens that the state has not seen.
+        """Run all but the output layer, as fairseq's ``TransformerDecoder.extract_features``. In decoding, that is for
+        all tokens that the state has not seen yet. Arguments are those of ``forward``.
 
         Returns:
             Features [B, T, D], and a dictionary. ``attn``: a list with the attention to the encoder [B, T, C] of
             ``alignment_layer``, in decoding by default of the last layer; for whole targets None, unless that layer is
-            given. ``inner_states``: with ``return_all_hiddens`` the embeddings and each
-            layer's outputs, L + 1 times [T, B, D], otherwise None. In training both have gradients.
+            given. ``inner_states``: with ``return_all_hiddens`` the embeddings and each layer's outputs, L + 1 times
+            [T, B, D], otherwise None. In training both have gradients.
         """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")

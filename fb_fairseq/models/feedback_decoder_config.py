@@ -12,7 +12,7 @@ from fairseq.models.transformer import TransformerConfig
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.initialisation import InitialisationOptions
 from fb_fairseq.models.language_model import AttentionLMConfig
-from fb_fairseq.models.layers import described, make_options, with_options
+from fb_fairseq.models.option_fields import described, make_options, with_options
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 LAYERS_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")

@@ -18,15 +18,9 @@ import fb_fairseq
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
-from fb_fairseq.models.layers import (
-    DecodesLogProbs,
-    accept_former_names,
-    check_dictionary,
-    described,
-    make_options,
-    with_options,
-    word_layers,
-)
+from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary, word_layers
+from fb_fairseq.models.master_copies import clamp_master_copies
+from fb_fairseq.models.option_fields import accept_former_names, described, make_options, with_options
 from fb_fairseq.models.pruning import kept_layers, prune
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
@@ -36,7 +30,6 @@ from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
-from fb_fairseq.optim import clamp_master_copies
 from fb_fairseq.streams.state import CarriesMemory
 
 

@@ -2,7 +2,7 @@
 2020).
 """
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any
 
 from omegaconf import OmegaConf, open_dict
@@ -27,8 +27,11 @@ def parse_layers(option: str, text: str) -> list[int]:
 
 
 def kept_layers(cfg, side: str = "decoder") -> list[int]:
-    """The layers to keep of a checkpoint; empty: all. ``cfg``: a model's configuration, or None; models without pruning
-    do not have the option. ``side``: ``decoder`` or ``encoder``.
+    """The layers to keep of a checkpoint; empty: all.
+
+    Args:
+        cfg: a model's configuration, or None; models without pruning do not have the option.
+        side: ``decoder`` or ``encoder``.
     """
     text = getattr(cfg, f"{side}_layers_to_keep", None)
     if not text:
@@ -40,6 +43,7 @@ def kept_layers(cfg, side: str = "decoder") -> list[int]:
 
 
 def _check(option: str, kept: list[int], layers: int, owner: str) -> None:
+    """Check that there are the layers to keep. ``owner``: who has so many ``layers``, for the error."""
     if max(kept) >= layers:
         raise UserError(
             f"{option} {','.join(map(str, kept))}: the {owner} {layers}, the layers 0 to {layers - 1}; give some of "
@@ -48,7 +52,7 @@ def _check(option: str, kept: list[int], layers: int, owner: str) -> None:
 
 
 def count_layers(state_dict: dict[str, Tensor], side: str = "decoder") -> int:
-    """Number of decoder or encoder layers in a checkpoint."""
+    """Number of decoder or encoder layers in a checkpoint. ``side``: ``decoder`` or ``encoder``."""
     prefix = f"{side}.layers."
     return 1 + max([int(name.split(".")[2]) for name in state_dict if name.startswith(prefix)], default=-1)
 
@@ -70,12 +74,13 @@ def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
         if layers != len(kept):
             _check(flag(f"{side}_layers_to_keep"), kept, layers, "checkpoint has")
             _keep(state_dict, side, kept)
-        with open_dict(cfg) if OmegaConf.is_config(cfg) else ExitStack():
+        with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
             setattr(cfg, f"{side}_layers", len(kept))
             setattr(cfg, f"{side}_layers_to_keep", None)
 
 
 def _keep(state_dict: dict[str, Tensor], side: str, kept: list[int]) -> None:
+    """Drop the other layers of one side, and number those that are left from 0."""
     for name in [name for name in state_dict if name.startswith(f"{side}.layers.")]:
         parts = name.split(".")
         value = state_dict.pop(name)

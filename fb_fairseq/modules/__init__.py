@@ -5,7 +5,7 @@
     stack.py        base class of the attention stacks, and how a decoder owns one; layer.py: their layers
     affine.py       their linear maps and norms, also where users have put something in their place
     memory.py       the feedback memory's parameters; positions.py: positions, adaptive spans
-    words.py        embeddings and output layers; adaptive_words.py: adaptive ones, and their loss
+    words.py        embeddings and output layers; adaptive_words.py: adaptive ones; adaptive_losses.py: their losses
     language_model.py   the parts of all language models: embeddings, a stack, an output layer
     encoder.py      a Transformer encoder, for translation without fairseq
     options.py      all options, each described once

@@ -12,7 +12,8 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax, adaptive_guess
+from fb_fairseq.modules.adaptive_losses import adaptive_guess
+from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.interface import Stack

@@ -100,4 +100,4 @@ class LSTMMemory(StepMemory):
 
     def nbytes(self) -> int:
         """Bytes of the hidden and cell states."""
-        return 0 if self.state is None else self.state.memory_KCBD.numel() * self.state.memory_KCBD.element_size()
+        return 0 if self.state is None else self.state.memory_KCBD.nbytes

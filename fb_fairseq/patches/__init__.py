@@ -16,7 +16,8 @@ inside their functions, so that the warning filters are in place before fairseq'
     interruption.py    Ctrl-C and kill
     finished_run.py    a finished run that is started again
     limits.py          the options that end training
-    runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
+    libraries.py       warnings, --log-file, OmegaConf, numpy 2
+    processes.py       several processes, on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
     wrapping.py        wraps a function of fairseq once; those of fairseq-train
 """
@@ -29,20 +30,21 @@ from fb_fairseq.patches import (
     finished_run,
     generation,
     interruption,
+    libraries,
     meaning,
     models,
     overrides,
-    runtime,
+    processes,
     safe_loading,
 )
 
 # A right command runs without these, too.
 COMFORT = (
-    runtime.patch_warning_filters,  # no warnings about fairseq's own calls; first, before it is imported
+    libraries.patch_warning_filters,  # no warnings about fairseq's own calls; first, before it is imported
     fairseq_fixed.patch_root_logger,  # no DEBUG lines of other libraries; imports fairseq's models
     command_line.patch_error_lines,  # a user's mistakes in one line
     command_line.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
-    runtime.patch_config_copies,  # a second less at each start; before the models of this package
+    libraries.patch_config_copies,  # a second less at each start; before the models of this package
     data_files.patch_cut_data,  # found when they are loaded, not in the middle of an epoch
     command_line.patch_restore_file,  # a --restore-file that is missing is not training from scratch
     command_line.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
@@ -60,13 +62,13 @@ NEEDED = (
     safe_loading.patch_literal_values,  # no code in options
     safe_loading.patch_hub_addresses,  # no downloads that a checkpoint names
     models.patch_encoder_fast_path,  # left-padded batches in evaluation
-    runtime.patch_numpy_long,  # numpy 2
+    libraries.patch_numpy_long,  # numpy 2
     generation.patch_ngram_blocking,  # --no-repeat-ngram-size
     generation.patch_padding_words,  # words that pad a dictionary are never generated
     generation.patch_empty_texts,  # BLEU of a text without words
-    runtime.patch_log_file,  # each line once
-    runtime.patch_torchrun,  # its processes form one group
-    runtime.patch_ddp_on_cpu,  # several processes on CPUs
+    libraries.patch_log_file,  # each line once
+    processes.patch_torchrun,  # its processes form one group
+    processes.patch_ddp_on_cpu,  # several processes on CPUs
     finished_run.patch_finished_run,  # the same command twice trains once
     models.patch_optimizer_step,  # adaptive spans within their bounds
     checkpoints.patch_checkpoint_copy,  # a complete checkpoint_last.pt at any moment

@@ -146,7 +146,7 @@ def _task_hook(args) -> Callable | None:
 
 
 def _prepare_half_precision(args) -> None:
-    """With --bf16 fairseq assumes a TPU, and flat gradients need a GPU: turn both off where they do not apply."""
+    """Turn off the TPU that fairseq assumes with --bf16, and flat gradients, which need a GPU, where there is none."""
     if getattr(args, "bf16", False) and "torch_xla" not in sys.modules:
         args.tpu = False
     if getattr(args, "fp16", False) and (args.cpu or not torch.cuda.is_available()):

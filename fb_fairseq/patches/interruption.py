@@ -38,8 +38,8 @@ def patch_interruption() -> None:
     """Write a checkpoint on Ctrl-C and ``kill``, and print one line. In fairseq all updates since the last checkpoint
     are lost.
 
-    The update ends first. A validation does not: it may take long, and is made when the run resumes. With one process;
-    several are stopped by torchrun.
+    The update ends first. A validation does not: it may take long, and is made when the run resumes. With several
+    processes nothing is changed: torchrun stops them.
     """
     for module in training_modules():
         wrap_once(module, "train", "interruption", _train_interruptibly)
@@ -88,8 +88,10 @@ def end_if_requested(cfg, trainer, interruption: Interruption) -> None:
 
 def _without_last_checkpoint(cfg) -> str:
     """The option with which fairseq does not write checkpoint_last.pt; empty without one."""
-    given = (name for name in ("no_save", "no_last_checkpoints") if getattr(cfg.checkpoint, name))
-    return next(map(flag, given), "")
+    for name in ("no_save", "no_last_checkpoints"):
+        if getattr(cfg.checkpoint, name):
+            return flag(name)
+    return ""
 
 
 def _save(cfg, trainer, epoch_itr, is_validation_due: bool = False) -> None:

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fb_fairseq import byte_codec
-from fb_fairseq.checksums import WEIGHTS, facts_in
 from fb_fairseq.errors import UserError
+from fb_fairseq.facts import WEIGHTS, facts_in
 from fb_fairseq.meaning import check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions

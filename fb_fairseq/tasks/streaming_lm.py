@@ -6,11 +6,9 @@ import os
 
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.data.encoders import register_bpe
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
-from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.checkpoints import MemoryFiles
@@ -20,6 +18,7 @@ from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, load_dictionary, load_labelled
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.symbols import BOS, padding_words
+from fb_fairseq.tasks.byte_codecs import ByteCodec, LineByteCodec
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
     check_architecture,
@@ -33,37 +32,6 @@ from fb_fairseq.tasks.options import (
 logger = logging.getLogger(__name__)
 # Advice for a prompt of several lines.
 WITH_LINE_ENDS = "use fb-fairseq generate, or the exported model, which continue it, or leave it out"
-
-
-@register_bpe("byte_codec")
-class ByteCodec:
-    """Converts text to byte symbols and back, for use from Python. Invalid UTF-8 is decoded as U+FFFD."""
-
-    def __init__(self, *unused):
-        pass  # fairseq passes the configuration of the codec, which has none
-
-    def encode(self, text: str) -> str:
-        """The symbols of a text, separated by spaces."""
-        return " ".join(byte_codec.encode(text.encode("utf-8", "surrogateescape")))
-
-    def decode(self, symbols: str) -> str:
-        """The text of symbols that are separated by spaces."""
-        return byte_codec.decode(symbols.split()).decode("utf-8", "replace")
-
-
-class LineByteCodec(ByteCodec):
-    """Byte codec of commands that read and print one text per line: line breaks and the like are written as escapes."""
-
-    def encode(self, text: str) -> str:
-        """The symbols of a text with escapes."""
-        try:
-            return " ".join(byte_codec.encode(byte_codec.unescape(text)))
-        except ValueError as error:
-            raise UserError(str(error)) from None
-
-    def decode(self, symbols: str) -> str:
-        """The text of symbols, on one line."""
-        return byte_codec.escape(byte_codec.decode(symbols.split()))
 
 
 @register_task("streaming_lm", dataclass=StreamingLMConfig)
@@ -81,7 +49,6 @@ class StreamingLMTask(LanguageModelingTask):
 
     def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Dictionary | None = None):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
-        # whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``)
         self.byte_data = is_byte_dictionary(dictionary)
         self.memory_files = MemoryFiles(str(cfg.save_stream_memory))
 
@@ -275,13 +242,19 @@ class StreamingLMTask(LanguageModelingTask):
         """Continue prompts, see ``LanguageModelingTask.inference_step``."""
         if "block" in sample:  # made by StreamDataset
             raise UserError("fairseq-generate needs --sample-break-mode eos: each line of the data is then a prompt")
-        prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens
-        length = int(prompt.ne(self.dictionary.pad()).sum(1).max()) - int(prefix_tokens is None)  # without first </s>
+        words_BT = prefix_tokens
+        if words_BT is None:
+            words_BT = sample["net_input"]["src_tokens"][:, 1:]  # without the first </s>
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
-            self._check_prompts(generator, sample, prompt if prefix_tokens is not None else prompt[:, 1:], length)
+            self._prepare_generator(generator, sample, words_BT)
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
-    def _check_prompts(self, generator, sample, words_BT, length: int) -> None:
+    def _prepare_generator(self, generator, sample, words_BT) -> None:
+        """Check prompts, and tell fairseq's generator which symbols it must not generate.
+
+        ``words_BT``: the prompts without ``</s>`` before them, padded.
+        """
+        length = int(words_BT.ne(self.dictionary.pad()).sum(1).max())
         limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
         if length >= limit:
             raise UserError(

@@ -1,7 +1,5 @@
 """The models' memories as transformers' ``Cache``."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers import Cache
@@ -10,6 +8,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.tracing import is_tracing
+from fb_fairseq.transformers.text_hash import TextHash, in_order
 
 BLOCK_STEPS = 256  # steps of a long prompt that are run together without gradients
 
@@ -63,59 +62,9 @@ class MemoryCache(Cache):
         return f"{type(self).__name__}(position={self.get_seq_length()}, nbytes={self.nbytes()})"
 
 
-class TextHash:
-    """A hash of the tokens that were read, of each of B texts. Its size is constant, and adding tokens takes no time on
-    a GPU until it is asked for.
-
-    Attributes:
-        known: whether all tokens are known.
-    """
-
-    PENDING = 256  # pieces of text that are added up together
-
-    def __init__(self, known: bool = True) -> None:
-        self.known, self._tokens = known, 0
-        self._sum_B: Tensor | int = 0
-        self._pending: list[Tensor] = []
-
-    @staticmethod
-    def of(tokens_BT: Tensor, start: int) -> Tensor:
-        """The hash [B] of tokens from position ``start`` on. The hashes of two parts add up to that of the whole."""
-        positions_T = torch.arange(start + 1, start + 1 + tokens_BT.shape[1], device=tokens_BT.device)
-        x = tokens_BT.long() + positions_T * -0x61C8864680B583EB  # (integers overflow, as they do in all hashes)
-        x = (x ^ (x >> 32)) * -0x2D0E5C6B5B2F9D4B
-        return ((x ^ (x >> 29)) * 0x165667B19E3779F9).sum(1)
-
-    def add(self, tokens_BT: Tensor | None) -> None:
-        """Add the tokens that are read next; None: they are not known."""
-        self.known = self.known and tokens_BT is not None
-        if self.known:
-            self._pending.append(tokens_BT)
-            if len(self._pending) == self.PENDING:
-                self.value()
-
-    def value(self) -> Tensor | int:
-        """The hash [B] of all tokens; 0 before the first one."""
-        if self._pending:
-            tokens_BT = torch.cat(self._pending, 1)
-            self._pending = []
-            self._sum_B = self._sum_B + self.of(tokens_BT, self._tokens)
-            self._tokens += tokens_BT.shape[1]
-        return self._sum_B
-
-    def reorder(self, order: Tensor) -> None:
-        """Take the texts in another order."""
-        self._sum_B = in_order(self.value(), order)
-
-
-def in_order(values_B: Any, order: Tensor) -> Any:
-    """The values of B texts in another order; a value that is no tensor is the same for all texts."""
-    return values_B[order.to(values_B.device)] if isinstance(values_B, Tensor) else values_B
-
-
 class StreamCache(MemoryCache):
-    """The memory of B streams: the state after a block, or the ring of decoding step by step. Its size is
-    constant, however long the text is.
+    """The memory of B streams: the state after a block, or the ring of decoding step by step. Its size is constant,
+    however long the text is.
 
     ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
     long text, of which each is given the new tokens. To ``generate`` give the whole text, as in transformers; or the
@@ -175,8 +124,11 @@ class StreamCache(MemoryCache):
         return self.position - self.start
 
     def begin_generation(self, tokens_BT: Tensor) -> None:
-        """Compare the input of ``generate`` with what was read: it begins with all of it, or with all since it was last
-        given new tokens, or is new tokens again.
+        """Find out what the input of ``generate`` is: it begins with all that was read, or with all that was read since
+        it was last given new tokens; or it is new tokens again. ``start`` is then where the input begins.
+
+        Args:
+            tokens_BT: the input.
         """
         if len(tokens_BT) != self.texts:
             raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
@@ -252,8 +204,7 @@ class StreamCache(MemoryCache):
     def nbytes(self) -> int:
         if self._ring is not None:
             return self._ring.nbytes()
-        memory = None if self._state is None else self._state.memory_KCBD
-        return 0 if memory is None else memory.numel() * memory.element_size()
+        return 0 if self._state is None else self._state.memory_KCBD.nbytes
 
 
 class DecoderCache(MemoryCache):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_words import adaptive_losses
+from fb_fairseq.modules.adaptive_losses import adaptive_losses
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.language_model import STACKS, OutputLayer, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers

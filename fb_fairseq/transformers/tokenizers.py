@@ -76,9 +76,12 @@ def build_tokenizer(
     else:
         with_lines = line_ends and not after_text
         backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, with_lines)
-    single, pair = (f"$A {EOS}", f"$A {EOS} $B {EOS}") if after_text else (f"{EOS} $A", f"{EOS} $A {EOS} $B")
-    special = [(EOS, SPECIAL.index(EOS))]
-    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
+    text = f"$A {EOS}" if after_text else f"{EOS} $A"
+    backend.post_processor = processors.TemplateProcessing(
+        single=text,
+        pair=f"{text} {text.replace('$A', '$B')}",
+        special_tokens=[(EOS, SPECIAL.index(EOS))],
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         bos_token=EOS,
@@ -117,8 +120,10 @@ def _bytes() -> Tokenizer:
     """Bytes. In tokenizer.json they have the names that GPT-2 gave them; only with these, broken UTF-8 is decoded."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = sorted(set(range(256)) - set(shown))
-    names = {**{byte: chr(byte) for byte in shown}, **{byte: chr(256 + i) for i, byte in enumerate(hidden)}}
-    vocabulary = {name: index for index, name in enumerate([*SPECIAL, *(names[byte] for byte in range(256))])}
+    names = {byte: chr(byte) for byte in shown}
+    names.update((byte, chr(256 + i)) for i, byte in enumerate(hidden))
+    in_order = [*SPECIAL, *(names[byte] for byte in range(256))]
+    vocabulary = {name: index for index, name in enumerate(in_order)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNK))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()

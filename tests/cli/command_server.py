@@ -88,7 +88,8 @@ class CommandServer:
 
     def __init__(self):
         self.folder, self.process = pathlib.Path(os.environ.get(SHARED) or tempfile.mkdtemp()), None
-        self.socket, self.programs = self.folder / "socket", self.folder / "bin"
+        self.socket = self.folder / "socket"
+        self.programs = self.folder / "bin"
         if SHARED in os.environ:
             return
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -143,7 +144,8 @@ class CommandServer:
             connection = self._connect(streams, argv=list(map(str, argv)), **job)
             connection.settimeout(LIMIT)
             answers = connection.makefile("r")
-            _, status = answers.readline(), int(answers.readline())
+            _ = answers.readline()
+            status = int(answers.readline())
             return Result(status, *(pathlib.Path(name).read_text(errors="replace").splitlines() for name in names[1:]))
 
 

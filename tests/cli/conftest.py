@@ -3,6 +3,7 @@
 import fcntl
 import os
 import random
+from functools import partial
 
 import pytest
 
@@ -85,11 +86,9 @@ def language_models(byte_data, made_once):
     options = dict(max_update=60, disable_validation=True, no_epoch_checkpoints=True)
     result = {}
     for arch in ARCHITECTURES:
-        changes = {**options, **(NO_LAYERS_OF_A_TRANSFORMER if arch == "streaming_lstm_lm" else {})}
-        folder = made_once(
-            arch, lambda folder, arch=arch, changes=changes: train(byte_data, folder, arch=arch, **changes)
-        )
-        result[arch] = folder / "checkpoint_last.pt"
+        changes = NO_LAYERS_OF_A_TRANSFORMER if arch == "streaming_lstm_lm" else {}
+        make = partial(train, byte_data, arch=arch, **options, **changes)
+        result[arch] = made_once(arch, make) / "checkpoint_last.pt"
     return result
 
 
@@ -97,8 +96,12 @@ def language_models(byte_data, made_once):
 def translation_models(parallel_data, made_once):
     """A folder with the checkpoints and logs of a Feedback model, trained with BLEU on the validation set, and of a
     vanilla one."""
-    bleu = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu")
-    bleu.update(maximize_best_checkpoint_metric=True)
+    bleu = dict(
+        eval_bleu=True,
+        eval_bleu_args='{"beam": 2}',
+        best_checkpoint_metric="bleu",
+        maximize_best_checkpoint_metric=True,
+    )
 
     def make(folder):
         for name, changes in {

@@ -159,7 +159,8 @@ def assert_same_parameters(one, other) -> None:
     """Bit-equal, but for what fairseq leaves uninitialised."""
     from fb_fairseq.models.initialisation import NO_PARAMETERS
 
-    one, other = parameters(one), parameters(other)
+    one = parameters(one)
+    other = parameters(other)
     assert one.keys() == other.keys()
     for name in one:
         if not NO_PARAMETERS.match(name):

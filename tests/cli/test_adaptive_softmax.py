@@ -20,9 +20,11 @@ def test_loss_is_exact(word_data, tmp_path):
     model, task = load(tmp_path / "checkpoint_last.pt", word_data)
     task.load_dataset("valid")
     corpus = task.dataset("valid").corpus
-    bits, correct, n = 0.0, 0, len(corpus)
+    bits = 0.0
+    correct = 0
+    n = len(corpus)
     for b in range(2):
-        tokens = corpus[b * n // 2 - 1 : (b + 1) * n // 2]
+        tokens = corpus[b * n // 2 - 1 : (b + 1) * n // 2]  # a stream, and the token before it
         with torch.no_grad():
             log_probs = model.get_normalized_probs(model(tokens[None, :-1]), log_probs=True)[0]
         assert log_probs.exp().sum(-1).allclose(torch.ones(len(tokens) - 1), atol=1e-4)

@@ -1,4 +1,4 @@
-"""What an update of fairseq-train does outside of the step loop: almost all of it is fairseq's optimizer."""
+"""Operations of an update of fairseq-train outside of the step loop: almost all are those of fairseq's optimizer."""
 
 import traceback
 from collections import Counter
@@ -9,9 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.cli.fairseq_commands import train
 from tests.conftest import REPOSITORY
 
-UPDATES = dict(
-    attention_span=8, dropout=0.1, max_update=4, bf16=True, no_save=True, disable_validation=True
-)  # fmt: skip
+UPDATES = dict(attention_span=8, dropout=0.1, max_update=4, bf16=True, no_save=True, disable_validation=True)
 LOOPS = "ops/feedback/", "modules/relative_transformer.py"
 
 
@@ -24,11 +22,14 @@ class CountedOperations(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         files = [frame.filename for frame in traceback.extract_stack()[:-1]]
-        files = [
+        asking = [
             name for name in files if "-packages/torch/" not in name and not name.startswith(f"{REPOSITORY}/tests/")
         ]
-        loop = any(part in name for name in files for part in LOOPS)
-        who = "loop" if loop else "ours" if files and files[-1].startswith(f"{REPOSITORY}/fb_fairseq") else "fairseq"
+        who = "fairseq"
+        if any(part in name for name in asking for part in LOOPS):
+            who = "loop"
+        elif asking and asking[-1].startswith(f"{REPOSITORY}/fb_fairseq"):
+            who = "ours"
         self.counts[who] += 1
         if operation.name() == "aten::_local_scalar_dense" and any(tensor.dim() == 0 for tensor in args):
             self.counts[f"{who} waits"] += 1
@@ -36,7 +37,8 @@ class CountedOperations(TorchDispatchMode):
 
 
 def test_operations_of_an_update(byte_data, tmp_path, monkeypatch):
-    counts, step = [], Trainer.train_step
+    counts = []
+    step = Trainer.train_step
 
     def counted(self, samples, **options):
         with CountedOperations() as mode:

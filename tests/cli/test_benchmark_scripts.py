@@ -33,7 +33,8 @@ def test_generation(commands):
 
 def test_growth(commands, tmp_path):
     """Every size once, also after an interruption; a figure."""
-    out, figure = tmp_path / "growth.jsonl", tmp_path / "growth.png"
+    out = tmp_path / "growth.jsonl"
+    figure = tmp_path / "growth.png"
     script = ["python", "-c", GROWTH, "--out", out, *SMALL]
     done = commands.run(*script)
     assert done.status == 0, done.errors

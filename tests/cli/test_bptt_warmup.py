@@ -39,7 +39,8 @@ def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
         + [(range(b, b + 2), 8) for b in (4, 6, 0, 2, 4, 6)]  # those that are behind come first
     )
     assert len(cuts) == 16
-    done, memory = [0] * 8, [None] * 8
+    done = [0] * 8
+    memory = [None] * 8
 
     class Handle:
         def read(self):

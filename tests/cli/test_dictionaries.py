@@ -123,7 +123,8 @@ def test_shipped(tmp_path, monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "cache"))
     numbers = ["--length", "8", "--train", "200", "--valid", "9", "--test", "9"]
     make_task(["word_problem", "--group", "A5", *numbers, "--out", str(tmp_path / "text")])
-    sides, folder = dict(source_lang="input", target_lang="label"), checkpoint_of("a5").rpartition("/")[0]
+    sides = dict(source_lang="input", target_lang="label")
+    folder = checkpoint_of("a5").rpartition("/")[0]
     preprocess(tmp_path / "text", **sides, srcdict=f"{folder}/dict.input.txt", tgtdict=f"{folder}/dict.label.txt")
     arguments = evaluate_labels.build_parser().parse_args([str(tmp_path / "text/bin"), "--path", "a5", "--cpu"])
     assert evaluate_labels.load_and_evaluate(arguments)["accuracy"] == 100

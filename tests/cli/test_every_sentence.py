@@ -42,7 +42,8 @@ def test_translation(tmp_path):
     """In training, validation and generation."""
     for seed, split in enumerate(("train", "valid", "test")):
         parallel_text.write_pairs(tmp_path / split, parallel_text.pairs(NUMBER, seed))
-    data, everything = preprocess(tmp_path, **parallel_text.LANGUAGES), list(range(NUMBER))
+    data = preprocess(tmp_path, **parallel_text.LANGUAGES)
+    everything = list(range(NUMBER))
     assert used(data, tmp_path, **MULTIPLE) == (everything, everything)
     log = parallel_text.generate(data, tmp_path / "checkpoint_last.pt", batch_size=None, max_len_b=3, **MULTIPLE)
     assert sorted(parallel_text.hypotheses(log)) == everything

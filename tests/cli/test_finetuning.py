@@ -127,7 +127,8 @@ def test_options_that_may_change(byte_data, tmp_path):
 def test_scaled_parameters_of_an_earlier_version(byte_data, tmp_path, capsys):
     """--persistent-memory-lr-scale, which is gone, divided persistent vectors: every reader refuses such a model."""
     run = dict(TRAINED, arch="all_attention_lm")
-    path, new = tmp_path / "trained/checkpoint_last.pt", tmp_path / "old.pt"
+    path = tmp_path / "trained/checkpoint_last.pt"
+    new = tmp_path / "old.pt"
     train(byte_data, path.parent, **run)
     saved = torch.load(path, weights_only=True)
     saved["cfg"]["model"]["persistent_memory_lr_scale"] = 8.0

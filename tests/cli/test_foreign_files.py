@@ -78,7 +78,8 @@ def test_data(tmp_path, capsys):
 
 def test_export_and_import(language_models, tmp_path, capsys):
     pytest.importorskip("transformers")
-    checkpoint, folder = language_models["feedback_transformer_lm"], tmp_path / "model"
+    checkpoint = language_models["feedback_transformer_lm"]
+    folder = tmp_path / "model"
     command = [str(checkpoint), "--to", str(folder)]
     folder.mkdir()
     for name in ("README.md", "target/data"):
@@ -110,7 +111,8 @@ def test_export_and_import(language_models, tmp_path, capsys):
 
 
 def test_checkpoints(language_models, tmp_path, capsys):
-    path, out = language_models["feedback_transformer_lm"], tmp_path / "averaged.pt"
+    path = language_models["feedback_transformer_lm"]
+    out = tmp_path / "averaged.pt"
     arguments = ["--inputs", path, "--output", out]
     replaces_its_own(capsys, average_checkpoints.main, "--output", out, path.read_bytes(), *arguments)
     average_checkpoints.main(["--inputs", str(out), "--output", str(out)])

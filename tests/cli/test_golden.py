@@ -15,7 +15,8 @@ from tests.golden import recipe
 @pytest.mark.parametrize("case", [*recipe.LANGUAGE_MODELS, *recipe.TRANSLATION])
 def test_golden(case, byte_data, parallel_data, tmp_path):
     """The same logits, losses, continuations; and the same parameters after one more update with the stream memory."""
-    data, files = parallel_data if case in recipe.TRANSLATION else byte_data, recipe.unpack(case, tmp_path / "golden")
+    data = parallel_data if case in recipe.TRANSLATION else byte_data
+    files = recipe.unpack(case, tmp_path / "golden")
     recipe.copy_checkpoint(files, tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
     expected = torch.load(files / "expected.pt", weights_only=True)
@@ -29,7 +30,8 @@ def test_golden(case, byte_data, parallel_data, tmp_path):
         return  # the optimizer's state has the copies of parameters that only fairseq 0.12.2's encoder layers keep
     log = recipe.train(case, data, tmp_path / "run", recipe.UPDATES + 1)
     assert "Loaded checkpoint" in log and "no memory of the streams" not in log
-    own, resumed = parameters(checkpoint), torch.load(files / "resumed.pt", weights_only=True)
+    own = parameters(checkpoint)
+    resumed = torch.load(files / "resumed.pt", weights_only=True)
     before = parameters(files / "checkpoint_last.pt")
     assert own.keys() == resumed.keys()
     assert any(not own[name].equal(before[name]) for name in own), "the update changed something"
@@ -44,7 +46,8 @@ def test_golden(case, byte_data, parallel_data, tmp_path):
 @pytest.mark.parametrize("case", ["feedback", "decoder"])
 def test_options_of_earlier_versions(case, byte_data, parallel_data, tmp_path):
     """A loop's former name is read as its new one, and an option that is gone is ignored."""
-    data, files = parallel_data if case in recipe.TRANSLATION else byte_data, recipe.unpack(case, tmp_path / "golden")
+    data = parallel_data if case in recipe.TRANSLATION else byte_data
+    files = recipe.unpack(case, tmp_path / "golden")
     state = torch.load(files / "checkpoint_last.pt", weights_only=False)
     options = state["cfg"]["model"]
     options = vars(options) if isinstance(options, argparse.Namespace) else options

@@ -64,7 +64,8 @@ def saved(folder) -> dict:
     found = {}
     for path in folder.glob("checkpoint*.pt"):
         content = torch.load(path, weights_only=False)
-        state, history = content["extra_state"], content["optimizer_history"][-1]
+        state = content["extra_state"]
+        history = content["optimizer_history"][-1]
         place = [state["train_iterator"][name] for name in ("epoch", "iterations_in_epoch")]
         rate = [content["last_optimizer_state"]["param_groups"][0]["lr"], history["lr_scheduler_state"].get("best")]
         values = [state.get("best"), state["val_loss"], state["stopping"]]
@@ -86,7 +87,8 @@ def logged(caplog) -> dict:
 
 def check_continued(run, folder, caplog, *sent) -> None:
     """Check that a run that signals interrupt ends, when it is run again, as one without interruption."""
-    whole, parts = folder / "whole", folder / "parts"
+    whole = folder / "whole"
+    parts = folder / "parts"
     caplog.clear()
     run(whole)
     expected = logged(caplog)

@@ -71,7 +71,9 @@ class Clone:
     """What the pages presume: a clone with an environment, whose commands the server runs, and texts."""
 
     def __init__(self, folder: Path, commands, python: str | Path = ""):
-        self.folder, self.commands, self.python = folder, commands, python or commands.programs / "python"
+        self.folder = folder
+        self.commands = commands
+        self.python = python or commands.programs / "python"
         (folder / "fb_fairseq").symlink_to(REPOSITORY / "fb_fairseq")
         (folder / "examples").symlink_to(REPOSITORY / "examples")
         (folder / ".venv/bin").mkdir(parents=True)

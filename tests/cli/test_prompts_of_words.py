@@ -93,41 +93,53 @@ def test_blank_lines_as_prompts(word_data, adaptive, tmp_path, more):
     assert [n for n, score in scores.items() if score != score] == ([1, 3] if "score_reference" in more else [])
 
 
-def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_path, capsys):
-    """<s>, <pad>, <unk> and the words with which fairseq-preprocess pads a dictionary, however likely they are: greedy
-    search of each tool takes the likeliest word.
+@pytest.fixture(scope="module")
+def padded(word_data, tmp_path_factory):
+    """A model's checkpoint and its data, with a dictionary that fairseq-preprocess has padded.
 
-    (fairseq-interactive and the hub generate <unk> with --unkpen.)
+    Whatever it has read, logits are the same: highest of symbols of no text, then of symbol 9.
     """
-    padded = dict(only_source=True, padding_factor=64, destdir=tmp_path / "padded")
-    word_data = preprocess(word_data.parent, ("train", "valid"), **padded)
-    train(word_data, tmp_path, max_update=1, disable_validation=True, no_epoch_checkpoints=True)
-    path = tmp_path / "checkpoint_last.pt"
+    folder = tmp_path_factory.mktemp("padded")
+    splits = ("train", "valid")
+    data = preprocess(word_data.parent, splits, only_source=True, padding_factor=64, destdir=folder / "bin")
+    train(data, folder, max_update=1, disable_validation=True, no_epoch_checkpoints=True)
+    path = folder / "checkpoint_last.pt"
     saved = torch.load(path, weights_only=True)
-    size = len(saved["model"]["decoder.output_projection.weight"])
     saved["model"]["decoder.layer_norm.weight"].zero_()  # the features are its bias: all ones
     saved["model"]["decoder.layer_norm.bias"].fill_(1.0)
-    logits = torch.linspace(-1, 0, size)
+    logits = torch.linspace(-1, 0, 128)
     logits[[0, 1, 3, 9]] = torch.tensor([3.0, 4.0, 5.0, 2.0])  # <s>, <pad>, <unk>, and a word
     logits[104:] = 6.0  # madeupword0000, …
     saved["model"]["decoder.output_projection.weight"] = logits[:, None].expand(-1, 16) / 16
     torch.save(saved, path)
-    _, task = load(path, word_data)
-    word = task.source_dictionary[9]
-    expected, last = " ".join(["w1", *[word] * 4]), task.source_dictionary[127]
-    assert last == "madeupword0023" and size == 128
-    assert read_language_model(str(path), cpu=True).generate("", 4, 0, 0).split() == [word] * 4
+    return path, data
+
+
+def test_fairseqs_search_generates_no_symbols_of_no_text(padded, tmp_path):
+    """<s>, <pad>, <unk> and words that pad the dictionary, but <unk> with --unkpen, and any of them in a prompt."""
+    path, data = padded
+    _, task = load(path, data)
+    word, last = (task.source_dictionary[index] for index in (9, 127))
+    assert last == "madeupword0023"
     more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)
-    assert interactive(word_data, path, tmp_path, ["w1"], *more) == [expected]
-    assert interactive(word_data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")
-    assert interactive(word_data, path, tmp_path, ["w1 <unk>"], *more)[0].startswith("w1 <unk>"), "of a prompt"
-    assert interactive(word_data, path, tmp_path, [f"w1 {last}"], *more)[0].startswith(f"w1 {last}"), "of a prompt"
-    assert hub(path, word_data).sample("w1", beam=1, max_len_b=5, min_len=5) == expected
+    expected = " ".join(["w1", *[word] * 4])
+    assert interactive(data, path, tmp_path, ["w1"], *more) == [expected]
+    assert hub(path, data).sample("w1", beam=1, max_len_b=5, min_len=5) == expected
+    assert interactive(data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")
+    for prompt in ("w1 <unk>", f"w1 {last}"):
+        assert interactive(data, path, tmp_path, [prompt], *more)[0].startswith(prompt)
+
+
+def test_our_tools_generate_no_symbols_of_no_text(padded, tmp_path):
+    path, data = padded
+    model = read_language_model(str(path), cpu=True)
+    word = model.vocabulary.symbols[9]
+    assert model.generate("", 4, 0, 0).split() == [word] * 4
     export([str(path), "--to", str(tmp_path / "model")])
     exported, tokenizer = (kind.from_pretrained(tmp_path / "model") for kind in (AutoModelForCausalLM, AutoTokenizer))
-    made = exported.generate(**tokenizer("w1", return_tensors="pt"), max_new_tokens=4, do_sample=False)
-    assert tokenizer.decode(made[0], skip_special_tokens=True) == expected
-    explored = load_explored(str(path), str(word_data), True)
-    reading = Reading(explored)
-    reading.read(tokenizer("w1")["input_ids"][1:])
+    prompt = tokenizer("w1", return_tensors="pt")
+    made = exported.generate(**prompt, max_new_tokens=4, do_sample=False)
+    assert tokenizer.decode(made[0], skip_special_tokens=True).split() == ["w1", *[word] * 4]
+    reading = Reading(load_explored(str(path), str(data), True))
+    reading.read(prompt["input_ids"][0, 1:].tolist())
     assert reading.drawn(1, 0, 0).argmax() == 9

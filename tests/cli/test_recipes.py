@@ -56,7 +56,8 @@ def results(folder):
 
 def test_language_models(recipe):
     """Trained, fine-tuned, evaluated, drawn; again, nothing runs."""
-    data, out = made_up_corpus("enwik8", recipe.folder), recipe.folder / "out"
+    data = made_up_corpus("enwik8", recipe.folder)
+    out = recipe.folder / "out"
     arguments = ["--small", data.name, "--layers", 1, "--models", TRANSFORMER, "--updates", 2, "--finetune-updates", 1]
     printed = recipe("enwik8", *arguments, "--out", "out")
     assert "test_bits_per_token" in printed and "## enwik8, small setting" in printed
@@ -293,10 +294,12 @@ def test_resumed(tmp_path):
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         return subprocess.Popen(list(map(str, command)), cwd=REPOSITORY, env=environment, **pipes)
 
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
     output, _ = start(whole).communicate()
     assert (whole / "results.json").exists(), output[-2000:]
-    process, log = start(parts), parts / f"{TRANSFORMER}.log"
+    process = start(parts)
+    log = parts / f"{TRANSFORMER}.log"
     wait_for(lambda: process.poll() is not None or log.exists() and log.read_text().count('"num_updates"') > 5)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()

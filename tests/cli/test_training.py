@@ -120,7 +120,9 @@ def test_number_of_streams_in_evaluation(byte_data, tmp_path):
     in training. fairseq-validate needs none of them: the checkpoint has its own."""
     trained = train(byte_data, tmp_path, max_update=4, batch_size_valid=3, valid_streams=None)
     values = dict(task="streaming_lm", path=tmp_path / "checkpoint_last.pt", cpu=True, tokens_per_sample=7)
-    two, same, three = dict(batch_size=2), dict(valid_streams=2), dict(valid_streams=3)
+    two = dict(batch_size=2)
+    same = dict(valid_streams=2)
+    three = dict(valid_streams=3)
     validated = [run("validate", byte_data, *options({**values, **change})) for change in (two, same, three, {})]
     bits = [re.findall(r"total_bits\W+([\d.]+)", log)[-1] for log in validated]
     assert bits[0] == bits[1] != bits[2] == bits[3]

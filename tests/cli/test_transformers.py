@@ -145,7 +145,9 @@ def test_facts_travel_with_the_weights(byte_data, tmp_path):
     """From export to import and export; what the command line says replaces them. Of other weights, nothing is said,
     and nothing made up: no updates that were not made."""
     options = dict(max_update=20, disable_validation=False, validate_interval_updates=10)
-    checkpoint, model, back = trained(byte_data, tmp_path, **options), tmp_path / "model", tmp_path / "back.pt"
+    checkpoint = trained(byte_data, tmp_path, **options)
+    model = tmp_path / "model"
+    back = tmp_path / "back.pt"
     notes = ["--note", "hardware=a | b", "--note", "test=2.5 bits"]
     more = ["--data", "a made-up text", "--license", "mit", "--language", "en", *notes]
     export([str(checkpoint), "--to", str(model), *more])
@@ -240,7 +242,8 @@ def test_which_files_of_parameters_are_read(exported, tmp_path, capsys):
     changed.save_pretrained(tmp_path / "split", max_shard_size="20KB")
     for path in (tmp_path / "split").glob("model*"):
         shutil.copy(path, both)
-    theirs, ours = load_exported(both)[0], pretrained.load(str(both))
+    theirs = load_exported(both)[0]
+    ours = pretrained.load(str(both))
     assert theirs.decoder.output_projection.bias.equal(ours.output_projection.bias)
     (both / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
     index = both / "model.safetensors.index.json"

@@ -54,7 +54,8 @@ def both(request, tmp_path):
 def test_logits(both):
     """Of padded sources and targets, whole and step by step."""
     theirs, ours = both
-    source, target = batch([7, 3, 5]), batch([4, 6, 2])
+    source = batch([7, 3, 5])
+    target = batch([4, 6, 2])
     target[:, 0] = EOS
     with torch.no_grad():
         net = theirs(source, source.ne(PAD).sum(1), target)
@@ -74,10 +75,8 @@ def test_logits(both):
 @pytest.fixture(scope="module")
 def trained(translation_models, tmp_path_factory):
     """A checkpoint, and the folder that it is exported to."""
-    checkpoint, model = (
-        translation_models / "feedback/checkpoint_best.pt",
-        tmp_path_factory.mktemp("exported") / "model",
-    )
+    checkpoint = translation_models / "feedback/checkpoint_best.pt"
+    model = tmp_path_factory.mktemp("exported") / "model"
     export([str(checkpoint), "--to", str(model), "--license", "mit"])
     return checkpoint, model
 
@@ -103,7 +102,9 @@ def test_translations(parallel_data, trained, beam):
 @pytest.mark.parametrize("beam", [1, 5])
 def test_no_translation_is_empty(parallel_data, trained, tmp_path, beam):
     """As with fairseq-generate, whose --min-len is 1; here of a model that would end anywhere."""
-    saved, checkpoint, folder = torch.load(trained[0], weights_only=False), tmp_path / "ends.pt", tmp_path / "ends"
+    saved = torch.load(trained[0], weights_only=False)
+    checkpoint = tmp_path / "ends.pt"
+    folder = tmp_path / "ends"
     weights = saved["model"]
     last = max(name for name in weights if re.fullmatch(r"decoder\.layers\.\d+\.final_layer_norm\.bias", name))
     norm = weights.get("decoder.layer_norm.bias", weights[last])
@@ -164,7 +165,8 @@ def test_bad_input(trained, tmp_path, capsys):
     saved = torch.load(checkpoint, weights_only=False)
     model = saved["cfg"]["model"]
     model = model if isinstance(model, dict) else vars(model)
-    changed, other = tmp_path / "changed.pt", tmp_path / "other"
+    changed = tmp_path / "changed.pt"
+    other = tmp_path / "other"
     other.mkdir()
     for language, words in (("de", 5), ("en", 7)):
         dictionary(words).save(str(other / f"dict.{language}.txt"))

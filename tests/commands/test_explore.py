@@ -95,7 +95,8 @@ def test_attention_and_memory(model):
 def test_reading_goes_on(model):
     """Token by token as at once; a copy goes on alone."""
     ours, _ = explored(model)
-    whole, parts = reading_of(ours), Reading(ours)
+    whole = reading_of(ours)
+    parts = Reading(ours)
     for token in TOKENS[:-1]:
         parts.read([token])
     other = parts.copy()
@@ -203,7 +204,7 @@ def test_shares(model, monkeypatch):
     """Each row is the whole attention, also where the oldest steps share a column."""
     reading, step = reading_of(explored(model)[0]), 9
     names, shares = pictures.shares_of(reading, step)
-    assert names == ["persistent"] * (model is AllAttentionLM)
+    assert names == (["persistent"] if model is AllAttentionLM else [])
     torch.testing.assert_close(shares[..., -SPAN:], reading.attention(step))
     monkeypatch.setattr(pictures, "COLUMNS", 3)
     names, shares = pictures.shares_of(reading, step)

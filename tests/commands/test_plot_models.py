@@ -80,7 +80,8 @@ def test_streams_overlap():
 @pytest.mark.parametrize("model", MODELS)
 def test_mean_attention(model):
     """Over streams and blocks it is the mean over the steps of one long stream, once its memory is full."""
-    loaded, corpus = load(model, attention_span=SPAN, decoder_layers=1), text(60)
+    loaded = load(model, attention_span=SPAN, decoder_layers=1)
+    corpus = text(60)
     found = measures.mean_attention(loaded, *measures.cut_text(corpus, 48, SPAN))
     with torch.no_grad():
         x_TBD = loaded.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
@@ -94,7 +95,8 @@ def test_mean_attention(model):
     if is_shared:
         shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
         torch.testing.assert_close(100 * rows[:, 0], torch.tensor(shares.rows).double().mean(1))
-    assert found.columns == ["persistent"] * is_shared + [str(d) for d in range(1, SPAN + 1)]
+    distances = [str(d) for d in range(1, SPAN + 1)]
+    assert found.columns == (["persistent", *distances] if is_shared else distances)
     torch.testing.assert_close(rows.sum(1), torch.ones_like(rows[:, 0]))
 
 
@@ -152,7 +154,9 @@ def test_persistent_use():
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_by_context(model, changes):
     """Token by token: every token is predicted with each range of contexts, from an empty memory."""
-    (loaded, built), corpus, longest = load_both(model, **changes), text(40), 8
+    loaded, built = load_both(model, **changes)
+    corpus = text(40)
+    longest = 8
     found = measures.losses_by_context(loaded, corpus, 22, longest)
     assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and found.unit == "token"
     for (fewest, most), perplexity in zip(found.bins, found.values):
@@ -170,9 +174,11 @@ def test_losses_by_context(model, changes):
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["plain", "adaptive"])
 def test_whole_text_is_evaluation(changes):
     """With every target counted, it is the loss of the criterion; blocks and parts change nothing."""
-    (loaded, built), tokens = load_both(RelativeLM, **changes), text(150)[-1:150]
+    loaded, built = load_both(RelativeLM, **changes)
+    tokens = text(150)[-1:150]
     criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary()))
-    inputs, targets = tokens[None, :-1], tokens[None, 1:]
+    inputs = tokens[None, :-1]
+    targets = tokens[None, 1:]
     sample = {"net_input": {"src_tokens": inputs}, "target": targets, "ntokens": targets.numel()}
     with torch.no_grad():
         loss, _, _ = criterion.eval()(built, sample)

@@ -18,7 +18,8 @@ def test_documents(tmp_path):
     for name, text in (("a", first), ("b", second)):
         (tmp_path / name).write_bytes(text)
     out = tmp_path / "out"
-    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    a = str(tmp_path / "a")
+    b = str(tmp_path / "b")
     preprocess_bytes.main(["--trainpref", a, b, "--validpref", b, "--destdir", str(out)])
     dictionary, ids = tokens(out, "train")
     assert len(dictionary) == 260 and byte_codec.is_byte_dictionary(dictionary)

@@ -74,6 +74,10 @@ def test_logging_waits_for_the_device_once(monkeypatch):
         read = getattr(torch.Tensor, name)
         monkeypatch.setattr(torch.Tensor, name, lambda self, read=read, n=name: reads.append(n) or read(self))
     assert summed([parts, parts, {"late": torch.tensor([3, 4]).sum()}]) == {
-        "loss": 4.0, "correct": 2.0, "ntokens": 8, "measure_span": 3.0, "late": 7.0,
-    }  # fmt: skip
+        "loss": 4.0,
+        "correct": 2.0,
+        "ntokens": 8,
+        "measure_span": 3.0,
+        "late": 7.0,
+    }
     assert reads == ["tolist"] and summed([]) == {}

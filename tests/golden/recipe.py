@@ -25,32 +25,57 @@ SMALL = dict(decoder_embed_dim=8, decoder_ffn_embed_dim=12, no_epoch_checkpoints
 LANGUAGE_MODELS = {
     "feedback": dict(adaptive_span=True, adaptive_span_loss=1e-4, adaptive_span_ramp=3, adaptive_span_init=0.4),
     "feedback_per_layer": dict(
-        memory_projections="per-layer", memory_composition="same-and-lower", decoder_normalize_before=None,
-        share_decoder_input_output_embed=True, activation_fn="gelu",
+        memory_projections="per-layer",
+        memory_composition="same-and-lower",
+        decoder_normalize_before=None,
+        share_decoder_input_output_embed=True,
+        activation_fn="gelu",
     ),
     "all_attention": dict(
-        arch="all_attention_lm", relative_positions="key-value", adaptive_span=True, adaptive_span_ramp=4,
-        adaptive_span_init=0.3, decoder_normalize_before=None, optimizer="clipped_adagrad",
+        arch="all_attention_lm",
+        relative_positions="key-value",
+        adaptive_span=True,
+        adaptive_span_ramp=4,
+        adaptive_span_init=0.3,
+        decoder_normalize_before=None,
+        optimizer="clipped_adagrad",
     ),
     "transformer": dict(
         arch="relative_transformer_lm", relative_positions="none", share_decoder_input_output_embed=True
     ),
     "lstm": dict(
-        arch="streaming_lstm_lm", decoder_ffn_embed_dim=None, decoder_attention_heads=None, attention_span=None,
+        arch="streaming_lstm_lm",
+        decoder_ffn_embed_dim=None,
+        decoder_attention_heads=None,
+        attention_span=None,
         decoder_normalize_before=None,
     ),
-}  # fmt: skip
+}
 TRANSLATION = {
     "decoder": dict(
-        encoder_embed_dim=8, encoder_ffn_embed_dim=12, decoder_ffn_embed_dim=12, decoder_embed_dim=8, max_tokens=200,
-        disable_validation=True, lr=0.02, memory_projections="shared", share_decoder_input_output_embed=True,
+        encoder_embed_dim=8,
+        encoder_ffn_embed_dim=12,
+        decoder_ffn_embed_dim=12,
+        decoder_embed_dim=8,
+        max_tokens=200,
+        disable_validation=True,
+        lr=0.02,
+        memory_projections="shared",
+        share_decoder_input_output_embed=True,
     ),
     "decoder_per_layer": dict(
-        encoder_embed_dim=8, encoder_ffn_embed_dim=12, decoder_ffn_embed_dim=12, decoder_embed_dim=8, max_tokens=200,
-        disable_validation=True, lr=0.02, memory_projections="per-layer", decoder_normalize_before=True,
+        encoder_embed_dim=8,
+        encoder_ffn_embed_dim=12,
+        decoder_ffn_embed_dim=12,
+        decoder_embed_dim=8,
+        max_tokens=200,
+        disable_validation=True,
+        lr=0.02,
+        memory_projections="per-layer",
+        decoder_normalize_before=True,
         encoder_normalize_before=True,
     ),
-}  # fmt: skip
+}
 PROMPTS = ["al", r"mo\nte ", "a"]
 
 
@@ -77,19 +102,15 @@ def measure(case: str, checkpoint, data, folder) -> dict:
     (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in PROMPTS))
 
     def continuations(*more):
-        log = run(
-            "interactive", data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts",
-            "--max-len-b", 20, *more,
-        )  # fmt: skip
+        options = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
+        log = run("interactive", data, *options, "--max-len-b", 20, *more)
         return re.findall(r"^D-\d+\t[^\t]*\t(.*)$", log, re.M)
 
     tokens = torch.tensor([list(range(2, 14)), list(range(70, 82))])
     with torch.no_grad():
         logits, _ = model(tokens)
-    log = run(
-        "eval-lm", data, "--task", "streaming_lm", "--path", checkpoint, "--gen-subset", "test", "--valid-streams", 3,
-        "--tokens-per-sample", 7, "--cpu",
-    )  # fmt: skip
+    options = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "test"]
+    log = run("eval-lm", data, *options, "--valid-streams", 3, "--tokens-per-sample", 7)
     loss = float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
     texts = {"greedy": continuations("--beam", 1), "beam": continuations("--beam", 3)}
     return {"logits": logits[:, -3:].clone(), "loss": loss, **texts}
@@ -108,7 +129,8 @@ def measure_translation(model, task, checkpoint, data) -> dict:
         found = sorted((int(n), text, float(score)) for n, score, text in found)
         return [text for _, text, _ in found], torch.tensor([score for *_, score in found])
 
-    (greedy, _), (beam, scores) = generated(1), generated(3)
+    greedy, _ = generated(1)
+    beam, scores = generated(3)
     return {"logits": logits, "greedy": greedy, "beam": beam, "loss": float(-scores.mean())}
 
 

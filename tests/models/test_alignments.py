@@ -9,7 +9,8 @@ from tests.models.decoders import PAD, batch, build
 
 def sample():
     """Two sentences, and their translations."""
-    source, target = batch([5, 3]), batch([4, 2])
+    source = batch([5, 3])
+    target = batch([4, 2])
     return dict(src_tokens=source, src_lengths=source.ne(PAD).sum(1), prev_output_tokens=target)
 
 

@@ -31,7 +31,8 @@ def by_hand(model, source, target):
     """Logits, with fairseq's own attention modules, one step after the other."""
     decoder = model.decoder
     out = encode(model, source)
-    encoder, padding = out["encoder_out"][0], out["encoder_padding_mask"][0]
+    encoder = out["encoder_out"][0]
+    padding = out["encoder_padding_mask"][0]
     layers, before = list(decoder.layers), decoder.options.decoder_normalize_before
     memories, outputs = [], []
     x_BTD = decoder._embed(target, 0)
@@ -80,7 +81,8 @@ def by_hand(model, source, target):
 @pytest.mark.parametrize("changes", OPTIONS)
 def test_equal_to_fairseqs_modules_step_by_step(changes):
     model = build(**changes).double()
-    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    source = batch([5, 7, 2])
+    target = batch([6, 4, 5])
     results = []
     for compute in (forward, by_hand):
         model.zero_grad()
@@ -98,7 +100,8 @@ def test_equal_to_fairseqs_modules_step_by_step(changes):
 def test_decoding_equals_teacher_forcing(changes):
     """One token after the other, or several at once, with reorderings that repeat and drop hypotheses."""
     model = build(**changes)
-    source, target = batch([5, 7, 2]), batch([9, 9, 9])
+    source = batch([5, 7, 2])
+    target = batch([9, 9, 9])
     encoder_out = encode(model, source)
     full, _ = model.decoder(target, encoder_out=encoder_out)
     last = model.decoder.options.decoder_layers - 1
@@ -122,7 +125,8 @@ def test_decoding_equals_teacher_forcing(changes):
 def test_hypotheses_share_their_sentence(changes):
     """As beam search has them: n rows a sentence, which move within it; then a sentence is finished."""
     model, n = build(**changes), 4
-    source, target = batch([5, 7, 7, 2]), batch([9] * 16)
+    source = batch([5, 7, 7, 2])
+    target = batch([9] * 16)
     source[2] = source[1]  # the same text twice
     encoder_out = encode(model, source)
     encoder_out = model.encoder.reorder_encoder_out(encoder_out, torch.arange(4).repeat_interleave(n))
@@ -141,7 +145,8 @@ def test_hypotheses_share_their_sentence(changes):
     def reorder(order):
         nonlocal target, encoder_out
         model.decoder.reorder_incremental_state_scripting(state, order)
-        target, encoder_out = target[order], model.encoder.reorder_encoder_out(encoder_out, order)
+        target = target[order]
+        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
 
     check(1, 4)
     check(2, 4)
@@ -160,10 +165,13 @@ def test_vector_storage(projections, share):
     """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer. The state grows
     with the sentence, and no sooner."""
     found, first = {}, 0
-    source, target = batch([5, 7, 2]), batch([70, 70, 70])
+    source = batch([5, 7, 2])
+    target = batch([70, 70, 70])
     for storage in ("keys-values", "vectors"):
         torch.manual_seed(0)
-        model, state, steps = build(memory_storage=storage, memory_projections=projections), {}, []
+        model = build(memory_storage=storage, memory_projections=projections)
+        state = {}
+        steps = []
         encoder_out = encode(model, source)
         with torch.no_grad():
             full = model.decoder(target, encoder_out=encoder_out)[0]
@@ -181,7 +189,8 @@ def test_vector_storage(projections, share):
 def test_a_sentence_alone_and_in_a_padded_batch():
     model = build()
     sources, targets = [5, 9, 1], [1, 8, 4]
-    source, target = batch(sources), batch(targets)
+    source = batch(sources)
+    target = batch(targets)
     together = forward(model, source, target)
     for row, (s, t) in enumerate(zip(sources, targets)):
         alone = forward(model, source[row : row + 1, :s], target[row : row + 1, :t])
@@ -191,7 +200,8 @@ def test_a_sentence_alone_and_in_a_padded_batch():
 def test_layerdrop():
     """Drawn anew for each block."""
     model = build(decoder_layerdrop=0.4).train()
-    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    source = batch([5, 7, 2])
+    target = batch([6, 4, 5])
     found = {forward(model, source, target).sum().item() for _ in range(9)}
     assert 1 < len(found) <= 2**3
     forward(model, source, target).sum().backward()
@@ -200,13 +210,16 @@ def test_layerdrop():
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
 def test_each_rate_of_dropout(name):
     """Of the decoder: of embeddings, of attention to the memory and to the encoder, of feed-forward sublayers."""
-    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    source = batch([5, 7, 2])
+    target = batch([6, 4, 5])
 
     def decoded(model):
         model.encoder.eval()
         return model.decoder(target, encoder_out=encode(model, source))[0]
 
-    left_out = rf"^decoder\.layers.*({LAYERS[name]})" + r"|^decoder\.embed_tokens" * (name == "dropout")
+    left_out = rf"^decoder\.layers.*({LAYERS[name]})"
+    if name == "dropout":
+        left_out += r"|^decoder\.embed_tokens"
     check_rate(lambda **rates: build(no_token_positional_embeddings=True, **rates), name, left_out, decoded)
 
 

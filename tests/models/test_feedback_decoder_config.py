@@ -16,21 +16,51 @@ GROUPS = ("encoder", "decoder", "quant_noise")  # of options that are nested in 
 
 # Options of fairseq's Transformer that have an effect, with a value other than the default.
 SERVED = dict(
-    activation_fn="gelu", dropout=0.3, attention_dropout=0.1, activation_dropout=0.1, relu_dropout=0.1,
-    max_source_positions=50, max_target_positions=50, share_decoder_input_output_embed=True, share_all_embeddings=True,
-    no_token_positional_embeddings=True, layernorm_embedding=True, no_scale_embedding=True, checkpoint_activations=True,
-    no_cross_attention=True, no_decoder_final_norm=True, adaptive_softmax_cutoff=[5, 9], encoder_embed_path="file",
-    decoder_embed_path="file", decoder_output_dim=8, min_params_to_wrap=10,
-    **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in dict(
-        SMALL, normalize_before=True, learned_pos=True, layerdrop=0.1, layers_to_keep="0").items()},
-)  # fmt: skip
+    activation_fn="gelu",
+    dropout=0.3,
+    attention_dropout=0.1,
+    activation_dropout=0.1,
+    relu_dropout=0.1,
+    max_source_positions=50,
+    max_target_positions=50,
+    share_decoder_input_output_embed=True,
+    share_all_embeddings=True,
+    no_token_positional_embeddings=True,
+    layernorm_embedding=True,
+    no_scale_embedding=True,
+    checkpoint_activations=True,
+    no_cross_attention=True,
+    no_decoder_final_norm=True,
+    adaptive_softmax_cutoff=[5, 9],
+    encoder_embed_path="file",
+    decoder_embed_path="file",
+    decoder_output_dim=8,
+    min_params_to_wrap=10,
+)
+for side in ("encoder", "decoder"):
+    sizes = dict(SMALL, normalize_before=True, learned_pos=True, layerdrop=0.1, layers_to_keep="0")
+    SERVED.update({f"{side}_{name}": value for name, value in sizes.items()})
 REFUSED = dict(
-    cross_self_attention=True, encoder_xformers_att_config="{}", decoder_xformers_att_config="{}", base_layers=1,
-    base_sublayers=2, base_shuffle=0, quant_noise_pq=0.1, quant_noise_pq_block_size=4, quant_noise_scalar=0.1,
-    adaptive_input=True, tie_adaptive_weights=True, tie_adaptive_proj=True, char_inputs=True, export=True,
-    scale_attn=True, scale_fc=True, scale_heads=True, scale_resids=True,
+    cross_self_attention=True,
+    encoder_xformers_att_config="{}",
+    decoder_xformers_att_config="{}",
+    base_layers=1,
+    base_sublayers=2,
+    base_shuffle=0,
+    quant_noise_pq=0.1,
+    quant_noise_pq_block_size=4,
+    quant_noise_scalar=0.1,
+    adaptive_input=True,
+    tie_adaptive_weights=True,
+    tie_adaptive_proj=True,
+    char_inputs=True,
+    export=True,
+    scale_attn=True,
+    scale_fc=True,
+    scale_heads=True,
+    scale_resids=True,
     offload_activations=True,
-)  # fmt: skip
+)
 # Nor in fairseq's own Transformer; the last two without --adaptive-softmax-cutoff.
 NO_EFFECT = {"decoder_input_dim", "adaptive_softmax_dropout", "adaptive_softmax_factor"}
 

@@ -34,7 +34,8 @@ def vanilla(path, **changes):
 
 def outputs(model):
     torch.manual_seed(1)
-    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    source = batch([5, 7, 2])
+    target = batch([6, 4, 5])
     return model(source, source.ne(PAD).sum(1), target)[0]
 
 
@@ -78,7 +79,8 @@ def test_rules_and_layers(tmp_path, caplog):
         norm, key = layer.self_attn_layer_norm, layer.self_attn.k_proj
         return key.weight * norm.weight, key.bias + key.weight @ norm.bias
 
-    one, other = folded(theirs[1]), folded(theirs[3])
+    one = folded(theirs[1])
+    other = folded(theirs[3])
     for part, name in enumerate(("weight", "bias")):
         mean, first, last = (getattr(models[rule].memory.k_proj, name) for rule in ("mean", "first", "last"))
         torch.testing.assert_close(mean, (one[part] + other[part]) / 2)
@@ -117,7 +119,8 @@ def test_names_of_old_checkpoints(tmp_path):
 @pytest.mark.parametrize("tied", [False, True])
 def test_output_layers_of_old_checkpoints(tied):
     """Before fairseq 0.9 they were called embed_out, and not saved where they are the embeddings."""
-    words, output = torch.rand(5, 3), torch.rand(5, 3)
+    words = torch.rand(5, 3)
+    output = torch.rand(5, 3)
     parameters = {"decoder.embed_tokens.weight": words, **({} if tied else {"decoder.embed_out": output})}
     update_names(parameters)
     found = parameters.pop("decoder.output_projection.weight")

@@ -65,7 +65,9 @@ def test_cutting_a_stream_changes_nothing(model, positions):
     batch = tokens(2, 23)
     full = decoder(batch)[0]
     for cuts in ([7, 7, 7, 2], [1] * 23):
-        store, offset, outputs = StateStore(), 0, []
+        store = StateStore()
+        offset = 0
+        outputs = []
         for block in batch.split(cuts, 1):
             outputs.append(decoder(block, stream=StateHandle(store, (0,), offset))[0])
             offset += block.shape[1]
@@ -77,7 +79,8 @@ def test_cutting_a_stream_changes_nothing(model, positions):
 def test_training_does_not_wait_for_the_device(model, learned, meta_device):
     """Nor does it mix devices."""
     with torch.device("meta"):
-        decoder, batch = build(model, relative_positions="none", decoder_learned_pos=learned), tokens(3, 9)
+        decoder = build(model, relative_positions="none", decoder_learned_pos=learned)
+        batch = tokens(3, 9)
     decoder(batch)[0].sum().backward()
     assert all(p.grad.device == p.device for p in decoder.parameters())
 
@@ -180,7 +183,8 @@ def test_threads_are_chosen_before_training(model, threads, torch_threads, monke
     monkeypatch.setattr(step_loop_threads, "_kept", 1)
     caplog.set_level("INFO")
     torch.set_num_threads(3)
-    model, batch = build(model), tokens(2, 4)
+    model = build(model)
+    batch = tokens(2, 4)
     for training in (True, False):
         model.train(training)(batch)
     assert torch.get_num_threads() == 3 and not caplog.messages

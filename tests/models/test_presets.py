@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.layers import make_options
+from fb_fairseq.models.option_fields import make_options
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.papers.values import load
 from tests.models.decoders import dictionary
@@ -100,7 +100,8 @@ def test_shared_projections_save_what_the_paper_says():
     rows = [row for table in load("results") if table["table"] == "v3 Table 3" for row in table["rows"]]
     (paper,) = [row["parameters"] for row in rows if row.get("match", {}).get("model") == arch]
     assert float(paper.rstrip("M")) - OTHERS[arch][1] == pytest.approx(1.4)
-    args, unshared = resolve(arch), TABLE_9["WikiText-103 large, span 2048"]["parameters"] / 1e6
+    args = resolve(arch)
+    unshared = TABLE_9["WikiText-103 large, span 2048"]["parameters"] / 1e6
     saved = 2 * (args.decoder_layers - 1) * args.decoder_embed_dim**2 / 1e6
     assert unshared - saved == pytest.approx(OTHERS[arch][1], rel=0.005)
 

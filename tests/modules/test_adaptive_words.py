@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, adaptive_guess, adaptive_losses
+from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
+from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
 
 PAD = 1
 V, D, FACTOR, CUTOFFS = 41, 12, 2.5, [7, 18]
@@ -52,10 +53,12 @@ def run(model, tokens):
 
 def test_same_model_as_fairseqs(kind):
     """A seed gives the same parameters, by the same names and in the same order; the state loads in both directions."""
-    ours, theirs = seeded(own, **kind), seeded(fairseqs, **kind)
+    ours = seeded(own, **kind)
+    theirs = seeded(fairseqs, **kind)
     for one, other in ((ours.named_parameters(), theirs.named_parameters()), (ours.items(), theirs.items())):
         assert [name for name, _ in one] == [name for name, _ in other]
-    state, reference = ours.state_dict(), theirs.state_dict()
+    state = ours.state_dict()
+    reference = theirs.state_dict()
     assert list(state) == list(reference)
     for name, value in reference.items():
         assert state[name].dtype == value.dtype and state[name].shape == value.shape
@@ -85,7 +88,8 @@ def test_probabilities(kind, bias):
     softmax = own(bias=bias, **kind)["softmax"]
     for p in softmax.parameters():
         torch.nn.init.normal_(p)
-    features, target = torch.randn(3, 20, D, requires_grad=True), torch.randint(V, (3, 20))
+    features = torch.randn(3, 20, D, requires_grad=True)
+    target = torch.randint(V, (3, 20))
     log_probs = softmax.get_log_prob(features, None)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(3, 20))
     wanted = log_probs.gather(2, target[..., None])[..., 0]
@@ -101,7 +105,8 @@ def test_probabilities(kind, bias):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     again, nothing = adaptive_losses(softmax, features, target, counted, training=True)
     assert again.equal(losses) and nothing is None, "training makes no guesses"
-    some, target = features[:2, :2], torch.tensor([[0, V - 1], [3, V - 2]])  # no word of the first cluster
+    some = features[:2, :2]
+    target = torch.tensor([[0, V - 1], [3, V - 2]])  # no word of the first cluster
     losses, _ = adaptive_losses(softmax, some, target, target >= 0, training=True)
     torch.testing.assert_close(losses.view(2, 2), -log_probs[:2, :2].gather(2, target[..., None])[..., 0])
     features = 20 * torch.randn(500, D)

@@ -24,7 +24,8 @@ class Adapter(nn.Module):
     def __init__(self, base, dropout=0.0):
         super().__init__()
         self.base_layer, self.dropout = base, nn.Dropout(dropout)
-        self.a, self.b = nn.Linear(base.in_features, 2, False), nn.Linear(2, base.out_features, False)
+        self.a = nn.Linear(base.in_features, 2, False)
+        self.b = nn.Linear(2, base.out_features, False)
 
     def forward(self, x):
         return self.base_layer(x) + self.b(self.a(self.dropout(x)))
@@ -66,7 +67,8 @@ def test_adapters(stack):
     """Training: outputs and the adapters' gradients. Decoding: outputs, also after the adapters have changed."""
     model, merged = adapted(build(stack, memory_projections="shared"))
     x_TBD = torch.randn(7, 2, model.options.decoder_embed_dim)
-    y_TBD, expected_TBD = model.run_block(x_TBD)[0], merged.run_block(x_TBD)[0]
+    y_TBD = model.run_block(x_TBD)[0]
+    expected_TBD = merged.run_block(x_TBD)[0]
     torch.testing.assert_close(y_TBD, expected_TBD, atol=1e-4, rtol=1e-4)
     y_TBD.square().sum().backward()
     expected_TBD.square().sum().backward()
@@ -150,7 +152,8 @@ def test_quantised_layers(stack, quantise):
     with torch.no_grad():
         exact = model.run_block(x_TBD)[0]
         model = quantise(model)
-        y_TBD, ring = model.run_block(x_TBD)[0], model.new_ring()
+        y_TBD = model.run_block(x_TBD)[0]
+        ring = model.new_ring()
         steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     assert 1e-6 < (y_TBD - exact).norm() / exact.norm() < 0.1
     assert (steps - y_TBD).norm() / exact.norm() < 0.1
@@ -214,5 +217,6 @@ def test_an_encoder():
     sizes = dict(encoder_embed_dim=8, encoder_ffn_embed_dim=12, encoder_attention_heads=2, encoder_layers=2)
     encoder = TransformerEncoder(EncoderOptions(**sizes), nn.Embedding(9, 8)).eval()
     encoder, merged = adapted(encoder)
-    tokens, kept = torch.randint(9, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
+    tokens = torch.randint(9, (2, 5))
+    kept = torch.ones(2, 5, dtype=torch.bool)
     torch.testing.assert_close(encoder(tokens, kept), merged(tokens, kept), atol=1e-5, rtol=1e-5)

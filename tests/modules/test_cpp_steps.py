@@ -91,7 +91,10 @@ def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threa
     ring = model.new_ring()
     for t in range(16):
         if t > 1:
-            order = torch.randint(history.shape[1], (4 if t < 8 else 3 if t < 13 else 5,))
+            streams = 4
+            if t >= 8:
+                streams = 3 if t < 13 else 5
+            order = torch.randint(history.shape[1], (streams,))
             ring.reorder(order)
             history = history[:, order]
         history = torch.cat([history, torch.randn(1, *history.shape[1:])])
@@ -102,7 +105,8 @@ def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threa
 @torch.no_grad()
 def test_a_step_of_another_kind_after_reordering(native_steps):
     model = build(3, attention_span=6)
-    x_TBD, order = torch.randn(5, 4, model.options.decoder_embed_dim), torch.tensor([2, 2, 0, 1])
+    x_TBD = torch.randn(5, 4, model.options.decoder_embed_dim)
+    order = torch.tensor([2, 2, 0, 1])
     ring = model.new_ring()
     steps_of(model, x_TBD[:4], ring)
     ring.reorder(order)
@@ -139,7 +143,8 @@ def test_new_weights_are_packed(change, native_steps):
 @torch.no_grad()
 def test_a_change_between_steps_of_a_ring(native_steps):
     model = build(2)
-    x_BD, ring = torch.randn(2, model.options.decoder_embed_dim), model.new_ring()
+    x_BD = torch.randn(2, model.options.decoder_embed_dim)
+    ring = model.new_ring()
     model.run_step(x_BD, ring)
     model.layers[-1].fc2.weight.add_(0.5)
     wide = copy.deepcopy(model).double()
@@ -169,7 +174,8 @@ def test_attention_to_an_encoder(seed, hypotheses, native_steps):
 @torch.no_grad()
 def test_wrong_numbers_of_rows():
     model = build(2)
-    ring, x_BD = model.new_ring(), torch.randn(4, model.options.decoder_embed_dim)
+    ring = model.new_ring()
+    x_BD = torch.randn(4, model.options.decoder_embed_dim)
     model.run_step(x_BD, ring)
     with pytest.raises(ValueError, match="3 rows; the memory has 4 streams"):
         model.run_step(x_BD[:3], ring)
@@ -182,7 +188,8 @@ def test_wrong_numbers_of_rows():
 @torch.no_grad()
 def test_after_steps_in_another_type(native_steps):
     model = build(2)
-    ring, x_BD = model.new_ring(), torch.randn(4, model.options.decoder_embed_dim)
+    ring = model.new_ring()
+    x_BD = torch.randn(4, model.options.decoder_embed_dim)
     model.double().run_step(x_BD.double(), ring)
     model.float()
     assert_close(model.run_step(x_BD, ring), exact(model, torch.stack([x_BD, x_BD]))[1])

@@ -73,7 +73,8 @@ def test_stacks(kind, name, variant):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoder(name):
-    tokens, kept = torch.randint(9, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
+    tokens = torch.randint(9, (2, 5))
+    kept = torch.ones(2, 5, dtype=torch.bool)
     sizes = dict(encoder_embed_dim=8, encoder_ffn_embed_dim=12, encoder_attention_heads=2, encoder_layers=2)
 
     def build(**rates):

@@ -17,7 +17,8 @@ CARRIED = 4  # steps before the block, of the episode that each stream is in
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM]
 
 
-def reach():
+def ages():
+    """Steps [T, B] since the start of the episode that each stream is in."""
     age_TB = torch.zeros(T, B, dtype=torch.long)
     for b in range(B):
         age = CARRIED
@@ -29,6 +30,7 @@ def reach():
 
 
 def stack_and_stream(stack, seed, **changes):
+    """A stack, and the steps of a block behind those before it."""
     torch.manual_seed(seed)
     if stack is LSTM:
         model = LSTM(LSTMOptions(decoder_layers=2, decoder_embed_dim=12)).double().eval()
@@ -44,7 +46,7 @@ def test_episodes_alone(stack, seed):
     model, x_TBD = stack_and_stream(stack, seed)
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])
-        together, _ = model(x_TBD[CARRIED:], state, reach())
+        together, _ = model(x_TBD[CARRIED:], state, ages())
         for b in range(B):
             bounds = sorted({0, *STARTS[b], T})
             for first, last in zip(bounds, bounds[1:]):
@@ -65,7 +67,7 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")
         capture_on_cpu(monkeypatch, steps, StepGraphs, capture_at=3)
-    age_TB = reach()
+    age_TB = ages()
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])
         block, after = model(x_TBD[CARRIED:], state, age_TB)
@@ -88,5 +90,5 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
 def test_no_gradient_across_the_end(stack):
     model, x_TBD = stack_and_stream(stack, 1)
     x_TBD = x_TBD[CARRIED:].requires_grad_()
-    model(x_TBD, None, reach())[0][5:, 1].sum().backward()
+    model(x_TBD, None, ages())[0][5:, 1].sum().backward()
     assert not x_TBD.grad[:5].any() and x_TBD.grad[5:, 1].any()

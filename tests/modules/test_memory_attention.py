@@ -76,7 +76,9 @@ def weights_slot_by_slot(model, l, past, x_D):
     the persistent vectors by group [U, N]. ``past``: its inputs at the steps before; ``x_D``: what it projects queries
     from."""
     o, layer = model.options, model.layers[l]
-    reach, projection, E = model.reaches()[l], attention_projection(layer), model.options.head_dim
+    reach = model.reaches()[l]
+    projection = attention_projection(layer)
+    E = model.options.head_dim
     weights = model.layer_weights(layer, reach)
     past = [layer_norm(step_D, projection.norm) for step_D in past][-reach:]
     q_HE = project_query(x_D, weights, o.decoder_attention_heads, o.decoder_normalize_before)
@@ -151,7 +153,8 @@ def test_softmax_feed_forward_use():
     """``ff-attn``: queries of the second sublayer, the same for every step where its input is."""
     fixed = dict(persistent_memory_size=5, persistent_memory_variant="ff-attn", decoder_layers=1)
     model = build(AllAttention, 1, decoder_normalize_before=True, **fixed)
-    layer, x_TBD = model.layers[0], torch.randn(1, B, model.options.decoder_embed_dim, dtype=torch.double)
+    layer = model.layers[0]
+    x_TBD = torch.randn(1, B, model.options.decoder_embed_dim, dtype=torch.double)
     # The first step of a stream has no context: the first sublayer adds nothing.
     scores = layer.final_layer_norm(x_TBD[0]) @ layer.persistent_memory.key[0].t()
     torch.testing.assert_close(model.persistent_use(x_TBD)[0][0, 0], scores.softmax(-1).mean(0).detach())

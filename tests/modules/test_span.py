@@ -23,7 +23,8 @@ def test_mask_is_the_formula():
 
 
 def test_weights_are_the_formula():
-    scores, mask = torch.randn(4, 7, dtype=torch.double) * 9, torch.rand(7, dtype=torch.double)
+    scores = torch.randn(4, 7, dtype=torch.double) * 9
+    mask = torch.rand(7, dtype=torch.double)
     mask[2:4] = 0
     expected = mask * scores.exp() / (mask * scores.exp()).sum(-1, keepdim=True)
     weights, log_sum = span_softmax(scores, mask)

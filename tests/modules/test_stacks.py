@@ -112,7 +112,8 @@ def test_previous_composition_is_the_baseline(before, positions, adaptive):
     """Two implementations of the same function: equal outputs, states and gradients, also with carried context."""
     changes = dict(relative_positions=positions, decoder_normalize_before=before, adaptive_span=adaptive)
     options = random_options(5, **PREVIOUS, **changes, attention_span=6, adaptive_span_ramp=3)
-    one, other = build(FeedbackTransformer, options).double(), RelativeTransformer(options).double()
+    one = build(FeedbackTransformer, options).double()
+    other = RelativeTransformer(options).double()
     other.load_state_dict(one.state_dict())
     x = torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)
     seed = torch.randn_like(x)
@@ -127,7 +128,8 @@ def test_previous_composition_is_the_baseline(before, positions, adaptive):
 def test_layerdrop_skips_layers():
     """With the same layers dropped, ``previous`` composition is still the baseline. In evaluation none are dropped."""
     options = random_options(5, **PREVIOUS, decoder_layerdrop=0.5)
-    one, other = build(FeedbackTransformer, options), RelativeTransformer(options)
+    one = build(FeedbackTransformer, options)
+    other = RelativeTransformer(options)
     other.load_state_dict(one.state_dict())
     x = torch.randn(STEPS, B, options.decoder_embed_dim)
     outputs = []

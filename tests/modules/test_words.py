@@ -50,7 +50,7 @@ def test_adaptive():
         (dict(adaptive_input_factor=0), "--adaptive-input-factor 0: must be a positive number"),
         (dict(adaptive_softmax_dropout=1.5), "--adaptive-softmax-dropout 1.5: must be a probability below 1"),
         (dict(adaptive_softmax_factor=2), "--tie-adaptive-weights needs .*the same cut-offs and factors"),
-        (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: adaptive"),
+        (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: is for plain embeddings"),
         (dict(adaptive_input_cutoff=None), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False, tie_adaptive_proj=True), "--tie-adaptive-proj needs"),
         (

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.optim import ClippedAdagrad, ClippedAdagradConfig, FairseqClippedAdagrad, clamp_master_copies
+from fb_fairseq.models.master_copies import clamp_master_copies
+from fb_fairseq.optim import ClippedAdagrad, ClippedAdagradConfig, FairseqClippedAdagrad
 
 
 def parameters():

@@ -19,7 +19,9 @@ class Done(NamedTuple):
 
 def run_module(name: str, *arguments) -> Done:
     """Run ``python -m fb_fairseq.papers.NAME`` with these arguments."""
-    status, out, errors = 0, io.StringIO(), io.StringIO()
+    status = 0
+    out = io.StringIO()
+    errors = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the module may have been imported before
         with mock.patch.object(sys, "argv", [name, *map(str, arguments)]):

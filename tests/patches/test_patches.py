@@ -16,7 +16,7 @@ import torch
 
 from fb_fairseq import patches
 from fb_fairseq.errors import UserError
-from fb_fairseq.patches import runtime
+from fb_fairseq.patches import libraries
 from fb_fairseq.patches.command_line import one_line
 from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
@@ -112,7 +112,8 @@ def test_copies_of_configurations():
     from omegaconf import OmegaConf
 
     cfg = OmegaConf.create({"a": {"b": 1, "c": "${d}", "e": [1, {"f": "${a.b}"}]}, "d": 5})
-    whole, part = copy.deepcopy(cfg), copy.deepcopy(cfg.a)
+    whole = copy.deepcopy(cfg)
+    part = copy.deepcopy(cfg.a)
     assert whole == cfg and part == cfg.a and whole.a.c == part.c == 5 and whole.a.e[1].f == 1
     whole.a.b, whole.d, part.e[0] = 2, 6, 9
     assert whole.a.e[1].f == 2 and whole.a.c == 6 and cfg.a.b == 1 and cfg.a.c == 5 and cfg.a.e[0] == 1
@@ -144,7 +145,7 @@ def test_length_buckets_work_on_this_numpy():
 
 def test_another_plugins_numpy_compat_is_completed(monkeypatch):
     monkeypatch.setattr(np, "compat", SimpleNamespace(unicode=str), raising=False)
-    runtime.patch_numpy_long()
+    libraries.patch_numpy_long()
     assert np.compat.long is int and np.compat.unicode is str
 
 
@@ -236,7 +237,8 @@ def test_files_of_programs_that_allow_numpy(tmp_path):
     value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}
     torch.save(value, tmp_path / "x.pt")
     allowed = set(map(id, torch.serialization.get_safe_globals()))
-    reconstruct, scalar = np.zeros(1).__reduce__()[0], np.float64(1).__reduce__()[0]
+    reconstruct = np.zeros(1).__reduce__()[0]
+    scalar = np.float64(1).__reduce__()[0]
     foreign = [reconstruct, scalar, np.ndarray, np.dtype, type(np.dtype("u4")), type(np.dtype("f8"))]
     with torch.serialization.safe_globals(foreign):
         found = torch.load(tmp_path / "x.pt", weights_only=True)

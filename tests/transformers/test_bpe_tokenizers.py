@@ -22,7 +22,8 @@ from fb_fairseq.pretrained.folders import read_symbols, symbol_of_piece  # noqa:
 from fb_fairseq.transformers import tokenizers  # noqa: E402
 from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer  # noqa: E402
 
-EOS, UNK = SPECIAL.index("</s>"), SPECIAL.index("<unk>")
+EOS = SPECIAL.index("</s>")
+UNK = SPECIAL.index("<unk>")
 VERSION = "#version: 0.2\n"
 LIBRARY = pathlib.Path(string.__file__).parent
 

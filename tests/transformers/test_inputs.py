@@ -85,7 +85,8 @@ def test_positions_and_masks():
     model = test_modeling.build("feedback")
     with torch.no_grad():
         cache = lambda: model(IDS[:, :4]).past_key_values
-        rest, expected = IDS[:, 4:], model(IDS).logits[:, 4:]
+        rest = IDS[:, 4:]
+        expected = model(IDS).logits[:, 4:]
         for right in (
             {"position_ids": torch.tensor([[4, 5]])},
             {"position_ids": torch.tensor([4, 5])},
@@ -112,7 +113,8 @@ def test_positions_and_masks():
 
 def test_positions_beside_padding():
     """Positions count the tokens of each text; those of padding do not matter."""
-    model, mask = test_modeling.build("transformer-absolute"), MASKS["padded"]
+    model = test_modeling.build("transformer-absolute")
+    mask = MASKS["padded"]
     with torch.no_grad():
         expected = model(IDS, attention_mask=mask).logits
         for filler in (0, 1, 77):
@@ -123,7 +125,8 @@ def test_positions_beside_padding():
 
 
 def test_unknown_arguments():
-    model, translator = test_modeling.build("feedback"), test_seq2seq.build("post-norm")
+    model = test_modeling.build("feedback")
+    translator = test_seq2seq.build("post-norm")
     labels = torch.tensor([[4, EOS], [5, EOS]])
     nothing = dict(inputs_embeds=None, output_attentions=False, token_type_ids=None)
     assert model(IDS, **nothing).logits.equal(model(IDS).logits)

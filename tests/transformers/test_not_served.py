@@ -161,7 +161,8 @@ def test_other_embeddings():
     """Of the same size, they take part; others are refused, and nothing is changed."""
     model = build("feedback")
     before = model(IDS).logits
-    new, out = nn.Embedding(V, SHAPE["decoder_embed_dim"]), nn.Linear(SHAPE["decoder_embed_dim"], V, bias=False)
+    new = nn.Embedding(V, SHAPE["decoder_embed_dim"])
+    out = nn.Linear(SHAPE["decoder_embed_dim"], V, bias=False)
     model.set_input_embeddings(new)
     model.set_output_embeddings(out)
     assert model.get_input_embeddings() is new and model.get_output_embeddings() is out

@@ -154,7 +154,8 @@ def test_bad_input(sources, labels):
     model = build("learned")
     with pytest.raises(UserError, match="decoder_input_ids: missing; give them, or labels, or call generate"):
         model(tokens)
-    targets, gap = torch.tensor([[EOS, 4, 5]] * 3), torch.tensor([[1, 0, 1]] * 3)
+    targets = torch.tensor([[EOS, 4, 5]] * 3)
+    gap = torch.tensor([[1, 0, 1]] * 3)
     with pytest.raises(UserError, match="not padded at the end alone"):
         model(tokens, decoder_input_ids=targets, decoder_attention_mask=gap)
     model(tokens, decoder_input_ids=targets, decoder_attention_mask=torch.tensor([[1, 1, 0]] * 3))

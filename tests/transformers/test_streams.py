@@ -122,7 +122,8 @@ def test_evaluation_between_updates(tmp_path):
 
 def test_where_a_resumed_run_finds_its_memory(tmp_path):
     """In the checkpoint that it resumes from, which may be anywhere; never in that of another model."""
-    first, second = tmp_path / "first", tmp_path / "second"
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     losses = train(first, 8)[1]
     checkpoint = str(first / "checkpoint-4")
     with pytest.raises(UserError, match="no stream_memory.safetensors of this model at step 4; give StreamMemoryCall"):
@@ -136,7 +137,9 @@ def test_where_a_resumed_run_finds_its_memory(tmp_path):
 
 def test_lost_memory(tmp_path):
     """Is an error, not an empty memory."""
-    model, collator, blocks = build("feedback"), StreamCollator(), list(StreamBlocks(TEXT, STREAMS, STEPS))
+    model = build("feedback")
+    collator = StreamCollator()
+    blocks = list(StreamBlocks(TEXT, STREAMS, STEPS))
     first, second, third = (collator([block]) for block in blocks[:3])
     with pytest.raises(UserError, match="a block begins after 8 tokens, but there is no memory; read the blocks in"):
         model(**second)
@@ -155,7 +158,9 @@ def test_label_smoothing_of_streams(kind, blocks, tmp_path):
         learning_rate=0.0, save_strategy="no", label_smoothing_factor=0.1, gradient_accumulation_steps=blocks
     )
     _, losses = train(tmp_path, -(-7 // blocks), kind=kind, **options)
-    model, cache, expected = build(kind), ft.StreamCache(), []
+    model = build(kind)
+    cache = ft.StreamCache()
+    expected = []
     read_blocks = list(StreamBlocks(TEXT, STREAMS, STEPS))
     for first in range(0, 7, blocks):
         total = number = 0

@@ -56,7 +56,8 @@ def trainer(model, folder, side="right", smoothing=0.0, **more):
 def test_base_model(kind):
     """What TRL and models with another output layer call: features that the output layer makes into the model's logits,
     and memory."""
-    model, texts = build(kind), torch.stack([TEXTS[3], TEXTS[3].flip(0)])
+    model = build(kind)
+    texts = torch.stack([TEXTS[3], TEXTS[3].flip(0)])
     with torch.no_grad():
         first = model.base_model(input_ids=texts[:, :5], attention_mask=torch.ones(2, 5))
         second = model.base_model(input_ids=texts[:, 5:], past_key_values=first.past_key_values, use_cache=False)
@@ -98,7 +99,8 @@ def test_evaluation(kind, side, smoothing, tmp_path):
 def test_an_update(kind, batches, smoothing, side, tmp_path):
     """The loss in the log, and the gradients. All tokens of an update count alike, however they are spread over its
     batches, with smoothed labels, too; the first token behind padding does not."""
-    model, by_hand = build(kind), build(kind).train()
+    model = build(kind)
+    by_hand = build(kind).train()
     options = dict(gradient_accumulation_steps=batches, per_device_train_batch_size=4 // batches)
     options.update(max_grad_norm=0.0, optim="sgd", learning_rate=1.0)
     made = trainer(model, tmp_path, side, smoothing, **options)
@@ -157,7 +159,8 @@ def test_labels_of_tokens(batches, smoothing, tmp_path):
     rows = [{"input_ids": [2, *text.tolist()], "labels": [-100, *text.flip(0).tolist()]} for text in TEXTS]
     total = number = 0
     for row in rows:
-        logits, labels = model(torch.tensor([row["input_ids"]])).logits[0], torch.tensor(row["labels"])
+        logits = model(torch.tensor([row["input_ids"]])).logits[0]
+        labels = torch.tensor(row["labels"])
         total += F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing).item()
         number += len(labels) - 1
     sizes = dict(per_device_train_batch_size=4 // batches, gradient_accumulation_steps=batches)

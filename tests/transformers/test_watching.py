@@ -150,7 +150,8 @@ def test_generation_that_goes_on(kind, beams):
 def test_a_text_that_begins_like_another(padded):
     """Of a memory's text all tokens are compared; streamers, processors and lengths see the new text alone, and a
     conversation goes on in it."""
-    model, header = build("feedback"), torch.randint(4, 20, (2, 40))
+    model = build("feedback")
+    header = torch.randint(4, 20, (2, 40))
     one, two = (torch.cat([header, torch.randint(4, 20, (2, n))], 1) for n in (5, 30))
     mask = torch.ones_like(one)
     if padded:

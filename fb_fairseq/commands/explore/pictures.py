@@ -1,7 +1,7 @@
 """Draws what a model does at a step, as HTML. Texts are escaped: whatever the model writes is shown as text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import torch
@@ -18,12 +18,18 @@ FEW_COLUMNS = 16  # there is room for these from the first step on, so that one 
 NUMBERS = 64  # entries of a memory vector that are shown, at most
 WRITTEN_COLUMNS, WRITTEN_SHARE = 22, 0.005  # numbers are written into cells of so many columns, and of such shares
 COLUMNS_WIDTH, CHARACTER, TICK = 620, 7.3, 24  # pixels of all columns, of a letter, and between numbers on the axis
+LIGHT_TEXT = 0.62  # cells of stronger colours have light numbers
 EMPTY = "<span></span>"  # a cell
 
 
 def percent(share: float) -> str:
     """A share in percent, with two digits at least."""
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
+
+
+def classes(name: str, marks: Mapping[str, object]) -> str:
+    """CSS classes of an element: ``name``, and those of ``marks`` whose value is true."""
+    return " ".join([name, *(mark for mark, applies in marks.items() if applies)])
 
 
 def picture(title: str, explanation: str, css: str, content: str) -> str:
@@ -38,37 +44,44 @@ def surprise(reading: Reading, step: int) -> str:
     parts = []
     for t, (token, bits, shown) in enumerate(zip(reading.tokens, reading.bits, vocabulary.labels(reading.tokens))):
         told = f"step {t} reads {vocabulary.label(token)}: surprise {bits:.2f} bits ({percent(2**-bits)})"
-        shown = " " if shown == "\u2423" else shown  # inside the text, a space is one
+        if t == 0:
+            told = "step 0: the start"
+        if shown == "\u2423":
+            shown = " "  # inside the text, a space is one
+        css = classes("ex-token", {"ex-special": t == 0, "ex-selected": t == step})
         parts.append(
-            f'<span class="ex-token{" ex-special" * (not t)}{" ex-selected" * (t == step)}" data-step="{t}" '
-            f'style="--share:{min(1.0, bits / most):.3f}" title="{escape(told if t else "step 0: the start")}">'
+            f'<span class="{css}" data-step="{t}" style="--share:{min(1.0, bits / most):.3f}" title="{escape(told)}">'
             f"{escape(shown)}</span>"
         )
         if t and vocabulary.ends_line(token):
             parts.append("<br/>")
     read = len(reading) - 1
-    mean = f"Mean of {read:,} {unit}s: <b>{sum(reading.bits) / max(1, read):.2f} bits per {unit}</b>. "
+    mean = f"Mean of {read:,} {unit}s: <b>{sum(reading.bits) / read:.2f} bits per {unit}</b>. " if read else ""
     colours = scale("0", "transparent,rgb(var(--ex-surprise)/.8)", f"{most:.1f} bits")
     explanation = (
         f"How unexpected each {unit} was, −log₂ of the probability that the model gave it: {colours}, that of a guess "
-        f"among {len(vocabulary):,} symbols. {mean * bool(read)}Click a {unit} to see that step."
+        f"among {len(vocabulary):,} symbols. {mean}Click a {unit} to see that step."
     )
-    return picture("Surprise", explanation, "ex-text" + " ex-words" * (not vocabulary.of_bytes), "".join(parts))
+    css = "ex-text" if vocabulary.of_bytes else "ex-text ex-words"
+    return picture("Surprise", explanation, css, "".join(parts))
 
 
 def products(reading: Reading, step: int) -> str:
-    """The elements that a tracker has read, and below each its product so far. Those are marked that differ from the
-    text before.
+    """The elements that a tracker has read, and below each its product so far. Products are marked that differ from
+    those in the text before.
     """
-    found, right, before = reading.products(), reading.right_products(), reading.before
+    found = reading.products()
+    right = reading.right_products()
+    before = reading.before
     parts = []
     for t, (product, expected) in enumerate(zip(found, right), 1):
         element = reading.model.vocabulary.symbols[reading.tokens[t]]
-        wrong, changed = product != expected, t <= len(before) and product != before[t - 1]
-        classes = f"ex-token ex-product{' ex-wrong' * wrong}{' ex-changed' * changed}{' ex-selected' * (t == step)}"
-        below = f"<i>{product}</i>" + f"<br/><s>{expected}</s>" * wrong
+        wrong = product != expected
+        changed = t <= len(before) and product != before[t - 1]
+        css = classes("ex-token ex-product", {"ex-wrong": wrong, "ex-changed": changed, "ex-selected": t == step})
+        below = f"<i>{product}</i><br/><s>{expected}</s>" if wrong else f"<i>{product}</i>"
         told = f"step {t} reads {element}: the product is {expected}, and the model says {product}"
-        parts.append(f'<span class="{classes}" data-step="{t}" title="{told}">{element}<br/>{below}</span>')
+        parts.append(f'<span class="{css}" data-step="{t}" title="{told}">{element}<br/>{below}</span>')
     mistakes = sum(product != expected for product, expected in zip(found, right))
     explanation = (
         "Below each element, which is written as the images of 1, 2, …: the model's product so far, in which the "
@@ -79,10 +92,19 @@ def products(reading: Reading, step: int) -> str:
 
 
 def bar(name: str, share: float, mark: float = 0.0, follows: bool = False, tip: str = "") -> str:
-    """A row of a bar chart, with a mark at another share if there is one."""
+    """A row of a bar chart, with a mark at another share if there is one.
+
+    Args:
+        name: of the row.
+        share: the length of its bar, of 1.
+        mark: the other share; 0: none.
+        follows: whether the row is that of the token that follows in the text.
+        tip: text over the bar.
+    """
+    css = "ex-name ex-follows" if follows else "ex-name"
     marked = f'<span class="ex-mark" style="left:{100 * mark:.1f}%"></span>' if mark else ""
     return (
-        f'<span class="ex-name{" ex-follows" * follows}" title="{escape(name)}">{escape(name)}</span>'
+        f'<span class="{css}" title="{escape(name)}">{escape(name)}</span>'
         f'<span class="ex-track" title="{escape(tip)}"><span class="ex-bar" style="width:{100 * share:.1f}%"></span>'
         f'{marked}</span><span class="ex-number">{percent(share)}</span>'
     )
@@ -91,19 +113,21 @@ def bar(name: str, share: float, mark: float = 0.0, follows: bool = False, tip: 
 def next_token(reading: Reading, step: int, temperature: float, topk: int) -> str:
     """The distribution of the token after a step: the likeliest ones, and the one that follows it in the text."""
     vocabulary, text = reading.model.vocabulary, reading.tokens[: step + 1]
-    probabilities, drawn = reading.next_log_probs(step).exp(), reading.drawn(step, temperature, topk)
+    probabilities = reading.next_log_probs(step).exp()
+    drawn = reading.drawn(step, temperature, topk)
     follows = reading.tokens[step + 1 : step + 2]
     rows = []
     for token in dict.fromkeys(probabilities.topk(min(CANDIDATES, len(vocabulary))).indices.tolist() + follows):
-        share, chance = probabilities[token].item(), drawn[token].item()
+        share = probabilities[token].item()
+        chance = drawn[token].item()
         tip = f"model: {percent(share)}; drawn in generating: {percent(chance)}"
         rows.append(bar(vocabulary.next_label(text, token), share, chance, token in follows, tip))
     explanation = (
         f"What the model expects after step {step}; entropy <b>{reading.entropy(step):.2f} bits</b>. The mark is the "
         "probability in generating, with this temperature and top-k."
-        + " <b>Orange</b>: what follows in the text."
-        * bool(follows)
     )
+    if follows:
+        explanation += " <b>Orange</b>: what follows in the text."
     return picture(f"Next {vocabulary.unit}", explanation, "ex-bars", "".join(rows))
 
 
@@ -116,8 +140,9 @@ def layer_weights(model: LanguageModel) -> str:
         for layer, share in enumerate(shares):
             name = f"layer {layer}" if layer else "embedding"
             if share > 0:
-                label, equal = (name, 1 / len(shares)) if is_one else (f"{k} ← {name}", 0.0)
-                rows.append(bar(label, share, equal, tip=f"{name}: {share:.4f}"))
+                row = name if is_one else f"{k} ← {name}"
+                equal = 1 / len(shares) if is_one else 0.0
+                rows.append(bar(row, share, equal, tip=f"{name}: {share:.4f}"))
     explanation = (
         "The memory of a step is this mixture of its embedding and of its layers' outputs (Eq. 1). The mark: equal "
         "shares, as before training."
@@ -134,7 +159,8 @@ def shares_of(reading: Reading, step: int) -> tuple[list[str], Tensor]:
         The names of columns at the left, which stand for no single step, and the shares [L, H, columns]. The other
         columns are the nearest steps in the memory, at most ``COLUMNS``.
     """
-    weights_LHC, parts = reading.attention(step), {}
+    weights_LHC = reading.attention(step)
+    parts = {}
     if persistent_in_softmax(reading.model):
         parts["persistent"] = 1 - weights_LHC.sum(-1, keepdim=True)
     if weights_LHC.shape[-1] > COLUMNS:
@@ -158,26 +184,31 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     width = COLUMNS_WIDTH / (most + 1)
     free = [EMPTY] * (most - len(seen))
     told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
+    # Attention, the top layer first; then the names of the columns, the memory, and the numbers of steps back.
     rows = []
-    for l, shares_HC in reversed(list(enumerate(shares_LHC if each_head else shares_LHC.mean(1, keepdim=True), 1))):
-        for h, shares in enumerate(shares_HC.tolist(), 1):
-            name = f"layer {l}" + f", head {h}" * each_head
+    if not each_head:
+        shares_LHC = shares_LHC.mean(1, keepdim=True)
+    for l in range(len(shares_LHC), 0, -1):
+        for h, shares in enumerate(shares_LHC[l - 1].tolist(), 1):
+            name = f"layer {l}, head {h}" if each_head else f"layer {l}"
             cells = [cell(share, f"{name}: {percent(share)} on {what}", most) for share, what in zip(shares, told)]
             rows += [axis(name), *cells[: len(extra)], *free, *cells[len(extra) :], EMPTY]
-    names = [label(labels[t], len(labels[t]) * CHARACTER > width) for t in [*seen, step]]
-    rows += [EMPTY, *(label(name) for name in extra), *free, *names]
+    names = [column_name(labels[t], len(labels[t]) * CHARACTER > width) for t in [*seen, step]]
+    rows += [EMPTY, *(column_name(name) for name in extra), *free, *names]
     vectors_CD = reading.memory(step)[memory - 1, -len(seen) - 1 :]
     shown_CD = vectors_CD[:, :NUMBERS]
     largest = shown_CD.abs().max().item() or 1.0
     *remembered, added = (shown_CD / largest).tolist()
     vectors = [*map(vector, remembered), vector(added, "ex-vector ex-new")]
-    rows += [axis("memory"), *[EMPTY] * len(extra), *free, *vectors]
+    left = [EMPTY] * len(extra) + free
+    rows += [axis("memory"), *left, *vectors]
     every = math.ceil(TICK / width)
-    ticks = [f"{step - t}" if (step - t) % every == 0 or step - t == 1 else "" for t in seen]
-    rows += [axis("steps back"), *[EMPTY] * len(extra), *free, *(axis(tick, "ex-tick") for tick in [*ticks, "new"])]
+    ticks = [str(back) if back % every == 0 or back == 1 else "" for back in range(len(seen), 0, -1)]
+    rows += [axis("steps back"), *left, *(axis(tick, "ex-tick") for tick in [*ticks, "new"])]
     sizes = f'style="--extra:{len(extra)};--columns:{most + 1}"'
-    grid = f'<div class="ex-memory{" ex-with-extra" * bool(extra)}" {sizes}>{"".join(rows)}</div>'
-    return picture("Attention and memory", explanation(reading, step, largest, vectors_CD.shape[1]), "ex-grid", grid)
+    css = "ex-memory ex-with-extra" if extra else "ex-memory"
+    grid = f'<div class="{css}" {sizes}>{"".join(rows)}</div>'
+    return picture("Attention and memory", caption(reading, step, largest, vectors_CD.shape[1]), "ex-grid", grid)
 
 
 def axis(text: str, css: str = "ex-axis") -> str:
@@ -185,37 +216,50 @@ def axis(text: str, css: str = "ex-axis") -> str:
     return f'<span class="{css}">{text}</span>'
 
 
-def label(text: str, turned: bool = False) -> str:
+def column_name(text: str, turned: bool = False) -> str:
     """The name of a column, turned where it would not fit."""
-    return f'<span class="ex-column{" ex-turned" * turned}" title="{escape(text)}">{escape(text)}</span>'
+    css = "ex-column ex-turned" if turned else "ex-column"
+    return f'<span class="{css}" title="{escape(text)}">{escape(text)}</span>'
 
 
 def cell(share: float, tip: str, columns: int) -> str:
-    """A cell of attention, coloured by the square root of its share, which makes small ones visible."""
+    """A cell of attention, coloured by the square root of its share, which makes small ones visible.
+
+    ``columns``: how many the picture has; in many, there is no room for numbers.
+    """
     colour = math.sqrt(max(0.0, share))
     number = f"{100 * share:.0f}" if columns <= WRITTEN_COLUMNS and share >= WRITTEN_SHARE else ""
-    css = "ex-cell" + " ex-on" * (colour > 0.62)
+    css = "ex-cell ex-on" if colour > LIGHT_TEXT else "ex-cell"
     return f'<span class="{css}" style="--share:{colour:.3f}" title="{escape(tip)}">{number}</span>'
 
 
 def vector(numbers: Sequence[float], css: str = "ex-vector") -> str:
-    """A vector of the memory, its numbers from top to bottom, each divided by the largest."""
+    """A vector of the memory: ``numbers`` from top to bottom, already divided by the largest."""
     bars = (f'<i class="{"p" if x > 0 else "n"}" style="--share:{abs(x):.2f}"></i>' for x in numbers)
     return f'<span class="{css}">{"".join(bars)}</span>'
 
 
-def explanation(reading: Reading, step: int, largest: float, numbers: int) -> str:
-    """A caption of the picture of attention and memory (HTML)."""
+def caption(reading: Reading, step: int, largest: float, numbers: int) -> str:
+    """The explanation of the picture of attention and memory (HTML).
+
+    Args:
+        reading: the text.
+        step: the step.
+        largest: the largest number of the vectors that are shown.
+        numbers: how many numbers a vector has.
+    """
     label = reading.model.vocabulary.label(reading.tokens[step]) if step else "</s>"
     seen = len(reading.seen(step))
-    does = f"and attends to the {seen} before it" if seen > 1 else "and attends to step 0" if seen else "first"
+    does = "first"
+    if seen:
+        does = f"and attends to the {seen} before it" if seen > 1 else "and attends to step 0"
+    few = f"the first {NUMBERS} are shown; " if numbers > NUMBERS else ""
     blue = "{0}/0),{0}/.5) 25%,{0}/1)".replace("{0}", "rgb(var(--ex-attention)")
     both = "rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive))"
     return (
         f"Step <b>{step}</b> reads <code>{escape(label)}</code> {does}. <b>Above</b>: how each row divides its "
         f"attention, in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector of {numbers} numbers "
-        f"for each step ({f'the first {NUMBERS} are shown; ' * (numbers > NUMBERS)}"
-        f"{scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
+        f"for each step ({few}{scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
     )
 
 

@@ -31,7 +31,8 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
     """
     model = read_language_model(path, data, cpu)
     check_attention(model)
-    if model.labels and len({"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}) != 1:
+    images = {"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}  # of permutations, all alike
+    if model.labels and len(images) != 1:
         raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
     return model
 

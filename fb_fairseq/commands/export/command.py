@@ -23,9 +23,12 @@ TEXTS = ("data", "license", "language")  # options that are facts for the card
 def export(args) -> list[str]:
     """Write the model that the options name. Returns the names of its files."""
     check_own_folder("--to", args.to, NAME, args.overwrite)
-    notes = dict(note.partition("=")[::2] for note in args.note)
-    if not all(name and text for name, text in notes.items()):
-        raise UserError(f"--note {args.note[0]}: give NAME=TEXT")
+    notes = {}
+    for note in args.note:
+        name, _, text = note.partition("=")
+        if not (name and text):
+            raise UserError(f"--note {note}: give NAME=TEXT")
+        notes[name] = text
     facts = {name: getattr(args, name) for name in TEXTS if getattr(args, name)}
     trained = read_model(args.checkpoint, args.dict, args.source_lang, args.target_lang)
     if trained.splits_words:

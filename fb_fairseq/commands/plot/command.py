@@ -208,9 +208,10 @@ def build_parser() -> CommandParser:
             type=named_path,
             default=[],
             metavar="[NAME=]LOG" if kind.group == LOGS else "[NAME=]CHECKPOINT",
-            help=kind.help + "; one panel each" * kind.each,
+            help=f"{kind.help}; one panel each" if kind.each else kind.help,
         )
-    logs, models = groups[LOGS], groups[MODELS]
+    logs = groups[LOGS]
+    models = groups[MODELS]
     logs.add_argument("--metric", help="metric of --curves: loss, ppl, … (default: bpb of byte models, else loss)")
     logs.add_argument(
         "--x", choices=files.X_AXES, default=files.X_AXES[0], help="x axis of --curves (default: %(default)s)"

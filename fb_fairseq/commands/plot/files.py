@@ -20,7 +20,7 @@ X_AXES = ("updates", "hours")
 
 
 def values_of(line: str) -> dict[str, str]:
-    """The values in a line of a log, by their names in JSON.
+    """The values in a line of a log, by their names in JSON. ``line``: of --log-format json or simple.
 
     Raises:
         ValueError: it has none.
@@ -33,7 +33,8 @@ def values_of(line: str) -> dict[str, str]:
     if found["inner"]:
         return dict(value.split("=") for value in found["inner"].split(", "))
     prefix = found["split"] or "train"
-    return {f"{prefix}_{name}": value for name, value in (value.split() for value in found["end"].split(" | "))}
+    named = map(str.split, found["end"].split(" | "))
+    return {f"{prefix}_{name}": value for name, value in named}
 
 
 def read_log(path: str, metric: str, x: str = "updates") -> Curves:
@@ -56,9 +57,11 @@ def read_log(path: str, metric: str, x: str = "updates") -> Curves:
                 wall = float(values.get("wall", last))
                 before += last if wall < last else 0
                 last = wall
-                for prefix in (key[: -len(UPDATES)] for key in values if key.endswith(UPDATES)):
-                    if prefix + metric in values:
-                        updates, value = float(values[prefix + UPDATES]), float(values[prefix + metric])
+                for key in values:
+                    prefix = key.removesuffix(UPDATES)
+                    if prefix != key and prefix + metric in values:
+                        updates = float(values[key])
+                        value = float(values[prefix + metric])
                         if math.isfinite(updates):
                             point = (before + wall) / 3600 if x == "hours" else updates, value
                             curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
@@ -97,12 +100,18 @@ def read_layer_weights(path: str) -> list[Curve]:
 
 
 def continued(stages: Sequence[Curves]) -> list[Curves]:
-    """The stages of a run one behind the other, whatever number their updates begin with."""
+    """The stages of a run one behind the other, whatever number their updates begin with.
+
+    ``stages``: the curves of each stage, such as training and fine-tuning; not empty.
+    """
     moved: list[Curves] = []
     end = 0.0
     for curves in stages:
         xs = sorted({x for curve in curves.values() for x, _ in curve})
-        shift = end + (xs[1] - xs[0] if len(xs) > 1 else 1) - xs[0] if moved else 0.0
+        shift = 0.0
+        if moved:  # the first point is as far behind the end as it is from the second one
+            step = xs[1] - xs[0] if len(xs) > 1 else 1
+            shift = end + step - xs[0]
         moved.append({tag: [(x + shift, y) for x, y in curve] for tag, curve in curves.items()})
         end = xs[-1] + shift
     return moved
@@ -119,7 +128,7 @@ def layer_weights(path: str) -> list[float]:
 
 
 def adaptive_spans(path: str) -> list[list[float]]:
-    """The spans in steps by layer and head, ramp included."""
+    """The spans in steps by layer and head, ramp included. ``path``: a checkpoint or an exported folder."""
     from fb_fairseq.tensor_files import using
 
     trained = read_parameters(path)

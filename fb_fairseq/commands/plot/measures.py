@@ -240,7 +240,8 @@ def accuracy_by_position(model: LanguageModel, corpus, tokens: int) -> PositionC
     found = judge(model, corpus, STREAMS, sequences=sequences).numpy()
     lengths = np.diff(corpus.ends[:sequences], prepend=0)
     positions = np.concatenate([np.arange(length) for length in lengths])
-    is_label, number = found != UNLABELLED, positions[found != UNLABELLED].max() + 1
+    is_label = found != UNLABELLED
+    number = positions[found != UNLABELLED].max() + 1
     counted = [np.bincount(positions[which], minlength=number) for which in (is_label, found == RIGHT)]
     return PositionCounts(*(counts.tolist() for counts in counted))
 
@@ -284,7 +285,8 @@ def segment_loss(model: LanguageModel, rows_BT: Tensor, fewest: int) -> float:
         fewest: only targets with at least so many inputs before them count.
     """
     state, total = None, 0.0
-    inputs_BT, targets_BT = rows_BT[:, :-1].to(model.device), rows_BT[:, 1:]
+    inputs_BT = rows_BT[:, :-1].to(model.device)
+    targets_BT = rows_BT[:, 1:]
     for first in range(0, inputs_BT.shape[1], BLOCK_STEPS):
         block = slice(first, first + BLOCK_STEPS)
         x_TBD = model.embed(inputs_BT[:, block], first).transpose(0, 1)
@@ -323,9 +325,12 @@ def errors_by_pass(model: LanguageModel, tokens_BT: Tensor, context: int = 0) ->
         raise UserError(f"{model.source}: has no feedback memory; give a checkpoint of feedback_transformer_lm")
     x_TBD = model.embed(tokens_BT[:, :PASSES_STEPS].to(model.device), 0).transpose(0, 1)
     empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
-    weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
+    weights = stack.loop_weights(x_TBD.device, stack.reaches())
+    options = stack.loop_options(max(stack.reaches()))
     inputs = BlockInputs(x_TBD, empty_KCBD, weights, options)
-    exact_KTBD, block, errors = run_block(AUTO, inputs).memory_KTBD, ParallelBlock(inputs), []
+    exact_KTBD = run_block(AUTO, inputs).memory_KTBD
+    block = ParallelBlock(inputs)
+    errors = []
     memory_KTBD = block.start_KTBD
     for _ in progress(range(min(MOST_PASSES, len(x_TBD))), model):
         memory_KTBD = block(memory_KTBD).memory_KTBD

@@ -90,7 +90,8 @@ def cut_steep_part(axes) -> None:
 
 def draw_layer_weights(axes, found: Mapping[str, list[float]]) -> None:
     """Bars of the layers' shares in the memory. ``found``: the shares of the embedding and of each layer."""
-    width, color = BARS_WIDTH / len(found), colors(found)
+    width = BARS_WIDTH / len(found)
+    color = colors(found)
     for i, (name, weights) in enumerate(found.items()):
         left = width * i - BARS_WIDTH / 2
         axes.bar([l + left for l in range(len(weights))], weights, width, align="edge", label=name, color=color[name])
@@ -185,7 +186,8 @@ def draw_position_accuracy(axes, found: Mapping[str, "PositionCounts"]) -> None:
 def draw_shares(axes, found: "Shares") -> None:
     """Shares of attention: a row for each layer, from the bottom to the top."""
     image = axes.imshow(found.rows, vmin=0, aspect="auto", origin="lower")
-    columns, layers = len(found.columns), len(found.rows)
+    columns = len(found.columns)
+    layers = len(found.rows)
     axes.set_xticks(range(columns), found.columns, rotation=45 if max(map(len, found.columns)) > 2 else 0)
     axes.set_yticks(range(layers), map(str, range(1, layers + 1)))
     if columns * layers <= WRITTEN_CELLS:

@@ -14,8 +14,11 @@ AGENTS = {TRANSFORMER: "transformer", SHARED: "feedback"}
 
 
 class ReinforcementLearning(Task):
-    """The agents of v3 §4.1; those with feedback share the projections of the memory. Sizes: the preset of the maze,
-    what differs from it, and how many steps of inference are timed at once, all with a full memory.
+    """The agents of v3 §4.1; those with feedback share the projections of the memory.
+
+    ``FULL`` and ``SMALL``: which preset of the maze is taken (``small``), what differs from it (``options``), how many
+    environments there are (``batch``), and how many steps of inference are timed at once (``steps``), all with a full
+    memory.
     """
 
     name = "reinforcement learning"

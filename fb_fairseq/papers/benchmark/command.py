@@ -6,11 +6,12 @@ import json
 import torch
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.hardware import MOST_THREADS, hardware
+from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import decode, table5, tracking, train
 from fb_fairseq.papers.benchmark.models import add_number
 
 COMMANDS = {"train": train, "decode": decode, "table5": table5, "tracking": tracking}
+MOST_THREADS = 1024
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

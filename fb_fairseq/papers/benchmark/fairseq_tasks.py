@@ -20,7 +20,7 @@ from fb_fairseq.models.architectures import (
     RelativeTransformerLMConfig,
 )
 from fb_fairseq.models.language_model import LanguageModelDecoder
-from fb_fairseq.modules.adaptive_words import adaptive_guess, adaptive_losses
+from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, SHARED, TRANSFORMER, Task

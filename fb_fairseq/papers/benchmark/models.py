@@ -121,4 +121,4 @@ def random_tokens(args: argparse.Namespace, steps: int) -> torch.Tensor:
 def state_bytes(incremental_state: dict[str, dict[str, Any]]) -> int:
     """Bytes of the keys and values that fairseq's incremental decoding keeps."""
     tensors = [x for entry in incremental_state.values() for x in entry.values() if torch.is_tensor(x)]
-    return sum(x.numel() * x.element_size() for x in tensors)
+    return sum(x.nbytes for x in tensors)

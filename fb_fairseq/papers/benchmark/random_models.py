@@ -108,4 +108,4 @@ def state_bytes(model: torch.nn.Module, length: int, device: str, words: Diction
         ring = model.decoder.get_incremental_state(state, "feedback").ring
         return ring.nbytes() * ring.position // ring.slots
     buffers = [layer.self_attn._get_input_buffer(state) for layer in model.decoder.layers]
-    return sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
+    return sum(buffer[name].nbytes for buffer in buffers for name in ("prev_key", "prev_value"))

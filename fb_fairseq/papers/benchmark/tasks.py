@@ -1,6 +1,4 @@
-"""What the tasks of Table 5 have in common: models that train and infer with a batch of any size. And the papers'
-figures.
-"""
+"""The tasks of Table 5: the interface of models that train and infer with any batch size, and the papers' figures."""
 
 import argparse
 from abc import ABC, abstractmethod
@@ -15,7 +13,7 @@ PHASES = ("training", "inference")
 
 
 def papers_speed(key: str, phase: str, kind: str) -> float | None:
-    """What the papers report: words, or frames, per second.
+    """The speed that the papers report, in words or frames per second; None where they report none.
 
     Args:
         key: of the task: lm, translation or rl.

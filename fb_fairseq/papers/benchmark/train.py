@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cases_on(device: str) -> dict[str, Case]:
-    """What is measured on a device: the step loops that run on it, the plain one first, and other models. A loop
-    without a warm-up is also measured recomputing its activations.
+    """The cases that are measured on a device: its step loops, the plain one first, and other models. A loop without
+    a warm-up is also measured recomputing its activations.
     """
     cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
     for loop in LOOPS.values():

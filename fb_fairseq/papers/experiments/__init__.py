@@ -2,7 +2,7 @@
 
     settings.py   what settings are made of
     char_ptb.py, bytes_and_letters.py, wikitext103.py, persistent_memory.py   language modelling
-    translation.py    translation and summarization
+    translation.py, summarization.py          encoder-decoders
     quickstart.py     a first model in minutes
     corpora/          programs that prepare data
 

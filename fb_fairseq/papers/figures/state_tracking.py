@@ -53,7 +53,7 @@ def setting_of(run: dict) -> dict[str, Any]:
 
 def best_results(runs: Iterable[dict]) -> Settings:
     """The runs of each setting at its best learning rate, by seed; those that are right on the longest sequences come
-    first. What settings of a model differ in is added to its name.
+    first. Names of several settings of a model say in what these differ.
     """
     found: dict[tuple, dict[float, list[dict]]] = {}
     for run in runs:

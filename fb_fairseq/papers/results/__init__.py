@@ -1,6 +1,7 @@
 """The results of recipes.
 
 record.py      what was run in an output folder: commands, with their settings, times and hardware
+settings.py    the settings of a training, on which its result depends
 write.py       a command that writes the result of a run from its logs, and collects those of all runs
 runs.py        reads results; runs that differ in nothing but their seed are one group
 translate.py   a command that translates a test set with the best of several options, and scores it

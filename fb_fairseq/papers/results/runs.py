@@ -51,7 +51,7 @@ class Group(NamedTuple):
     differs: dict[str, object]
 
     def words(self, *left_out: str) -> list[str]:
-        """What sets it apart, each as a few words, but for these settings."""
+        """The settings that set it apart, each in a few words, without those ``left_out``."""
         return [f"{name} {value}" for name, value in self.differs.items() if name not in left_out]
 
     def values(self, metric: str) -> list[float]:

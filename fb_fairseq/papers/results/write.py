@@ -14,8 +14,9 @@ from typing import Any
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
-from fb_fairseq.papers.results.record import HERE, MARK, options_of, read_record, trainings
+from fb_fairseq.papers.results.record import HERE, MARK, read_record
 from fb_fairseq.papers.results.runs import HEADINGS, read
+from fb_fairseq.papers.results.settings import options_of, trainings
 
 PATTERNS = {  # of measures in logs
     "bits": r"\(base 2\): ([\d.]+),",

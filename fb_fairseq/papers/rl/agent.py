@@ -38,7 +38,7 @@ def build_stack(options: AgentOptions) -> nn.Module:
 
 
 class AgentMemory(NamedTuple):
-    """What B environments carry from block to block.
+    """Memory that B environments carry from block to block.
 
     Attributes:
         state: state of the stack; None before the first block.

@@ -1,4 +1,5 @@
-"""What is between the embedding and the classifier: models of one interface, from this project, torch and transformers.
+"""Bodies of models, between the embedding and the classifier, from this project, torch and transformers.
+
 Shapes: B sequences, L steps, D features.
 """
 
@@ -21,11 +22,11 @@ class Body(nn.Module):
         raise NotImplementedError
 
     def start(self) -> Any:
-        """What ``step`` takes before the first step."""
+        """The state that ``step`` takes before the first step."""
         return None
 
     def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Run the layers over one step. Returns its features, and what the next step takes."""
+        """Run the layers over one step. Returns its features, and the state that the next step takes."""
         raise NotImplementedError
 
     def clamp(self) -> None:
@@ -109,7 +110,7 @@ class Tagger(nn.Module):
 
     @torch.no_grad()
     def decode(self, inputs_BL: Tensor) -> Tensor:
-        """As ``forward``, step by step."""
+        """Logits [B, L, classes], as those of ``forward``, computed step by step."""
         state = self.body.start()
         logits = []
         for inputs_B in inputs_BL.unbind(1):

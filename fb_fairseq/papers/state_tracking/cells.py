@@ -1,4 +1,4 @@
-"""Recurrent layers in plain PyTorch, step by step: sLSTM.
+"""Recurrent layers in plain PyTorch: the sLSTM, and a stack of such cells with feed-forward sublayers.
 
 Shapes: B sequences, L steps, D features, H heads of width E.
 """
@@ -16,6 +16,10 @@ from fb_fairseq.papers.state_tracking.bodies import Body
 class SLSTM(nn.Module):
     """The sLSTM layer of xLSTM (arXiv 2405.04517, section 2.2): exponential input gates, a normaliser state, and heads
     that see their own last output only.
+
+    Args:
+        width: of inputs and outputs, D.
+        heads: H, which divides the width.
     """
 
     def __init__(self, width: int, heads: int):
@@ -28,7 +32,10 @@ class SLSTM(nn.Module):
         nn.init.constant_(self.inputs.bias.data.view(heads, -1, 4)[..., 2], 3.0)  # forget gates begin open
 
     def forward(self, x_BLD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Outputs [B, L, D], and the state after them: cell, normaliser, stabiliser and output [B, H, E]."""
+        """Outputs [B, L, D], and the state after them: cell, normaliser, stabiliser and output [B, H, E].
+
+        ``state``: that after earlier steps; None: zeros.
+        """
         B, L, D = x_BLD.shape
         gates = self.inputs(x_BLD).view(B, L, self.heads, -1, 4)
         outputs = []
@@ -53,6 +60,7 @@ class RecurrentBody(Body):
     """Layers of a recurrent cell and a feed-forward sublayer, pre-norm, with residual connections.
 
     Args:
+        width: of inputs and outputs, D.
         cells: one for each layer: from inputs [B, L, D] and a state, or None, to outputs and the next state.
         inner: width of the feed-forward sublayers.
     """

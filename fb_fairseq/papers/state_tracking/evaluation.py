@@ -55,7 +55,7 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
 
 
 def _right(model: Tagger, inputs_BL: torch.Tensor, labels_BL: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whether labels are right, and whether there is one: [B, L] each."""
+    """Two masks [B, L]: the labels that the model has right, and the steps that have a label."""
     device = next(model.parameters()).device
     batch = max(1, TOKENS // inputs_BL.shape[1])
     found_BL = torch.cat([model(part.to(device)).argmax(-1) for part in inputs_BL.split(batch)])

@@ -68,7 +68,7 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
 
 
 def notes(options: Options, result: dict) -> list[tuple[str, str]]:
-    """What the model's card says of its training and its tests."""
+    """The lines of the model's card about its training and its tests."""
     values = ((each.name, getattr(options, each.name), each.default) for each in fields(options))
     words = [f"{flag(name)} {value}" for name, value, default in values if value != default]
     tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"

@@ -1,4 +1,4 @@
-"""What is trained, and how: the options of ``state-tracking train``."""
+"""The options of ``state-tracking train``."""
 
 import argparse
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 @dataclass(frozen=True)
 class Options(CheckedOptions):
-    """What is trained, and how. The help texts say what each field is."""
+    """The options of a training: task, model, optimizer. The help texts say what each field is."""
 
     task: str = option("word_problem", ", ".join(PROBLEMS), PROBLEMS)
     group: str = option("A5", f"of word problems: {', '.join(GROUPS)}", GROUPS)
@@ -66,9 +66,10 @@ class Options(CheckedOptions):
         return dict(group=self.group, symbols=self.symbols)
 
     def shape(self, inner: int) -> Shape:
-        """What the model is built from; ``inner``: see ``Architecture``. Without ``--span``, attention reaches over
-        whole sequences: in word problems over those in training, or for the Feedback Transformer over 8 steps; in the
-        other tasks over those in tests.
+        """The sizes that the model is built from. ``inner``: see ``Architecture``.
+
+        Without ``--span``, attention reaches over whole sequences: in word problems over those in training (the
+        Feedback Transformer's over 8 steps), in the other tasks over those in tests.
         """
         problem = PROBLEMS[self.task]
         if problem.by_position:

@@ -81,7 +81,7 @@ class Call:
         return os.path.join(self.out, *names)
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of the options that were given."""
+        """The options of these names that were given, with their values."""
         return {name: self.options[name] for name in names if name in self.options}
 
 

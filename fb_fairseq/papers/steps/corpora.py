@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments import char_ptb, translation, wikitext103
+from fb_fairseq.papers.experiments import char_ptb, summarization, wikitext103
 from fb_fairseq.papers.steps import PYTHON, Call, Step
 from fb_fairseq.papers.steps.data import (
     CORPORA,
@@ -107,14 +107,14 @@ def prepare_multi30k(call: Call, pair: Sequence[str]) -> Iterator[Step]:
 
 def prepare_cnn_dm(call: Call) -> Iterator[Step]:
     """Tokenise both sides of CSV files, split them into subwords and binarise them; small: of any such files."""
-    held_out = translation.HELD_OUT
-    for split, (name, number) in translation.PAIRS.items():
+    held_out = summarization.HELD_OUT
+    for split, (name, number) in summarization.PAIRS.items():
         taken = {"test": ("--take", held_out), "valid": ("--skip", held_out, "--take", held_out)}
         options = taken.get(split, ("--skip", 2 * held_out)) if call.small else ()
         files = csv_files(call) if call.small else [first_file(call, f"{name}.csv", f"{name}.csv.gz")]
-        article, summary = (call.at("text", f"{split}.tok.{side}") for side in translation.SIDES)
+        article, summary = (call.at("text", f"{split}.tok.{side}") for side in summarization.SIDES)
         command = [*PYTHON, f"{CORPORA}.read_csv", *files, *options, "--source", article, "--target", summary]
         yield Step(f"read {split}", command, [article, summary], files)
         kind, wanted = ("least", held_out) if call.small else ("lines", number)
         yield checked(call, kind, article, wanted)
-    yield from subwords(call, translation.SIDES, 2000 if call.small else 32_000)
+    yield from subwords(call, summarization.SIDES, 2000 if call.small else 32_000)

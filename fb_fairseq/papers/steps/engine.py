@@ -1,6 +1,6 @@
 """Runs steps. A step is done if its files are there, and were written by this very command after all that it depends
-on. So the same call again goes on where it was stopped. What was begun and is not done is begun anew; trainings go on
-from their checkpoints. Steps that name none of each other's files may run at the same time.
+on. So the same call again goes on where it was stopped: a step that was begun starts anew, a training from its
+checkpoint. Steps that name none of each other's files may run at the same time.
 """
 
 import glob
@@ -18,17 +18,8 @@ from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_marked_folder, lock_folder
 from fb_fairseq.interruption import RESUME, handling
-from fb_fairseq.papers.results.record import (
-    HERE,
-    MARK,
-    Entry,
-    Record,
-    differences,
-    makers,
-    read_record,
-    settings_of,
-    write_record,
-)
+from fb_fairseq.papers.results.record import HERE, MARK, Entry, Record, read_record, write_record
+from fb_fairseq.papers.results.settings import differences, makers, settings_of
 from fb_fairseq.papers.steps import Step, machine
 from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 from fb_fairseq.papers.steps.show import typed
@@ -86,7 +77,7 @@ class Engine:
         return str(word)
 
     def entry(self, step: Step) -> Entry:
-        """What the record will have of a step."""
+        """The entry that the record will have for a step."""
         reads = {path: self.contents[path] for path in step.reads}
         writes = list(map(self.here, step.writes))
         command = [*step.words, *(["<", step.source] if step.source else [])]

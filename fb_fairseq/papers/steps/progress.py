@@ -1,5 +1,5 @@
-"""How far the steps of a call are: which of how many, what it does, how long it has taken, and of long ones the last
-line of their log.
+"""Lines that say how far a call is: for each step its number, what it does, and how long it has taken; while a long
+one runs, the last line of its log.
 """
 
 import os
@@ -14,7 +14,7 @@ ENTRY = re.compile(r'"loss": "([^"]*)".*"num_updates": "(\d+)"')  # fairseq's, i
 
 
 def duration(seconds: float) -> str:
-    """As ``45 s``, ``12 min`` or ``3.5 h``."""
+    """A time in words, such as ``45 s``, ``12 min`` or ``3.5 h``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

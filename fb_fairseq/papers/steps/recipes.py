@@ -5,7 +5,14 @@ import runpy
 
 from fb_fairseq.errors import UserError, choose, debugging
 from fb_fairseq.papers import toy_tasks
-from fb_fairseq.papers.experiments import bytes_and_letters, char_ptb, persistent_memory, translation, wikitext103
+from fb_fairseq.papers.experiments import (
+    bytes_and_letters,
+    char_ptb,
+    persistent_memory,
+    summarization,
+    translation,
+    wikitext103,
+)
 from fb_fairseq.papers.steps import (
     Recipe,
     agents,
@@ -38,7 +45,7 @@ WMT14 = corpora.prepare_pair(("en", "de"), translation.WMT14_SPLITS, (4_500_966,
 TRANSLATIONS = (
     (translation.IWSLT14_DE_EN, IWSLT14),
     (translation.WMT14_EN_DE, WMT14),
-    (translation.CNN_DM, corpora.prepare_cnn_dm),
+    (summarization.CNN_DM, corpora.prepare_cnn_dm),
 )
 RECIPES: dict[str, Recipe] = {
     "quickstart": quickstart.RECIPE,

@@ -22,7 +22,7 @@ def best(call: Call, run: str) -> str:
 def fairseq_train(
     call: Call, run: str, data: str, options: Mapping[str, Any], updates: int, every: int, seed: int
 ) -> Step:
-    """Train OUT/RUN on OUT/DATA. What is printed is added to OUT/RUN.log.
+    """Train OUT/RUN on OUT/DATA. Its output is added to OUT/RUN.log.
 
     Args:
         call: the call of the recipe.

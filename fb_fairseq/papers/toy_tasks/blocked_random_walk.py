@@ -24,7 +24,8 @@ def simulate_blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) 
     row, column, cells = 1, 1, []
     for move in moves:
         down, right = MOVES[move]
-        next_row, next_column = (row + down) % 3, (column + right) % 3
+        next_row = (row + down) % 3
+        next_column = (column + right) % 3
         if MAZE[next_row][next_column] not in blocks:
             row, column = next_row, next_column
         cells.append(MAZE[row][column])

@@ -21,7 +21,8 @@ def simulate_walk(actions: Sequence[str], size: int) -> list[str]:
         if action == "forward":
             down, right = HEADINGS[heading]
             if 0 <= row + down < size and 0 <= column + right < size:
-                row, column = row + down, column + right
+                row = row + down
+                column = column + right
         else:
             heading = (heading + (1 if action == "right" else -1)) % len(HEADINGS)
         cells.append(f"{row},{column}")

@@ -1,4 +1,4 @@
-"""What the papers report, as data: ``results.json`` and ``hyperparameters.json``.
+"""Results and settings of the papers, as data: ``results.json`` and ``hyperparameters.json``.
 
 ``results.json`` is a list of tables. A table has the paper's version and number (``table``), its section (``where``), a
 ``title``, the recipe that repeats it (``recipe``, the name in ``results.json`` of a recipe's output) and its

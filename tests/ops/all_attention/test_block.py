@@ -101,7 +101,9 @@ def test_persistent_attention_equals_its_twin(rows, p, empty_is_nan, monkeypatch
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_persistent_attention_in_half_precision(dtype):
     """Close to fp32; gradients of the vectors, sums over all rows, are summed in fp32."""
-    q, k, v = torch.randn(2, 5000, 16), torch.randn(2, 33, 16) / 4, torch.randn(2, 33, 16) / 33**0.5
+    q = torch.randn(2, 5000, 16)
+    k = torch.randn(2, 33, 16) / 4
+    v = torch.randn(2, 33, 16) / 33**0.5
     results = []
     for kind in (torch.float32, dtype):
         inputs = [x.to(kind).requires_grad_() for x in (q, k, v)]
@@ -113,7 +115,9 @@ def test_persistent_attention_in_half_precision(dtype):
 
 
 def test_large_scores_do_not_overflow():
-    q, k, v = torch.randn(1, 4, E) * 300, torch.randn(1, N, E) * 30, torch.randn(1, N, E)
+    q = torch.randn(1, 4, E) * 300
+    k = torch.randn(1, N, E) * 30
+    v = torch.randn(1, N, E)
     out, lse = persistent_attention(q, PersistentVectors(k, v))
     expected, expected_lse = persistent_attention_reference(q, PersistentVectors(k, v))
     torch.testing.assert_close(out, expected)

@@ -132,7 +132,8 @@ def compare(ours, plain, tolerance):
 def compare_decoding_with_an_encoder(case, hypotheses, tolerance):
     """Decode some steps, with several hypotheses per sentence, by the model's own loop and by the plain step. The
     weights of one layer's attention are returned, too."""
-    model, span = case.model.eval(), max(case.reaches)
+    model = case.model.eval()
+    span = max(case.reaches)
     case.reaches = [span] * len(case.reaches)
     weights = case.weights()
     model.loop_weights = lambda *_: weights

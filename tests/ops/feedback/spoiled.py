@@ -32,7 +32,8 @@ def check(case: Case, loop, seed: int, recompute: bool = False) -> None:
     """Outputs show the same; gradients show at least what the reference's show. (Where these are sums over what some
     loop multiplies by zero, it may show more.)"""
     where = spoil(case, seed)
-    expected, ours = case.run(feedback_block), case.run(loop, recompute)
+    expected = case.run(feedback_block)
+    ours = case.run(loop, recompute)
     for name in ("output", "memory"):
         assert kinds(ours[name]).equal(kinds(expected[name])), (where, name)
     for name, gradient in expected.items():

@@ -52,7 +52,8 @@ def warm(case, loop, recompute=False):
 def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
     """Weights, inputs, masks and memory change after the capture."""
     settings = {"carried": [0, 50][seed % 2], "cross": seed % 3 == 0, "resets": seed % 4 == 0}
-    case, loop = Case(seed, **settings), loop_with(graphs)
+    case = Case(seed, **settings)
+    loop = loop_with(graphs)
     warm(case, loop, recompute)
     other = Case(seed, **settings)
     torch.manual_seed(seed + 1000)
@@ -73,7 +74,8 @@ def small(**changes):
 
 
 def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
-    case, loop = small(), loop_with(graphs)
+    case = small()
+    loop = loop_with(graphs)
     warm(case, loop)
     expected = case.run(reference_passes)
     first = case.forward(loop)[0]
@@ -99,7 +101,8 @@ def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
 
 def test_results_are_not_overwritten(graphs):
     """Outputs, memories and gradients stay as they are in the next replay."""
-    case, loop = small(), loop_with(graphs)
+    case = small()
+    loop = loop_with(graphs)
     warm(case, loop)
     one = case.run(loop)
     kept = {name: x.clone() for name, x in one.items() if x is not None}
@@ -111,7 +114,8 @@ def test_results_are_not_overwritten(graphs):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients(graphs, mode):
     """A graph that is made in inference mode runs outside of it, too."""
-    case, loop = small(cross=True), loop_with(graphs)
+    case = small(cross=True)
+    loop = loop_with(graphs)
     with mode():
         for _ in range(CAPTURE_AT + 1):
             case.forward(loop)
@@ -135,7 +139,8 @@ def test_bounded_in_number(graphs, monkeypatch):
     """A graph is dropped for another one if it was not used for a while and is not held."""
     monkeypatch.setattr(BlockGraphs, "kept", 2)
     monkeypatch.setattr(BlockGraphs, "window", 20)
-    loop, cases = loop_with(graphs), [small(steps=steps) for steps in (2, 3, 4)]
+    loop = loop_with(graphs)
+    cases = [small(steps=steps) for steps in (2, 3, 4)]
 
     def steps():
         return [run.own_inputs.x_TBD.shape[0] for run in graphs.by_key.values()]
@@ -157,7 +162,9 @@ def test_bounded_in_number(graphs, monkeypatch):
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):
     monkeypatch.setattr(BlockGraphs, "window", 10)
-    loop, often, rare = loop_with(graphs), small(carried=0), small(carried=0, steps=4)
+    loop = loop_with(graphs)
+    often = small(carried=0)
+    rare = small(carried=0, steps=4)
     for _ in range(10):
         for _ in range(5):
             often.run(loop)
@@ -174,7 +181,8 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, gpu, monkey
         ReferencePasses, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1]
     )
     monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",) if gpu else ("cuda",))
-    case, loop = small(), loop_with(graphs)
+    case = small()
+    loop = loop_with(graphs)
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 2):
         compare(case.run(loop), plain, 1e-10)
@@ -240,7 +248,8 @@ KERNELS = [
 def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
     """Wrong ones are named once and not used: torch's operations are captured in their place."""
     cuda_graphs.log_once.cache_clear()
-    loop, case = loop_with(graphs, kernels), small(dtype=torch.float32)
+    loop = loop_with(graphs, kernels)
+    case = small(dtype=torch.float32)
     expected = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 2):
         compare(case.run(loop), expected, 2e-5)
@@ -257,7 +266,8 @@ def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
 def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     """A graph that computes something else than what was captured."""
     cuda_graphs.log_once.cache_clear()
-    loop, case = loop_with(graphs, Kernels()), small()
+    loop = loop_with(graphs, Kernels())
+    case = small()
     case.run(loop)
     make = blocks.CapturedPasses.__init__
 
@@ -275,7 +285,8 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
 def test_a_nan_is_no_verdict(graphs, caplog):
     """The next block is compared."""
     cuda_graphs.log_once.cache_clear()
-    kernels, case = Kernels(), small()
+    kernels = Kernels()
+    case = small()
     loop = loop_with(graphs, kernels)
     with torch.no_grad():
         good = case.learned["input"].clone()

@@ -67,7 +67,8 @@ def build(name):
 
 def test_training_and_decoding(own, caplog):
     caplog.set_level("INFO")
-    model, plain = build("own"), build("reference")
+    model = build("own")
+    plain = build("reference")
     x_TBD = torch.randn(4, 3, model.options.decoder_embed_dim, dtype=torch.double)
     for m in (model, plain):
         torch.manual_seed(2)
@@ -81,7 +82,8 @@ def test_training_and_decoding(own, caplog):
         and "step loop: own (asked for by --step-loop)" in caplog.text
     )
     with torch.no_grad():
-        ring, expected = model.eval().new_ring(), model(x_TBD)[0]
+        ring = model.eval().new_ring()
+        expected = model(x_TBD)[0]
         ours = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     torch.testing.assert_close(ours, expected)
     assert model.stepper.kept["own"]["steps"] == ring.position == 4
@@ -138,7 +140,8 @@ def test_each_loop_tells_what_it_is():
 def test_what_auto_takes(monkeypatch, caplog):
     """A rule: nothing is timed. (Where the preferred loop does not run, no line of the log says so.)"""
     cuda_graphs.log_once.cache_clear()
-    cpp, cpu = LOOPS["cpp"], torch.device("cpu")
+    cpp = LOOPS["cpp"]
+    cpu = torch.device("cpu")
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: None)
     assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["reference"]
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: "there is no compiler")

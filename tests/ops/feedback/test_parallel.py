@@ -47,7 +47,9 @@ def sequential(seed, **changes):
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_converged(seed):
-    case, seen, loose = sequential(seed), [], []
+    case = sequential(seed)
+    seen = []
+    loose = []
     compare(case.run(loop_of(seen=seen)), case.run(feedback_block), 1e-9)
     assert 10 < seen[0].passes < 30 and float(seen[0].change) < 1e-12
     case.run(loop_of(tolerance=1e-3, seen=loose))
@@ -75,7 +77,8 @@ def test_fixed_passes(passes):
             out, memory = block(memory)
         return out, memory.detach()
 
-    expected, ours = case.run(unrolled), case.run(loop_of(passes))
+    expected = case.run(unrolled)
+    ours = case.run(loop_of(passes))
     compare(ours, expected, 1e-11)
     exact = case.run(feedback_block)
     torch.testing.assert_close(ours["memory"][:, :passes], exact["memory"][:, :passes], atol=1e-10, rtol=1e-10)
@@ -88,7 +91,9 @@ def test_fixed_passes(passes):
 def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypatch):
     """The ordinary loop runs the block."""
     monkeypatch.setattr(parallel, limit, value)
-    case, lengths, seen = sequential(5, **kind), [], []
+    case = sequential(5, **kind)
+    lengths = []
+    seen = []
     if kind.get("resets"):  # in one stream, once
         case.age_TB = torch.full((30, 3), 100)
         case.age_TB[12:, 1] = torch.arange(18)
@@ -134,7 +139,8 @@ def test_fixed_passes_are_for_training(caplog):
     """Evaluation is exact; the log says so, and how much the last pass changed."""
     cuda_graphs.log_once.cache_clear()
     caplog.set_level("WARNING")
-    model, exact = build(parallel_passes=2, parallel_tolerance=TIGHT), build(step_loop="reference")
+    model = build(parallel_passes=2, parallel_tolerance=TIGHT)
+    exact = build(step_loop="reference")
     x_TBD = torch.randn(15, 2, model.options.decoder_embed_dim, dtype=torch.double)
     model.eval()
     with torch.no_grad():

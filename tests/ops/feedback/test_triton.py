@@ -99,7 +99,8 @@ CAPABILITIES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
 
 def test_tables():
     """What was fastest where it was measured, and what smaller GPUs get."""
-    whole, small = dict(norm=True, rich=True), Gpu((7, 5), 40)
+    whole = dict(norm=True, rich=True)
+    small = Gpu((7, 5), 40)
     assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, warps=4, stages=3)
     assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, warps=8, stages=3)
     assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, warps=8, stages=1)

@@ -32,9 +32,14 @@ from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
 from fb_fairseq.ops.feedback.types import BlockInputs
 
 TYPES = {
-    torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
-    torch.uint8: "*u8", torch.bool: "*u8",
-}  # fmt: skip
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+    torch.bool: "*u8",
+}
 # Types of the parameters, and of autocast.
 PRECISIONS = {
     "fp32": (torch.float32, None),
@@ -99,9 +104,13 @@ def record(self, *arguments, grid=None, warmup=None, **options):
 
 def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
     settings = TransformerOptions(
-        decoder_layers=layers, decoder_embed_dim=width, decoder_ffn_embed_dim=ffn, decoder_attention_heads=heads,
-        attention_span=span, **{"decoder_normalize_before": True, **options},
-    )  # fmt: skip
+        decoder_layers=layers,
+        decoder_embed_dim=width,
+        decoder_ffn_embed_dim=ffn,
+        decoder_attention_heads=heads,
+        attention_span=span,
+        **{"decoder_normalize_before": True, **options},
+    )
     model = FeedbackTransformer(settings).to(dtype)
     x = torch.zeros(2, streams, width, dtype=dtype, requires_grad=True)
     memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)

@@ -135,9 +135,16 @@ def test_launches(loop, monkeypatch):
     def launched(layers, steps):
         counts.clear()
         case = case_of(
-            4, resets=False, decoder_layers=layers, steps=steps, adaptive_span=False,
-            memory_projections="shared", memory_composition="weighted", decoder_normalize_before=True, dropout=0.0,
-        )  # fmt: skip
+            4,
+            resets=False,
+            decoder_layers=layers,
+            steps=steps,
+            adaptive_span=False,
+            memory_projections="shared",
+            memory_composition="weighted",
+            decoder_normalize_before=True,
+            dropout=0.0,
+        )
         case.run(loop)
         return sum(counts.values())
 
@@ -190,7 +197,8 @@ def test_decoding(seed, captured):
     """Rings that grow, and that are full and overwrite their slots; reordered streams."""
     model = build(seed)
     plain = plain_copy(model)
-    x_TBD, memory = torch.randn(10, 3, model.options.decoder_embed_dim, dtype=torch.double), model.new_ring()
+    x_TBD = torch.randn(10, 3, model.options.decoder_embed_dim, dtype=torch.double)
+    memory = model.new_ring()
     history = x_TBD[:0]
     for t, x_BD in enumerate(x_TBD):
         if t == 8:

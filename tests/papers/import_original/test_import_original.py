@@ -59,7 +59,8 @@ def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
         model.update({f"{attention}persistent_memory.{name}": value for name, value in z.items()})
         model[f"{attention}persistent_memory.key"] = draw(H, E, N)
         model[f"{attention}persistent_memory.val"] = draw(H, N, E)
-        model[f"{own}norm1.weight"], model[f"{own}norm1.bias"] = torch.rand(D), draw(D)
+        model[f"{own}norm1.weight"] = torch.rand(D)
+        model[f"{own}norm1.bias"] = draw(D)
     return {"iter_no": 3, "model": {f"module.{name}": value for name, value in model.items()}}
 
 
@@ -166,7 +167,8 @@ def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
     spans = dict(persistent_memory_size=4, attention_span=5, adaptive_span=True, adaptive_span_ramp=4)
     model_options = dict(arch="all_attention_lm", decoder_normalize_before=False, **sizes, **spans)
     train(byte_data, tmp_path / "still", finetune_from_model=path, lr=1e-30, max_update=1, **model_options)
-    start, after = parameters(path), parameters(tmp_path / "still/checkpoint_last.pt")
+    start = parameters(path)
+    after = parameters(tmp_path / "still/checkpoint_last.pt")
     torch.testing.assert_close(dict(start), dict(after), atol=1e-25, rtol=0)
     log = train(byte_data, tmp_path / "tuned", finetune_from_model=path, max_update=40, **model_options)
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]

@@ -31,7 +31,8 @@ def test_acting_and_learning_agree(agent, previous_action):
     memory = AgentMemory.initial(B)
     for block in range(3):
         observations = torch.stack([torch.randint(5, (T, B)), torch.randint(3, (T, B))], -1)
-        starts, actions = torch.rand(T, B) < 0.1, torch.randint(3, (T, B))
+        starts = torch.rand(T, B) < 0.1
+        actions = torch.randint(3, (T, B))
         starts[0] |= block == 0
         actor, steps = Actor(model, memory), []
         for t in range(T):
@@ -56,7 +57,8 @@ def test_what_an_agent_remembers(agent):
     T = 12
     starts = torch.zeros(T, 1, dtype=torch.bool)
     starts[[0, 4]] = True
-    observations, actions = torch.randint(9, (T, 1, 1)), torch.zeros(T, 1, dtype=torch.long)
+    observations = torch.randint(9, (T, 1, 1))
+    actions = torch.zeros(T, 1, dtype=torch.long)
 
     def values(changed):
         other = observations.clone()
@@ -72,7 +74,8 @@ def test_what_an_agent_remembers(agent):
 
 
 def test_returns_by_hand():
-    rewards, ended = torch.tensor([[1.0], [0.0], [2.0]]), torch.tensor([[False], [True], [False]])
+    rewards = torch.tensor([[1.0], [0.0], [2.0]])
+    ended = torch.tensor([[False], [True], [False]])
     returns = discounted_returns(rewards, ended, torch.tensor([10.0]), 0.5)
     assert returns.tolist() == [[1.0], [0.0], [7.0]]
 
@@ -80,7 +83,8 @@ def test_returns_by_hand():
 def test_loss_by_hand():
     """One step, two equally probable actions, the first was taken; advantage 3."""
     options = TrainingOptions(entropy_cost=0.1, value_cost=0.5)
-    logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
+    logits = torch.zeros(1, 1, 2, requires_grad=True)
+    values = torch.tensor([[1.0]], requires_grad=True)
     loss = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
     expected = 3 * math.log(2) + 0.5 * 9 - 0.1 * math.log(2)
     assert loss.item() == pytest.approx(expected)
@@ -101,7 +105,9 @@ def test_trainer_resumes(agent):
         for _ in range(number):
             trainer.train_block()
 
-    whole, first, second = trainer(), trainer(), trainer()
+    whole = trainer()
+    first = trainer()
+    second = trainer()
     blocks(first, 5)
     second.load_state_dict(first.state_dict())
     blocks(whole, 10)

@@ -46,7 +46,8 @@ def test_models(name):
     model = Tagger(body, 6, 6, 64).eval()
     inputs = torch.randint(6, (1, 20))
     with torch.no_grad():
-        logits, changed = model(inputs), model(torch.cat([inputs[:, :10], (inputs[:, 10:] + 1) % 6], 1))
+        logits = model(inputs)
+        changed = model(torch.cat([inputs[:, :10], (inputs[:, 10:] + 1) % 6], 1))
         torch.testing.assert_close(logits[:, :10], changed[:, :10], atol=1e-5, rtol=1e-5)
         assert (logits[:, 10:] - changed[:, 10:]).abs().max() > 1e-3
         torch.testing.assert_close(model.decode(inputs), logits, atol=1e-4, rtol=1e-4)
@@ -124,7 +125,8 @@ def test_mistakes():
     """Of four sequences of 32 labels, two are right; the others go wrong at the third and the last one."""
     sequences = Sequences("word_problem", dict(group="S3"), 1)
     labels = sequences.draw("test", 0, 32, 4)[1]
-    labels[0, 2], labels[3, 31] = (labels[0, 2] + 1) % 6, (labels[3, 31] + 1) % 6
+    labels[0, 2] = (labels[0, 2] + 1) % 6
+    labels[3, 31] = (labels[3, 31] + 1) % 6
     model = Trainer(replace(TINY, group="S3"), CPU).model
     model.forward = lambda inputs: torch.nn.functional.one_hot(labels, 6).float()
     found = evaluate(model, sequences, replace(TINY, group="S3", longest=2, test_sequences=4))
@@ -169,7 +171,8 @@ def test_interrupted(tmp_path, capsys):
 def test_results_and_cards_say_what_was_done(tmp_path, capsys):
     """Not what was asked for, and nothing of another moment of the training."""
     pytest.importorskip("transformers")
-    run, model = tmp_path / "run", tmp_path / "model"
+    run = tmp_path / "run"
+    model = tmp_path / "model"
     train = ["train", "--out", str(run), *options_of(TINY), "--device", "cpu"]
     export = ["export", str(run), "--to", str(model)]
     main([*train, "--minutes", "0.0001"])

@@ -48,7 +48,9 @@ def text(out, name):
 
 def test_done_is_one_rule(out):
     """Its files are there, and this very command has written them after all that it depends on."""
-    first, second, other = step("a", "1"), step("b", "out/a"), step("c", "3")
+    first = step("a", "1")
+    second = step("b", "out/a")
+    other = step("c", "3")
     run(first, second, other)
     marks = {name: (out / name).stat().st_mtime_ns for name in "abc"}
     run(first, second, other)

@@ -95,7 +95,8 @@ def test_all_attention(column, script, model):
     ],
 )
 def test_translation(column, script, projections):
-    paper, text = TABLE_8[column], printed(script, "--layers", 6)
+    paper = TABLE_8[column]
+    text = printed(script, "--layers", 6)
     transformer, feedback, initialised = trainings(text)
     for args in (transformer, feedback, initialised):
         assert (args.encoder_layers, args.decoder_layers) == (paper["encoder_layers"], paper["decoder_layers"])

@@ -35,7 +35,8 @@ def test_products(group):
 @pytest.mark.parametrize("group", GROUPS)
 def test_group_axioms(group):
     elements, table = named(group)
-    table, order = np.array(table), len(elements)
+    table = np.array(table)
+    order = len(elements)
     assert (table[0] == range(order)).all() and (table[:, 0] == range(order)).all()  # the first one is the identity
     for row in (*table, *table.T):
         assert sorted(row) == list(range(order))
@@ -55,7 +56,8 @@ def test_recall(pairs, length, symbols):
     gaps = Counter()
     for i in range(100):
         inputs, labels = recall(SeededRandom(1, i), pairs, length, symbols)
-        keys, values = inputs[: 2 * pairs : 2], inputs[1 : 2 * pairs : 2]
+        keys = inputs[: 2 * pairs : 2]
+        values = inputs[1 : 2 * pairs : 2]
         assert len(inputs) == len(labels) == length and len(set(keys)) == len(set(values)) == pairs
         assert all(int(key) < symbols // 2 <= int(value) < symbols for key, value in zip(keys, values))
         asked = [place for place, label in enumerate(labels) if label != NO_LABEL]

@@ -98,10 +98,12 @@ def execute(inputs, labels, highest):
             kinds.append(sign)
             holds = {"<": values[left] < right, ">": values[left] > right}
             if not holds[sign]:
-                kinds += ["unset"] * (words[6] == "=")
+                if words[6] == "=":
+                    kinds.append("unset")
                 continue
             words = words[5:]
-            kinds += ["nested set"] * (words[1] == "=")
+            if words[1] == "=":
+                kinds.append("nested set")
         if words[1] == "=":
             assert words[0] not in values, "initialised once"
             values[words[0]] = int(words[2])
@@ -116,7 +118,8 @@ def execute(inputs, labels, highest):
 
 @pytest.mark.parametrize("variables,statements,highest", [(3, 100, 10), (5, 100, 10), (1, 12, 2), (2, 30, 5)])
 def test_programs_executed(variables, statements, highest):
-    mix, names = Counter(), set()
+    mix = Counter()
+    names = set()
     for inputs, labels in many(algorithmic, variables=variables, statements=statements, highest=highest):
         assert len(inputs) == len(labels)
         printed = [i + 1 for i, symbol in enumerate(inputs) if symbol == "print"]
@@ -137,11 +140,14 @@ STATEMENTS = load("hyperparameters")["toy tasks"]["columns"]["algorithmic"]["sta
 @pytest.mark.parametrize("mix,as_in_table_7", [("table7", True), ("even", False)])
 def test_mix_of_statements(mix, as_in_table_7):
     """Whether the counts in the paper's example program are what chance makes of ours."""
-    kinds, programs = Counter(), many(algorithmic, mix=mix)
+    kinds = Counter()
+    programs = many(algorithmic, mix=mix)
     for inputs, _ in programs:
         for statement in " ".join(inputs).split(" ; "):
-            first, second = statement.split()[:2]
-            kinds[first if first in ("print", "if") else "=" if second == "=" else "change"] += 1
+            kind, sign = statement.split()[:2]
+            if kind not in ("print", "if"):
+                kind = "=" if sign == "=" else "change"
+            kinds[kind] += 1
     assert sum(STATEMENTS.values()) == sum(kinds.values()) / len(programs) == 100
     distances = {}  # in standard deviations
     for kind, number in STATEMENTS.items():

@@ -37,7 +37,8 @@ def test_lines_must_end():
 
 
 def test_fingerprint_tells_texts_apart():
-    text, other = corpus([500]), corpus([500])
+    text = corpus([500])
+    other = corpus([500])
     assert text.fingerprint() == other.fingerprint() == corpus([100, 400]).fingerprint()
     other.dataset[0][3] = 5
     assert text.fingerprint() != other.fingerprint() != corpus([501]).fingerprint()

@@ -52,7 +52,8 @@ def serve(tokens, layout):
         sample = data.collater([data[i] for i in batch])
         if not sample:
             continue
-        source, target = sample["net_input"]["src_tokens"], sample["target"]
+        source = sample["net_input"]["src_tokens"]
+        target = sample["target"]
         assert source.shape == target.shape and source.shape[1] <= layout.lengths.full
         assert sample["ntokens"] == target.ne(PAD).sum() == sample["net_input"]["src_lengths"].sum()
         for stream, inputs, outputs in zip(sample["id"].tolist(), source, target):
@@ -61,8 +62,8 @@ def serve(tokens, layout):
             history = seen.setdefault(stream, [])
             assert len(history) == sample["block"]["offset"] or not real.any()
             for i, o in zip(inputs[real].tolist(), outputs[real].tolist()):
-                expected = history[-1] if history else (o - 1 if o > 10 else EOS)
-                assert i == expected, "the input is the token before the target"
+                before = o - 1 if o > 10 else EOS  # in the text, whose tokens are 10, 11, …
+                assert i == (history[-1] if history else before), "the input is the token before the target"
                 history.append(o)
     assert sum((seen[stream] for stream in sorted(seen)), []) == list(range(10, 10 + tokens))
     assert max(map(len, seen.values())) - min(map(len, seen.values())) <= 1
@@ -98,7 +99,8 @@ def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
         for epoch in range(2):
             for batch in iterator.next_epoch_itr():
                 handle, (streams, steps) = batch["net_input"]["stream"], batch["target"].shape
-                first, second = handle.read(), handle.read()
+                first = handle.read()
+                second = handle.read()
                 assert (first is None) == (second is None) == (handle.offset == 0)
                 if handle.offset:
                     assert first.memory_KCBD.equal(second.memory_KCBD)

@@ -33,7 +33,7 @@ class Option:
 
     @property
     def test_lowest(self) -> str:
-        """As ``training_name``, for the test split."""
+        """The name of the option like ``training_name`` for the test split; empty if there is none."""
         return f"test_{self.training_name}" if self.test_name and self.training_name else ""
 
     def names(self, name: str) -> list[str]:

@@ -23,10 +23,12 @@ def widened(case: Case) -> Case:
     wide = copy.copy(case)
     wide.model = copy.deepcopy(case.model).double()
     wide.x = case.x.detach().double().requires_grad_()
-    wide.memory, wide.seed = case.memory.double(), case.seed.double()
+    wide.memory = case.memory.double()
+    wide.seed = case.seed.double()
     wide.learned = dict(wide.model.named_parameters(), input=wide.x)
     if case.cross:
-        wide.cross, wide.keys = copy.deepcopy(case.cross).double(), case.keys.detach().double().requires_grad_()
+        wide.cross = copy.deepcopy(case.cross).double()
+        wide.keys = case.keys.detach().double().requires_grad_()
         wide.encoder = [
             context._replace(keys_CBHE=wide.keys[0, l], values_CBHE=wide.keys[1, l])
             for l, context in enumerate(case.encoder)
@@ -115,7 +117,8 @@ def test_widths(width, heads, head_dim, ffn, empty_is_nan):
 def test_without_gradients():
     case = single(2, cross=True, activation_fn="tanh")
     with torch.no_grad():
-        exact, ours = widened(case).results(feedback_block), case.results(feedback_block_cpp)
+        exact = widened(case).results(feedback_block)
+        ours = case.results(feedback_block_cpp)
     compare({name: x.double() for name, x in ours.items()}, exact, 1e-5)
 
 
@@ -130,7 +133,8 @@ def test_it_ran(monkeypatch):
 def test_what_it_does_not_cover_runs_in_the_fast_loop(caplog):
     log_once.cache_clear()
     case = Case(1, dtype=torch.float64)
-    plain, ours = case.run(reference_passes), case.run(feedback_block_cpp)
+    plain = case.run(reference_passes)
+    ours = case.run(feedback_block_cpp)
     for name, expected in plain.items():
         assert expected is None or ours[name].equal(expected), name
     assert caplog.text.count("not in float64; the reference runs") == 1
