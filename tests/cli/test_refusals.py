@@ -65,7 +65,6 @@ FAIRSEQ = [
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
     ("train", "--save-dir /proc/below", "/proc/below: No such file or directory"),
     ("train", "--train-subset nowhere", "nowhere: the split is missing"),
-    ("train", "--relative-positions none --decoder-learned-pos", "--decoder-learned-pos.*stream"),
     ("train", "--decoder-embed-dim 1000000", "out of memory; use smaller sizes"),
     ("train", "--lr 1e10", "the gradients are NaN or infinite; try a lower --lr"),
     ("train", "--distributed-world-size 9", "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
