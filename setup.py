@@ -84,7 +84,7 @@ setup(
     install_requires=[
         'fairseq==0.12.2; python_version<"3.11"',
         'fairseq-fixed==0.12.3.1; python_version=="3.12"',
-        "torch>=2.4",
+        "torch>=2.6",
         "numpy",
         "safetensors",
     ],

@@ -32,14 +32,11 @@ def load_file(path: str, mapped: bool = False) -> Any:
     """
     is_archive = check_intact(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
-        if isinstance(content, torch.nn.Module):  # older versions of torch load TorchScript too
-            raise TypeError("TorchScript")
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
     except OSError:
         raise
     except Exception as error:  # unpickling a file of another kind can fail in any way
         raise unsafe_file(path, error) from None
-    return content
 
 
 def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:

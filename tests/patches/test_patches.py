@@ -18,11 +18,7 @@ from fb_fairseq import patches
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import runtime
 from fb_fairseq.patches.command_line import one_line
-from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
-
-WITHOUT = "torch.load of this version does not load weights only"
-weights_only = pytest.mark.skipif(not WEIGHTS_ONLY_BY_DEFAULT, reason=WITHOUT)
 
 
 @pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.__name__)
@@ -32,7 +28,6 @@ def test_docstrings_say_when_a_patch_can_go(patch):
     assert ("Affects: fairseq" in patch.__doc__) == ("Remove when: " in patch.__doc__)
 
 
-@weights_only
 def test_fairseqs_own_classes_load_as_weights_only():
     content = {
         "args": argparse.Namespace(arch="transformer", lr=[0.1]),
@@ -56,7 +51,6 @@ def test_fairseqs_own_classes_load_as_weights_only():
     assert type(pickle.loads(pickle.dumps(loaded["counts"]))) is np.ndarray
 
 
-@weights_only
 @pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
 def test_scalars_of_either_numpy(module):
     """A checkpoint that was saved with numpy 1 is read with numpy 2, and the other way round."""
@@ -67,22 +61,12 @@ def test_scalars_of_either_numpy(module):
     assert torch.load(io.BytesIO(content), weights_only=True) == 3.5
 
 
-@weights_only
 def test_other_classes_do_not_load_as_weights_only():
     file = io.BytesIO()
     torch.save({"x": pytest.Mark}, file)
     file.seek(0)
     with pytest.raises(Exception, match="[Uu]nsupported|weights_only|Weights only"):
         torch.load(file, weights_only=True)
-
-
-def test_older_torch_loads_weights_only_by_default():
-    asked = []
-    load = lambda *args, **kwargs: asked.append(kwargs)
-    for options in ({}, {"weights_only": None}, {"weights_only": False}, {"map_location": "cpu"}):
-        load_weights_only(load, "x.pt", **options)
-    assert [options["weights_only"] for options in asked] == [True, True, False, True]
-    assert asked[-1]["map_location"] == "cpu"
 
 
 def test_overrides_of_options_that_a_checkpoint_lacks():
@@ -230,7 +214,6 @@ def test_a_model_is_told_of_updates():
     assert calls == ["step", "step", optimizer]
 
 
-@weights_only
 def test_files_of_programs_that_allow_numpy(tmp_path):
     """As transformers' Trainer does; what is ours stays as it was."""
     value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}
