@@ -14,7 +14,6 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.checksums import WEIGHTS, facts_in
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
@@ -39,7 +38,6 @@ def read_folder(path: str) -> TrainedModel:
     kind = config.get("model_type")
     if kind not in OPTIONS:
         raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
-    check_former(file, config)
     with reading(file):
         options = {"arch": kind, **options_in(config, OPTIONS[kind])}
     options.update({name: config[name] for name in FURTHER_OPTIONS if config.get(name) is not None})
@@ -49,7 +47,6 @@ def read_folder(path: str) -> TrainedModel:
     if kind != TRANSLATOR:
         parameters = {f"{PREFIX}{name.removeprefix(PREFIX)}": value for name, value in parameters.items()}
     task = {name: config[name] for name in TASK_OPTIONS if config.get(name) is not None}
-    task.setdefault("separate_sequences", bool(task.get("labels")))  # of earlier versions, only trackers had labels
     trained = TrainedModel(path, options, parameters, task, facts=facts_in(path))
     add_symbols(trained, config)
     return trained

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
 from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import FORMER, check_former
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
@@ -38,7 +37,6 @@ else:
             super().__init__(is_encoder_decoder=getattr(self, "is_encoder_decoder", False), **options)
 
 
-GONE = ("step_loop_kernel", *FORMER)  # options that the files of earlier versions have; they have no effect
 # The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (
     "decoder_layers",
@@ -81,9 +79,6 @@ class OptionsConfig(DataclassConfig):
         if tied is not None and bool(tied) != self.has_tied_words():
             raise UserError(f"tie_word_embeddings {tied}: contradicts the model's own options; give {self.tying}")
         options["tie_word_embeddings"] = self.has_tied_words()
-        check_former("config.json", options)
-        for name in GONE:
-            options.pop(name, None)
         for name in options:
             check_spelling(name, self)
         super().__post_init__(**options)
