@@ -43,7 +43,7 @@ PAGES = {
 }
 
 # Its releases rename what generation passes to a model (5.24 did): a new one is allowed when the tests have passed.
-TRANSFORMERS = "transformers>=5,<5.25"
+TRANSFORMERS = "transformers>=5.4,<5.25"
 GRADIO = "gradio>=6,<7"
 
 setup(

@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from transformers import PreTrainedConfig
 
@@ -19,23 +19,8 @@ Options = TypeVar("Options", bound=CheckedOptions)
 
 if TYPE_CHECKING:
     DataclassConfig = Any  # otherwise only its fields would be arguments, and our options are none
-elif hasattr(PreTrainedConfig, "__post_init__"):
-    DataclassConfig = PreTrainedConfig
 else:
-
-    class DataclassConfig(PreTrainedConfig):
-        """``PreTrainedConfig`` as it is from transformers 5.4 on: a dataclass, whose other arguments are passed on."""
-
-        def __init__(self, **options):
-            for kind in reversed(type(self).__mro__):
-                for name, annotation in vars(kind).get("__annotations__", {}).items():
-                    if issubclass(kind, DataclassConfig) and get_origin(annotation) is not ClassVar:
-                        setattr(self, name, options.pop(name, getattr(kind, name)))
-            self.__post_init__(**options)
-
-        def __post_init__(self, **options):
-            super().__init__(is_encoder_decoder=getattr(self, "is_encoder_decoder", False), **options)
-
+    DataclassConfig = PreTrainedConfig  # a dataclass, which passes other arguments on
 
 # The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (
