@@ -111,24 +111,12 @@ def symbol_of_piece(name: str) -> str:
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
-    """The parameters in a folder, in single precision: of ``model.safetensors`` or, if there is none, of the files of
-    its index. So does transformers.
-    """
-    names = [WEIGHTS]
-    index = f"{WEIGHTS}.index.json"
-    if not os.path.isfile(os.path.join(path, WEIGHTS)) and os.path.isfile(os.path.join(path, index)):
-        with reading(os.path.join(path, index)):
-            names = sorted(set(read_json(path, index)["weight_map"].values()))
-            outside = [name for name in names if os.path.basename(name) != name]
-        if outside:
-            raise UserError(
-                f"{os.path.join(path, index)}: names {outside[0]}, which is no file beside it; give an intact copy"
-            )
-    missing = [name for name in names if not os.path.isfile(os.path.join(path, name))]
-    if missing:
-        raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")
+    """The parameters in a folder, in single precision."""
+    file = os.path.join(path, WEIGHTS)
+    if not os.path.isfile(file):
+        raise UserError(f"{path}: has no {WEIGHTS}; give a folder with all weights in this file")
     with reading(path):
-        return {name: x.float() for file in names for name, x in load_file(os.path.join(path, file)).items()}
+        return {name: x.float() for name, x in load_file(file).items()}
 
 
 def read_json(path: str, name: str) -> dict[str, Any]:
