@@ -53,7 +53,7 @@ COMFORT = (
 # fetches files that a checkpoint names.
 NEEDED = (
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
-    overrides.patch_model_overrides,  # options that a checkpoint is older than; misspelt names
+    overrides.patch_model_overrides,  # no misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
     safe_loading.patch_foreign_numpy,  # other programs' files beside them
     safe_loading.patch_literal_values,  # no code in options

@@ -59,7 +59,6 @@ FAIRSEQ = [
     ("train", "--batch-size-valid 7", "--batch-size-valid 7, --valid-streams 3: both"),
     ("train", "--batch-size 4000", "--batch-size.*4000 streams.*3001 tokens"),
     ("train", "--sample-break-mode eos", "--sample-break-mode eos.*leave it out"),
-    ("train", "--grouped-shuffling", "--grouped-shuffling: streams are never shuffled"),
     ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
     ("train", "--restore-file nowhere.pt", "--restore-file nowhere.pt: no such file"),
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
