@@ -54,7 +54,7 @@ def cases_on(device: str) -> dict[str, Case]:
             continue
         cases[loop.name] = Case("feedback", {"step_loop": loop.name})
         if not loop.as_graphs:
-            options = {"step_loop": loop.name, "step_loop_recompute": True}
+            options = {"step_loop": loop.name, "checkpoint_activations": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
     parallel = {name: Case("feedback", {"step_loop": PARALLEL, **options}) for name, options in PASSES.items()}
     return {**cases, **parallel, **OTHER_MODELS}
