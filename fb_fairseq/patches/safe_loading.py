@@ -1,4 +1,4 @@
-"""What a checkpoint may contain: plain values, and the few classes that fairseq saves; no code, and no addresses."""
+"""The parts of a checkpoint that are read: plain values, and a few classes of fairseq; no code, and no addresses."""
 
 import argparse
 import collections
