@@ -43,7 +43,7 @@ PAGES = {
 }
 
 # Its releases rename what generation passes to a model (5.24 did): a new one is allowed when the tests have passed.
-TRANSFORMERS = "transformers>=5,<5.25"
+TRANSFORMERS = "transformers>=5.4,<5.25"
 GRADIO = "gradio>=6,<7"
 
 setup(
@@ -84,7 +84,7 @@ setup(
     install_requires=[
         'fairseq==0.12.2; python_version<"3.11"',
         'fairseq-fixed==0.12.3.1; python_version=="3.12"',
-        "torch>=2.4",
+        "torch>=2.6",
         "numpy",
         "safetensors",
     ],

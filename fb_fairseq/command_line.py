@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import io
-import math
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,10 +58,7 @@ def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, 
     for name, value in given.items():
         if value != saved.get(name):
             made = f"{flag(name)} {saved.get(name)}"
-            now = value
-            if isinstance(value, bool):  # a pair of options
-                made, now = (flag(name if on else f"no_{name}") for on in (not value, value))
-            raise UserError(f"{path}: was made with {made}, not {now}; give another --out, or the same options")
+            raise UserError(f"{path}: was made with {made}, not {value}; give another --out, or the same options")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -77,15 +73,6 @@ class CommandParser(argparse.ArgumentParser):
             kwargs["prog"] = f"fb-fairseq {command}"
         super().__init__(**kwargs)
 
-    def parse_args(self, args=None, namespace=None):
-        """Parse the options, and refuse numbers that nothing can be done with: NaN and infinity."""
-        parsed = super().parse_args(args, namespace)
-        for name, value in vars(parsed).items():
-            for number in value if isinstance(value, list) else [value]:
-                if isinstance(number, float) and not math.isfinite(number):
-                    self.error(f"{flag(name)} {number}: must be a finite number")
-        return parsed
-
     def check_least(self, args: argparse.Namespace, **least: float) -> None:
         """Refuse numbers that are smaller than these, by the options' Python names. Options that are not given, None,
         are left out.
@@ -94,10 +81,6 @@ class CommandParser(argparse.ArgumentParser):
             value = getattr(args, name)
             if value is not None and value < lowest:
                 self.error(f"{flag(name)} {value}: must be {lowest} or more")
-
-    def _print_message(self, message, file=None):
-        """Write it; unlike argparse's own from Python 3.12 on, tell if that cannot be done."""
-        (file or sys.stderr).write(message)
 
     def error(self, message: str) -> None:
         """Print the message and exit with status 2."""

@@ -5,9 +5,7 @@ from typing import Any
 
 from fb_fairseq.errors import UserError, flag
 
-# Options of earlier versions, with the values at which their models' parameters mean what they do today.
-FORMER = {"persistent_memory_lr_scale": 1.0}
-# Options of models: with other values, parameters of the same names and shapes mean something else.
+# Options of models by which parameters of the same names and shapes mean something else.
 OF_PARAMETERS = (
     "arch",
     "encoder_attention_heads",
@@ -25,21 +23,6 @@ OF_PARAMETERS = (
     "no_scale_embedding",
     "no_token_positional_embeddings",
 )
-
-
-def check_former(path: str, options: Mapping[str, Any]) -> None:
-    """Check that this version computes what a model of an earlier version did.
-
-    Args:
-        path: the model's file.
-        options: the model's.
-    """
-    for name, same in FORMER.items():
-        if options.get(name, same) != same:
-            raise UserError(
-                f"{path}: was trained with {flag(name)} {options[name]}, by which its parameters are scaled, and which "
-                "is gone; use the version of fb_fairseq that has trained it, or train it anew"
-            )
 
 
 def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, Any], remedy: str) -> None:

@@ -16,7 +16,6 @@ import torch
 
 from fb_fairseq.errors import UserError, debugging, explain, names_an_option
 from fb_fairseq.files import atomic_write
-from fb_fairseq.meaning import check_former
 
 # The training state (``extra_state``) of a checkpoint that no training has written: a run from it is a new one.
 NEW_TRAINING = {
@@ -32,14 +31,11 @@ def load_file(path: str, mapped: bool = False) -> Any:
     """
     is_archive = check_intact(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
-        if isinstance(content, torch.nn.Module):  # older versions of torch load TorchScript too
-            raise TypeError("TorchScript")
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
     except OSError:
         raise
     except Exception as error:  # unpickling a file of another kind can fail in any way
         raise unsafe_file(path, error) from None
-    return content
 
 
 def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
@@ -52,7 +48,6 @@ def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
     content = load_file(path, mapped)
     if not isinstance(content, dict) or "model" not in content:
         raise UserError(f"{path}: not a checkpoint of fairseq; give a file such as checkpoint_best.pt")
-    check_former(path, model_options(content))
     return content
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import OF_PARAMETERS, check_former, check_same_meaning
+from fb_fairseq.meaning import OF_PARAMETERS, check_same_meaning
 from fb_fairseq.symbols import never_drawn
 
 REMEDY = "choose another"
@@ -24,13 +24,6 @@ def test_layers_that_are_left_out():
     """A composition may name a layer, whose number changes."""
     saved, given = {"memory_composition": "layer:3"}, {"memory_composition": "layer:1"}
     check_same_meaning("a.pt", saved, {**given, "decoder_layers_to_keep": "0,2"}, REMEDY)
-
-
-def test_an_option_that_is_gone():
-    check_former("a.pt", {"persistent_memory_lr_scale": 1.0})
-    check_former("a.pt", {})
-    with pytest.raises(UserError, match="^a.pt: was trained with --persistent-memory-lr-scale 8.0, "):
-        check_former("a.pt", {"persistent_memory_lr_scale": 8.0})
 
 
 def test_symbols_that_no_text_has():

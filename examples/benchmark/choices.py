@@ -38,7 +38,7 @@ CHOICES = {
     "`--batch-size 32`": Case("feedback", SHARED, {"batch_size": 32}),
     "`--decoder-layers 2`": Case("feedback", SHARED, {"layers": 2}),
     "`--decoder-layers 8`": Case("feedback", SHARED, {"layers": 8}),
-    "`--step-loop-recompute`": Case("feedback", {**SHARED, "step_loop_recompute": True}),
+    "`--checkpoint-activations`": Case("feedback", {**SHARED, "checkpoint_activations": True}),
     "`--step-loop reference` (no C++ compiler, or bf16)": Case("feedback", {**SHARED, "step_loop": "reference"}),
 }
 

@@ -93,7 +93,7 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
             inputs = BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), dtype=dtype)
             block = Block(inputs, records_weights=not triton)
             tile = tile_steps(block.sizes, x_TBD.device)
-            kept = block.record(tile if options.step_loop_recompute else steps), BlockGradients(block)
+            kept = block.record(tile if options.checkpoint_activations else steps), BlockGradients(block)
             kept += (Workspace(block, tile),)
             if triton:
                 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
@@ -125,7 +125,7 @@ def rows(gigabytes: float) -> list[list[str]]:
     found = []
     for recipe in RECIPES:
         for mode, (dtype, recompute) in MODES.items():
-            options = options_of(recipe.preset, step_loop_recompute=recompute)
+            options = options_of(recipe.preset, checkpoint_activations=recompute)
             peak = peak_bytes(options, recipe, dtype)
             free = (1 - KEPT_FREE) * gigabytes * 1e9
             fitting = [int((free - n * peak["fixed"]) / (n * peak["stream"])) for n in (1, BLOCKS_WITH_GRAPHS)]

@@ -107,13 +107,6 @@ def main(argv: list[str] | None = None) -> int | None:
     except BrokenPipeError:
         forget_output()
         return OUTPUT_CLOSED_STATUS
-    except OSError as error:
-        line = explain(error)
-        if line is None or debugging():
-            raise
-        forget_output()
-        print(f"fb-fairseq: error: standard output: {line}", file=sys.stderr)
-        return STATUS
 
 
 def run(argv: list[str]) -> int | None:

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.plot.models import load_data, load_to_read, progress
+from fb_fairseq.commands.plot.models import load_data, progress
+from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.literals import parse_literal
@@ -148,7 +149,7 @@ def load_and_evaluate(args) -> dict[str, Any]:
     overrides = parse_literal(args.model_overrides)
     if not isinstance(overrides, dict):
         raise UserError(f"--model-overrides {args.model_overrides}: not a dictionary such as {{'attention_span': 900}}")
-    model = load_to_read("--path", args.path, args.data, args.cpu, overrides)
+    model = read_language_model(args.path, args.data, args.cpu, "--path", overrides)
     if not model.labels:
         raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
     corpus = load_data(model, args.data, args.gen_subset)

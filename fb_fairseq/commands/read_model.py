@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from fb_fairseq import pretrained
-from fb_fairseq.errors import UserError
 
 if TYPE_CHECKING:  # torch is imported only to read a model
     from fb_fairseq.pretrained.model import LanguageModel
@@ -18,13 +17,11 @@ def read_model(
 
     Args:
         path: a checkpoint, a folder, or a name of ``fb_fairseq.pretrained``.
-        dictionaries: of a checkpoint, see ``fb_fairseq.models.checkpoints.read_dictionaries``.
+        dictionaries: of a checkpoint, see ``fb_fairseq.models.checkpoints.read_dictionaries``. (A folder has its own.)
         source_lang, target_lang: languages of a checkpoint; None: those of its training.
     """
     trained = read_parameters(path)
     if trained.symbols:
-        if dictionaries or source_lang or target_lang:
-            raise UserError(f"{path}: has its own tokenizer; leave out {dictionaries or source_lang or target_lang}")
         return trained
     from fb_fairseq.models.checkpoints import read_dictionaries
     from fb_fairseq.tensor_files import using

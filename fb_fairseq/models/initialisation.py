@@ -32,7 +32,6 @@ from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel
 logger = logging.getLogger(__name__)
 
 OPTION = flag("init_from_transformer")
-RULES = ("mean", "first", "last")
 EMBEDDINGS = "decoder.embed_tokens.weight"
 MAY_BE_NEW = re.compile(
     r"decoder\.(memory\.layer_weights|positions\.|layers\.\d+\.self_attn\.adaptive_span|output_projection\.bias)"
@@ -50,7 +49,8 @@ class InitialisationOptions:
     init_shared_projections: str = option(
         "mean",
         "how to initialise the memory's shared key and value projections: with the mean of those of the layers taken, "
-        "or with those of the first or last of these layers (mean, first, last)",
+        "or with those of the first or last of these layers",
+        ("mean", "first", "last"),
     )
 
 
@@ -90,12 +90,8 @@ def initialise_if_asked(model, cfg) -> None:
     path = cfg.init_from_transformer
     layers = cfg.init_layers
     rule = str(cfg.init_shared_projections)
-    if rule not in RULES:
-        raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")
     cfg.init_from_transformer = cfg.init_layers = ""
     if not path:
-        if layers:
-            raise UserError(f"{flag('init_layers')} {layers}: has no effect without {OPTION}; give that too")
         return
     model.initialisation_problem = ""
     try:
@@ -114,7 +110,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
         model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
         path: the checkpoint.
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
-        rule: which of these layers the shared projections are derived from: one of ``RULES``.
+        rule: which of these layers the shared projections are derived from: mean, first or last.
     """
     source = read_checkpoint(path)
     source.path = f"{OPTION} {path}"

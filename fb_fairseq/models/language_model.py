@@ -5,11 +5,9 @@ from argparse import SUPPRESS
 from typing import Optional
 
 import torch
-import torch.nn as nn
 from fairseq.data.encoders import build_bpe
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
-from fairseq.modules import LearnedPositionalEmbedding
 from fairseq.tasks import import_tasks
 from omegaconf import II
 from torch import Tensor
@@ -67,9 +65,6 @@ class LanguageModelConfig(FairseqDataclass):
 class AttentionLMConfig(LanguageModelConfig):
     """Options of the models with attention."""
 
-    decoder_learned_pos: bool = option(
-        False, "with --relative-positions none: learn the absolute positions (not on endless streams)"
-    )
     memory_storage: ChoiceEnum(list(STORAGES)) = option(
         "keys-values",
         "what decoding stores for each step: keys and values (a KV cache), or only the vectors that they are projected "
@@ -93,7 +88,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
 
     Attributes:
-        absolute_positions: whether sinusoidal or learned positions are added to the embeddings.
+        absolute_positions: whether sinusoidal positions are added to the embeddings.
         memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
     """
 
@@ -105,12 +100,6 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
         self.memory_storage = str(getattr(cfg, "memory_storage", STORAGES[0]))
         self.absolute_positions = str(getattr(cfg, "relative_positions", "")) == "none"
-        self.embed_positions = None
-        if self.absolute_positions and cfg.decoder_learned_pos:
-            D = cfg.decoder_embed_dim
-            positions = cfg.tokens_per_sample + dictionary.pad() + 1
-            self.embed_positions = LearnedPositionalEmbedding(positions, D, dictionary.pad())
-            nn.init.normal_(self.embed_positions.weight, std=D**-0.5)
 
     @property
     def options(self):
@@ -174,10 +163,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
     def embed(self, tokens: Tensor, start: int) -> Tensor:
         """Embeddings [B, T, D] of tokens [B, T] at the positions from ``start`` on."""
         x_BTD = self.embed_tokens(tokens) * self.embed_scale
-        if self.embed_positions is not None:
-            first = self.dictionary.pad() + 1 + start
-            x_BTD = x_BTD + self.embed_positions.weight[first : first + tokens.shape[1]]
-        elif self.absolute_positions:
+        if self.absolute_positions:
             x_BTD = x_BTD + sinusoidal_positions(start, tokens.shape[1], x_BTD[0, 0])
         return dropout(x_BTD, self.stack.draw(self.options.embedding_dropout, x_BTD.shape, x_BTD))
 
@@ -186,8 +172,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         return features if self.adaptive_softmax is not None else self.output_projection(features)
 
     def max_positions(self) -> int:
-        """The longest sample: of any length, except with learned absolute positions."""
-        return self.embed_positions.max_positions if self.embed_positions is not None else int(1e9)
+        """The longest sample: of any length."""
+        return int(1e9)
 
 
 class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
@@ -203,17 +189,9 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     @classmethod
     def add_args(cls, parser):
-        """Add the options of the configuration, and one that takes back what a named architecture sets."""
+        """Add the options of the configuration."""
         super().add_args(parser)
         accept_former_names(parser)
-        if cls.options_class is TransformerOptions:
-            parser.add_argument(
-                "--no-decoder-normalize-before",
-                dest="decoder_normalize_before",
-                action="store_false",
-                default=SUPPRESS,
-                help="apply layernorm after each decoder block (post-norm), where the architecture is pre-norm",
-            )
 
     @classmethod
     def build_model(cls, cfg, task):
@@ -223,11 +201,6 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         layers = len(kept_layers(cfg)) or cfg.decoder_layers
         stack = cls.stack_class(make_options(cls.options_class, cfg, decoder_layers=layers))
         model = cls(LanguageModelDecoder(cfg, stack, task.source_dictionary, task.target_dictionary))
-        if model.decoder.embed_positions is not None and getattr(task, "endless_streams", False):
-            raise UserError(
-                "--decoder-learned-pos: a learned table ends, a stream does not; leave it out (fixed sinusoids), or "
-                "use --relative-positions key"
-            )
         if hasattr(cfg, "init_from_transformer"):
             initialise_if_asked(model, cfg)
         return model

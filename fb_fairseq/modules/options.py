@@ -15,7 +15,6 @@ FEEDBACK_OPTIONS = (
     "memory_composition",
     "memory_projections",
     "step_loop",
-    "step_loop_recompute",
     "parallel_passes",
     "parallel_tolerance",
 )
@@ -99,7 +98,6 @@ class TransformerOptions(CheckedOptions):
     parallel_tolerance: float = option(
         1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
     )
-    step_loop_recompute: bool = option(False, "another name of --checkpoint-activations")
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(
         "all-attn",

@@ -118,7 +118,7 @@ class TransformerStack(Stack):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            recompute=o.checkpoint_activations or o.step_loop_recompute,
+            recompute=o.checkpoint_activations,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
         )

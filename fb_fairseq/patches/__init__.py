@@ -55,10 +55,9 @@ COMFORT = (
 # fetches files that a checkpoint names.
 NEEDED = (
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
-    overrides.patch_model_overrides,  # options that a checkpoint is older than; misspelt names
+    overrides.patch_model_overrides,  # no misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
     safe_loading.patch_foreign_numpy,  # other programs' files beside them
-    safe_loading.patch_weights_only,  # the same with torch 2.4 and 2.5
     safe_loading.patch_literal_values,  # no code in options
     safe_loading.patch_hub_addresses,  # no downloads that a checkpoint names
     models.patch_encoder_fast_path,  # left-padded batches in evaluation

@@ -1,11 +1,11 @@
-"""``--model-overrides``: options that a checkpoint is older than, and names that no option has."""
+"""``--model-overrides``: names that no option has."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.literals import parse_literal
@@ -14,9 +14,9 @@ from fb_fairseq.patches.wrapping import wrap_once
 
 
 def patch_model_overrides() -> None:
-    """Set options that a checkpoint is older than with --model-overrides, and refuse names that no option has.
+    """Refuse names in --model-overrides that no option has.
 
-    fairseq ignores both: a figure would be that of another setting. For models of this package.
+    fairseq ignores them: a figure would be that of another setting. For models of this package.
     """
     from fairseq import checkpoint_utils
 
@@ -26,25 +26,18 @@ def patch_model_overrides() -> None:
 def _override(original, cfg, overrides):
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
-    from fairseq.tasks import TASK_REGISTRY
 
+    original(cfg, overrides)
     model = ARCH_MODEL_REGISTRY.get(getattr(cfg.model, "arch", None)) or MODEL_REGISTRY.get(cfg.model._name)
     if not is_ours(model):
-        original(cfg, overrides)
         return
     # from_pretrained overrides also the names of files that it finds beside a checkpoint.
     parts = [kind for part in ("bpe", "tokenizer") for kind in REGISTRIES[part]["dataclass_registry"].values()]
-    known = {field.name for kind in parts for field in fields(kind)}
-    for group, kind in (("model", model), ("task", TASK_REGISTRY[cfg.task._name])):
+    known = {field.name for kind in parts for field in fields(kind)} | _names(OmegaConf.to_container(cfg))
+    if not isinstance(cfg.model, DictConfig):  # a Namespace of what was given
         parser = ArgumentParser(add_help=False)
-        kind.add_args(parser)
-        own = {action.dest for action in parser._actions}
-        known |= own
-        if isinstance(cfg[group], DictConfig):
-            with open_dict(cfg):
-                cfg[group].update({name: overrides[name] for name in own - set(cfg[group]) if name in overrides})
-    original(cfg, overrides)
-    known |= _names(OmegaConf.to_container(cfg))
+        model.add_args(parser)
+        known |= {action.dest for action in parser._actions}
     # fairseq-validate overrides all that its command line has.
     for name in parse_literal(overrides["model_overrides"]) if "model_overrides" in overrides else overrides:
         if name not in known:

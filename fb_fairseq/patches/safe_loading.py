@@ -20,9 +20,6 @@ from fb_fairseq.patches.wrapping import wrap_once
 PACKAGES = ("fairseq", "fairseq_cli")
 MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy 1, numpy 2
 PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers, text
-WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
-# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
-ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
 
 def patch_literal_values() -> None:
@@ -123,7 +120,7 @@ STAND_INS = stand_ins()
 def patch_safe_globals() -> None:
     """Allow the plain classes that fairseq pickles beside tensors; other classes stay refused.
 
-    Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
+    torch loads checkpoints as weights only. fairseq's own also hold an argparse.Namespace
     (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
     OmegaConf containers are broadcast when several processes resume.
     """
@@ -131,8 +128,8 @@ def patch_safe_globals() -> None:
 
     omegaconfs = omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.AnyNode
     metadata = omegaconf.base.ContainerMetadata, omegaconf.base.Metadata
-    plain = argparse.Namespace, collections.defaultdict, dict, list, int
-    torch.serialization.add_safe_globals([*plain, *STAND_INS, *omegaconfs, *metadata, _TensorPlaceholder, *ANY])
+    plain = argparse.Namespace, collections.defaultdict, dict, list, int, typing.Any
+    torch.serialization.add_safe_globals([*plain, *STAND_INS, *omegaconfs, *metadata, _TensorPlaceholder])
 
 
 def patch_foreign_numpy() -> None:
@@ -167,21 +164,6 @@ def _full_name(entry: Any) -> str:
     if isinstance(entry, tuple):
         return entry[1]
     return f"{entry.__module__}.{getattr(entry, '__qualname__', entry)}"
-
-
-def patch_weights_only() -> None:
-    """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which leave it to the default.
-    Remove when: torch 2.6 is required.
-    """
-    if not WEIGHTS_ONLY_BY_DEFAULT:
-        wrap_once(torch, "load", "weights_only", load_weights_only)
-
-
-def load_weights_only(original, *args, weights_only=None, **kwargs):
-    """``torch.load`` as from torch 2.6 on."""
-    return original(*args, weights_only=True if weights_only is None else weights_only, **kwargs)
 
 
 def patch_hub_addresses() -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import WEIGHTS, facts_in
-from fb_fairseq.meaning import check_former
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
@@ -39,7 +38,6 @@ def read_folder(path: str) -> TrainedModel:
     kind = config.get("model_type")
     if kind not in OPTIONS:
         raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
-    check_former(file, config)
     with reading(file):
         options = {"arch": kind, **options_in(config, OPTIONS[kind])}
     options.update({name: config[name] for name in FURTHER_OPTIONS if config.get(name) is not None})
@@ -49,7 +47,6 @@ def read_folder(path: str) -> TrainedModel:
     if kind != TRANSLATOR:
         parameters = {f"{PREFIX}{name.removeprefix(PREFIX)}": value for name, value in parameters.items()}
     task = {name: config[name] for name in TASK_OPTIONS if config.get(name) is not None}
-    task.setdefault("separate_sequences", bool(task.get("labels")))  # of earlier versions, only trackers had labels
     trained = TrainedModel(path, options, parameters, task, facts=facts_in(path))
     add_symbols(trained, config)
     return trained
@@ -114,24 +111,12 @@ def symbol_of_piece(name: str) -> str:
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
-    """The parameters in a folder, in single precision: of ``model.safetensors`` or, if there is none, of the files of
-    its index. So does transformers.
-    """
-    names = [WEIGHTS]
-    index = f"{WEIGHTS}.index.json"
-    if not os.path.isfile(os.path.join(path, WEIGHTS)) and os.path.isfile(os.path.join(path, index)):
-        with reading(os.path.join(path, index)):
-            names = sorted(set(read_json(path, index)["weight_map"].values()))
-            outside = [name for name in names if os.path.basename(name) != name]
-        if outside:
-            raise UserError(
-                f"{os.path.join(path, index)}: names {outside[0]}, which is no file beside it; give an intact copy"
-            )
-    missing = [name for name in names if not os.path.isfile(os.path.join(path, name))]
-    if missing:
-        raise UserError(f"{path}: has no {missing[0]}; give a folder with all weights")
+    """The parameters in a folder, in single precision."""
+    file = os.path.join(path, WEIGHTS)
+    if not os.path.isfile(file):
+        raise UserError(f"{path}: has no {WEIGHTS}; give a folder with all weights in this file")
     with reading(path):
-        return {name: x.float() for file in names for name, x in load_file(os.path.join(path, file)).items()}
+        return {name: x.float() for name, x in load_file(file).items()}
 
 
 def read_json(path: str, name: str) -> dict[str, Any]:

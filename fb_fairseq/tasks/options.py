@@ -15,16 +15,6 @@ from fb_fairseq.streams.checkpoints import STORAGE_TYPES
 from fb_fairseq.streams.layout import BlockLengths
 from fb_fairseq.streams.state import CarriesMemory
 
-# fairseq's options that would not do what they say, and why.
-NO_MEANING = {
-    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled")
-}
-NO_SOURCE = "a language model has no source sentence"
-NO_MEANING_IN_GENERATION = {
-    **dict.fromkeys(["print_alignment", "match_source_len"], NO_SOURCE),
-    "constraints": "fairseq constrains translation only",
-}
-
 
 @dataclass
 class StreamingLMConfig(FairseqDataclass):
@@ -107,12 +97,8 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
 
     ``args``: the parsed command line; changed in place. ``given``: whether an option stands on the command line.
     """
-    generation = hasattr(args, "beam")
     training = hasattr(args, "arch")
-    for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
-        if given(name):
-            raise UserError(f"{flag(name)}: {reason}; leave it out")
-    if generation:
+    if hasattr(args, "beam"):  # generation
         return
     if training:
         check_architecture(args)

@@ -45,8 +45,6 @@ class StreamingLMTask(LanguageModelingTask):
         byte_data: whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``).
     """
 
-    endless_streams = True  # tells models that positions are unlimited
-
     def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Dictionary | None = None):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
         self.byte_data = is_byte_dictionary(dictionary)

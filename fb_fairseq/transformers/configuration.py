@@ -2,12 +2,11 @@
 
 import difflib
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.meaning import FORMER, check_former
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
@@ -20,25 +19,9 @@ Options = TypeVar("Options", bound=CheckedOptions)
 
 if TYPE_CHECKING:
     DataclassConfig = Any  # otherwise only its fields would be arguments, and our options are none
-elif hasattr(PreTrainedConfig, "__post_init__"):
-    DataclassConfig = PreTrainedConfig
 else:
+    DataclassConfig = PreTrainedConfig  # a dataclass, which passes other arguments on
 
-    class DataclassConfig(PreTrainedConfig):
-        """``PreTrainedConfig`` as it is from transformers 5.4 on: a dataclass, whose other arguments are passed on."""
-
-        def __init__(self, **options):
-            for kind in reversed(type(self).__mro__):
-                for name, annotation in vars(kind).get("__annotations__", {}).items():
-                    if issubclass(kind, DataclassConfig) and get_origin(annotation) is not ClassVar:
-                        setattr(self, name, options.pop(name, getattr(kind, name)))
-            self.__post_init__(**options)
-
-        def __post_init__(self, **options):
-            super().__init__(is_encoder_decoder=getattr(self, "is_encoder_decoder", False), **options)
-
-
-GONE = ("step_loop_kernel", *FORMER)  # options that the files of earlier versions have; they have no effect
 # The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (
     "decoder_layers",
@@ -81,9 +64,6 @@ class OptionsConfig(DataclassConfig):
         if tied is not None and bool(tied) != self.has_tied_words():
             raise UserError(f"tie_word_embeddings {tied}: contradicts the model's own options; give {self.tying}")
         options["tie_word_embeddings"] = self.has_tied_words()
-        check_former("config.json", options)
-        for name in GONE:
-            options.pop(name, None)
         for name in options:
             check_spelling(name, self)
         super().__post_init__(**options)

@@ -22,9 +22,6 @@ from fb_fairseq.transformers.cache import MemoryCache
 CACHE_FIELD = "cache" if "cache" in [f.name for f in fields(CausalLMOutputWithPast)] else "past_key_values"
 OTHER_NAME = "past_key_values" if CACHE_FIELD == "cache" else "cache"
 
-# Positions of the new tokens in releases before 5.2, which are those that follow the memory.
-REDUNDANT = ("cache_position", "return_dict")
-
 CacheType = TypeVar("CacheType", bound=MemoryCache)
 IGNORED = -100  # label of a token that does not count, as everywhere in transformers
 
@@ -64,7 +61,7 @@ def given_cache(kind: type, past_key_values: CacheType | None, cache: CacheType 
 def check_arguments(others: dict[str, Any]) -> None:
     """Check that no argument is ignored. ``others``: the arguments of a call that the model does not know."""
     for name, value in others.items():
-        if value is not None and value is not False and name not in REDUNDANT:
+        if value is not None and value is not False and name != "return_dict":
             raise UserError(
                 f"{name}: not an argument of this model; leave it out (if transformers passes it by itself, its release"
                 f" {transformers.__version__} is not supported: install one that the setup.py of fb_fairseq allows)"

@@ -9,8 +9,6 @@ a language model of words are ``</s>``, as fairseq-preprocess writes them, unles
 those of subwords are white space.
 """
 
-import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, open_text
+from fb_fairseq.files import open_text
 from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
 
 Merge = tuple[str, str]
@@ -92,20 +90,6 @@ def build_tokenizer(
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )
-
-
-def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
-    """Save a tokenizer of ``build_tokenizer`` so that ``AutoTokenizer`` of transformers 4 and 5 loads it.
-
-    ``save_pretrained`` of version 5 writes a name of the class that version 4 does not know; both know the older name.
-    """
-    tokenizer.save_pretrained(folder)
-    path = os.path.join(folder, "tokenizer_config.json")
-    with open(path, encoding="utf-8") as file:
-        configuration = json.load(file)
-    configuration["tokenizer_class"] = "PreTrainedTokenizerFast"
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(configuration, file, indent=2)
 
 
 def _finish(backend: Tokenizer) -> Tokenizer:

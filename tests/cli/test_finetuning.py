@@ -1,14 +1,10 @@
 """Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss stops to."""
 
-import re
-
 import pytest
 import torch
 
 from fb_fairseq.commands.average_checkpoints import main as average
-from fb_fairseq.commands.export.command import main as export
 from fb_fairseq.errors import UserError
-from tests.cli.checkpoints import eval_lm
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
 from tests.cli.own_commands import one_line
 from tests.conftest import on_ci
@@ -122,25 +118,3 @@ def test_options_that_may_change(byte_data, tmp_path):
     train(byte_data, tmp_path / "a", **{**TRAINED, **FEEDBACK})
     start = tmp_path / "a/checkpoint_last.pt"
     train(byte_data, tmp_path / "b", **{**TRAINED, **FEEDBACK, **changes}, finetune_from_model=start)
-
-
-def test_scaled_parameters_of_an_earlier_version(byte_data, tmp_path, capsys):
-    """--persistent-memory-lr-scale, which is gone, divided persistent vectors: every reader refuses such a model."""
-    run = dict(TRAINED, arch="all_attention_lm")
-    path = tmp_path / "trained/checkpoint_last.pt"
-    new = tmp_path / "old.pt"
-    train(byte_data, path.parent, **run)
-    saved = torch.load(path, weights_only=True)
-    saved["cfg"]["model"]["persistent_memory_lr_scale"] = 8.0
-    torch.save(saved, new)
-    message = f"{new}: was trained with --persistent-memory-lr-scale 8.0, .* use the version .* that has trained it"
-    for command in (
-        lambda: eval_lm(byte_data, new),
-        lambda: train(byte_data, tmp_path / "a", **run, finetune_from_model=new),
-        lambda: train(byte_data, tmp_path / "b", **run, restore_file=new, **RESETS),
-        lambda: train(byte_data, tmp_path / "c", init_from_transformer=new),
-    ):
-        with pytest.raises(UserError, match=message):
-            command()
-    for command in ((average, "--inputs", new, "--output", tmp_path / "d.pt"), (export, new, "--to", tmp_path / "d")):
-        assert re.search(message, one_line(capsys, *command))

@@ -10,7 +10,8 @@ import pytest
 from fb_fairseq.commands import evaluate_labels
 from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.measures import accuracy_by_position
-from fb_fairseq.commands.plot.models import load_data, load_to_read
+from fb_fairseq.commands.plot.models import load_data
+from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 from tests.cli.checkpoints import eval_lm, hub, interactive
@@ -97,7 +98,7 @@ def test_accuracy_by_position(walks, trained, capsys, tmp_path):
     """Over all positions it is the accuracy of evaluate-labels; ``</s>`` has no label."""
     checkpoint = str(trained[0] / "checkpoint_best.pt")
     found = evaluate(capsys, walks, "--path", checkpoint, "--cpu")
-    loaded = load_to_read("--position-accuracy", checkpoint, str(walks), cpu=True)
+    loaded = read_language_model(checkpoint, str(walks), cpu=True)
     corpus = load_data(loaded, str(walks), "test")
     labels, correct = accuracy_by_position(loaded, corpus, 10**6)
     assert labels == [0] + [40] * 10
@@ -156,7 +157,7 @@ def test_sequences_are_read_as_in_training(tracker, capsys, tmp_path):
     for context in (0, 1):
         joined = evaluate(capsys, data, "--path", path, "--cpu", "--streams", 2, "--context-sequences", context)
         assert joined["accuracy"] < 30
-    loaded = load_to_read("--position-accuracy", str(path), str(data), cpu=True)
+    loaded = read_language_model(str(path), str(data), cpu=True)
     found = accuracy_by_position(loaded, load_data(loaded, str(data), "test"), 10**6)
     assert found.correct == found.labels == [0] + [30] * 12
     drawn = ["--attention", path, "--data", data, "--split", "test", "--cpu", "--out", tmp_path / "a.png"]

@@ -168,7 +168,7 @@ def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
 LOOPS = {
     "reference": ({}, ["step loop: reference (asked for by --step-loop)"]),
     "cpp": ({}, ["step loop: cpp (asked for by --step-loop)"]),
-    "triton": ({"step_loop_recompute": True}, ["triton: it does not run on cpu; the reference runs"]),
+    "triton": ({"checkpoint_activations": True}, ["triton: it does not run on cpu; the reference runs"]),
     "parallel": ({}, ["step loop: parallel (asked for by --step-loop)"]),
 }
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -18,7 +17,7 @@ import fb_fairseq.transformers  # noqa: E402, F401  before anything of transform
 from fairseq.sequence_generator import SequenceGenerator  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: E402
 
-from fb_fairseq import byte_codec, pretrained  # noqa: E402
+from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.commands.average_checkpoints import main as average  # noqa: E402
 from fb_fairseq.commands.explore import reading  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
@@ -26,7 +25,6 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.tensor_files import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
-from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
 from tests.cli.conftest import ARCHITECTURES  # noqa: E402
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, run, train  # noqa: E402
@@ -178,21 +176,6 @@ def test_facts_travel_with_the_weights(byte_data, tmp_path):
         assert facts(tmp_path / f"of_{path.name}") == set()
 
 
-def test_several_files_of_parameters(exported, tmp_path, capsys):
-    """Models that save_pretrained has split are imported, too."""
-    checkpoint, folder = exported["feedback_transformer_lm"]
-    model, tokenizer = load_exported(folder)
-    model.save_pretrained(tmp_path / "split", max_shard_size="20KB")
-    save_tokenizer(tokenizer, str(tmp_path / "split"))
-    assert len(list((tmp_path / "split").glob("model-*.safetensors"))) > 1
-    import_transformers([str(tmp_path / "split"), "--out", str(tmp_path / "back.pt")])
-    assert_same_parameters(checkpoint, tmp_path / "back.pt")
-    lost = next((tmp_path / "split").glob("model-00002-*.safetensors"))
-    lost.unlink()
-    line = one_line(capsys, import_transformers, tmp_path / "split", "--out", tmp_path / "again.pt")
-    assert f"split: has no {lost.name}; give a folder with all weights" in line
-
-
 def test_line_ends_of_a_model_without_them(word_data, tmp_path):
     """Trained with --omit-eos, it reads line ends as white space, wherever it goes."""
     checkpoint = trained(word_data, tmp_path, omit_eos=True, no_epoch_checkpoints=True, disable_validation=False)
@@ -231,28 +214,12 @@ def loss_in(log):
     return float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
 
 
-def test_which_files_of_parameters_are_read(exported, tmp_path, capsys):
-    """As in transformers, a whole file comes before the files of an index; the index names no files elsewhere."""
-    _, folder = exported["feedback_transformer_lm"]
-    both = tmp_path / "both"
-    shutil.copytree(folder, both)
-    changed, _ = load_exported(folder)
-    with torch.no_grad():
-        changed.decoder.output_projection.bias.add_(1)
-    changed.save_pretrained(tmp_path / "split", max_shard_size="20KB")
-    for path in (tmp_path / "split").glob("model*"):
-        shutil.copy(path, both)
-    theirs = load_exported(both)[0]
-    ours = pretrained.load(str(both))
-    assert theirs.decoder.output_projection.bias.equal(ours.output_projection.bias)
-    (both / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
-    index = both / "model.safetensors.index.json"
-    names = dict.fromkeys(json.loads(index.read_text())["weight_map"], "../elsewhere.safetensors")
-    index.write_text(json.dumps({"weight_map": names}))
-    line = one_line(capsys, import_transformers, both, "--out", tmp_path / "back.pt")
-    assert line.endswith(f"{index}: names ../elsewhere.safetensors, which is no file beside it; give an intact copy")
-    index.write_text("{}")
-    assert f"{index}: cannot be read" in one_line(capsys, import_transformers, both, "--out", tmp_path / "back.pt")
+def test_weights_in_several_files(exported, tmp_path, capsys):
+    """As save_pretrained splits them, if it is told to: refused in one line."""
+    model, _ = load_exported(exported["feedback_transformer_lm"][1])
+    model.save_pretrained(tmp_path / "split", max_shard_size="20KB")
+    line = one_line(capsys, import_transformers, tmp_path / "split", "--out", tmp_path / "back.pt")
+    assert line.endswith("split: has no model.safetensors; give a folder with all weights in this file")
 
 
 @pytest.mark.parametrize("tied", [False, True])

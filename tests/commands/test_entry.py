@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import fb_fairseq
-from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, PACKAGE, main, with_hydra_user_dir, with_user_dir
 from tests.conftest import REPOSITORY
 
@@ -154,16 +153,11 @@ def test_what_to_do_where_fairseq_is_missing(version, message, capsys, monkeypat
 @pytest.mark.not_fast
 @pytest.mark.parametrize("arguments", [[], ["generate", "--help"]])
 def test_output_that_cannot_be_written(arguments):
-    """Behind ``| head`` nothing more is said; on a full disk one line."""
+    """Behind ``| head`` nothing more is said."""
     command = [sys.executable, "-m", "fb_fairseq", *arguments]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 141
-    if os.path.exists("/dev/full"):
-        with open("/dev/full", "w") as full:
-            done = subprocess.run(command, cwd=REPOSITORY, stdout=full, stderr=subprocess.PIPE, text=True)
-        message = "fb-fairseq: error: standard output: No space left on device\n"
-        assert done.returncode == 2 and done.stderr == message
 
 
 @pytest.mark.not_fast
@@ -180,15 +174,3 @@ def test_characters_that_the_terminal_does_not_have(variables, written):
     command = [sys.executable, "-m", "fb_fairseq", "generate", "--prompt", r"# \xc3\xa9", "--length", "1", "--cpu"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, env={**os.environ, **variables}, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith(written), done.stderr
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400"])
-def test_numbers_that_nothing_can_be_done_with(value, capsys):
-    parser = CommandParser("x")
-    parser.add_argument("--rate", type=float)
-    parser.add_argument("--path")
-    assert parser.parse_args(["--rate", "0.5", f"--path={value}"]).path == value
-    with pytest.raises(SystemExit) as stop:
-        parser.parse_args([f"--rate={value}"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert stop.value.code == 2 and "error: --rate " in line

@@ -116,4 +116,4 @@ def test_builds_of_pytorch_without_cuda(tmp_path, gpu, variables, index, message
     done = subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and message in done.stdout and bool(message) == bool(done.stdout)
     asked = record.read_text() if record.exists() else ""
-    assert asked == (f"torch>=2.4 torchaudio --index-url {index}\n" if index else "")
+    assert asked == (f"torch>=2.6 torchaudio --index-url {index}\n" if index else "")

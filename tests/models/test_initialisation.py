@@ -219,7 +219,3 @@ def test_files_without_a_suitable_model(tmp_path):
     assert "has 0 decoder layers, the model 3; give a Transformer" in problem, (
         "raised by the trainer, unless it resumes from its own checkpoint"
     )
-    with pytest.raises(UserError, match="--init-layers 0: has no effect without --init-from-transformer"):
-        build(init_layers="0")
-    with pytest.raises(UserError, match="--init-shared-projections best: unknown; choose from mean, first, last"):
-        build(init_shared_projections="best")

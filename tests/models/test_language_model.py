@@ -12,7 +12,7 @@ from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.ops import threads as step_loop_threads
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.models.decoders import dictionary
-from tests.models.language_models import MODELS, SIZES, WIDTHS, FeedbackLM, RelativeLM, build, tokens
+from tests.models.language_models import MODELS, SIZES, WIDTHS, FeedbackLM, build, tokens
 from tests.modules.options import randomise
 from tests.modules.test_dropout import check_rate
 
@@ -24,13 +24,13 @@ def test_names_are_fairseqs(model):
     """Whatever a vanilla transformer_lm has, is here under the same name and with the same shape."""
     from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-    switches = dict(decoder_normalize_before=True, decoder_learned_pos=True, add_bos_token=False, tpu=False)
+    switches = dict(decoder_normalize_before=True, no_token_positional_embeddings=True, add_bos_token=False, tpu=False)
     lengths = dict(decoder_input_dim=12, decoder_output_dim=12, max_target_positions=30, tokens_per_sample=30)
     cfg = TransformerLanguageModelConfig(**WIDTHS, **lengths, **switches)
     words = dictionary(20)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     vanilla = TransformerLanguageModel.build_model(cfg, task).state_dict()
-    changes = dict(relative_positions="none", decoder_learned_pos=True, decoder_normalize_before=True)
+    changes = dict(relative_positions="none", decoder_normalize_before=True)
     if model is FeedbackLM:
         changes["memory_projections"] = "per-layer"
     own = build(model, **changes).state_dict()
@@ -43,9 +43,8 @@ def test_names_are_fairseqs(model):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("positions", ["key", "key-value", "none"])
-@pytest.mark.parametrize("learned", [False, True])
-def test_a_sentence_alone_and_in_a_padded_batch(model, positions, learned):
-    decoder = build(model, relative_positions=positions, decoder_learned_pos=learned).eval()
+def test_a_sentence_alone_and_in_a_padded_batch(model, positions):
+    decoder = build(model, relative_positions=positions).eval()
     randomise(decoder)
     batch = tokens(3, 9)
     for row, length in enumerate((9, 4, 6)):
@@ -75,11 +74,10 @@ def test_cutting_a_stream_changes_nothing(model, positions):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("learned", [False, True])
-def test_training_does_not_wait_for_the_device(model, learned, meta_device):
+def test_training_does_not_wait_for_the_device(model, meta_device):
     """Nor does it mix devices."""
     with torch.device("meta"):
-        decoder = build(model, relative_positions="none", decoder_learned_pos=learned)
+        decoder = build(model, relative_positions="none")
         batch = tokens(3, 9)
     decoder(batch)[0].sum().backward()
     assert all(p.grad.device == p.device for p in decoder.parameters())
@@ -142,13 +140,6 @@ def test_layers_to_keep(composition):
             pruned.load_state_dict(dict(state), model_cfg=cfg)
 
 
-def test_learned_positions_are_refused_on_streams():
-    words = dictionary(20)
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words, endless_streams=True)
-    with pytest.raises(UserError, match="--decoder-learned-pos"):
-        build(RelativeLM, task, relative_positions="none", decoder_learned_pos=True)
-
-
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("storage", ["keys-values", "vectors"])
 @pytest.mark.parametrize(
@@ -156,7 +147,6 @@ def test_learned_positions_are_refused_on_streams():
     [
         dict(relative_positions="key-value"),
         dict(relative_positions="none"),
-        dict(relative_positions="none", decoder_learned_pos=True),
         dict(decoder_normalize_before=True, memory_projections="per-layer"),
         dict(memory_composition="same-and-lower", attention_span=1),
         dict(memory_composition="previous", attention_span=30),

@@ -18,11 +18,7 @@ from fb_fairseq import patches
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import libraries
 from fb_fairseq.patches.command_line import one_line
-from fb_fairseq.patches.safe_loading import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
-
-WITHOUT = "torch.load of this version does not load weights only"
-weights_only = pytest.mark.skipif(not WEIGHTS_ONLY_BY_DEFAULT, reason=WITHOUT)
 
 
 @pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.__name__)
@@ -32,7 +28,6 @@ def test_docstrings_say_when_a_patch_can_go(patch):
     assert ("Affects: fairseq" in patch.__doc__) == ("Remove when: " in patch.__doc__)
 
 
-@weights_only
 def test_fairseqs_own_classes_load_as_weights_only():
     content = {
         "args": argparse.Namespace(arch="transformer", lr=[0.1]),
@@ -56,7 +51,6 @@ def test_fairseqs_own_classes_load_as_weights_only():
     assert type(pickle.loads(pickle.dumps(loaded["counts"]))) is np.ndarray
 
 
-@weights_only
 @pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
 def test_scalars_of_either_numpy(module):
     """A checkpoint that was saved with numpy 1 is read with numpy 2, and the other way round."""
@@ -67,7 +61,6 @@ def test_scalars_of_either_numpy(module):
     assert torch.load(io.BytesIO(content), weights_only=True) == 3.5
 
 
-@weights_only
 def test_other_classes_do_not_load_as_weights_only():
     file = io.BytesIO()
     torch.save({"x": pytest.Mark}, file)
@@ -76,17 +69,8 @@ def test_other_classes_do_not_load_as_weights_only():
         torch.load(file, weights_only=True)
 
 
-def test_older_torch_loads_weights_only_by_default():
-    asked = []
-    load = lambda *args, **kwargs: asked.append(kwargs)
-    for options in ({}, {"weights_only": None}, {"weights_only": False}, {"map_location": "cpu"}):
-        load_weights_only(load, "x.pt", **options)
-    assert [options["weights_only"] for options in asked] == [True, True, False, True]
-    assert asked[-1]["map_location"] == "cpu"
-
-
-def test_overrides_of_options_that_a_checkpoint_lacks():
-    """Saved before the model had the option: it is set. Names of no option are refused."""
+def test_overrides():
+    """Names of no option are refused."""
     from fairseq import checkpoint_utils
     from omegaconf import OmegaConf
 
@@ -94,12 +78,13 @@ def test_overrides_of_options_that_a_checkpoint_lacks():
     import fb_fairseq.tasks  # noqa: F401
 
     model = {"_name": "feedback_transformer_lm", "decoder_layers": 3}
-    saved = {"model": model, "task": {"_name": "streaming_lm", "data": "a"}, "bpe": None, "common": {"seed": 1}}
+    task = {"_name": "streaming_lm", "data": "a", "valid_streams": 8}
+    saved = {"model": model, "task": task, "bpe": None, "common": {"seed": 1}}
     cfg = OmegaConf.create(saved)
     OmegaConf.set_struct(cfg, True)
-    overrides = {"data": "b", "valid_streams": 1, "memory_storage": "vectors", "bpe_codes": "a file", "seed": 2}
+    overrides = {"data": "b", "valid_streams": 1, "decoder_layers": 2, "bpe_codes": "a file", "seed": 2}
     checkpoint_utils.overwrite_args_by_name(cfg, overrides)
-    assert cfg.model == {**model, "memory_storage": "vectors"} and cfg.task.data == "b" and cfg.task.valid_streams == 1
+    assert cfg.model == {**model, "decoder_layers": 2} and cfg.task.data == "b" and cfg.task.valid_streams == 1
     for given in ({"x": 1}, {"path": "of fairseq-validate", "model_overrides": repr({"x": 1}), "x": 1}):
         with pytest.raises(UserError, match="--model-overrides: .* an option 'x'; leave it out"):
             checkpoint_utils.overwrite_args_by_name(cfg, given)
@@ -231,7 +216,6 @@ def test_a_model_is_told_of_updates():
     assert calls == ["step", "step", optimizer]
 
 
-@weights_only
 def test_files_of_programs_that_allow_numpy(tmp_path):
     """As transformers' Trainer does; what is ours stays as it was."""
     value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}

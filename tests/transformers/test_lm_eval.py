@@ -12,7 +12,7 @@ pytestmark = pytest.mark.not_fast
 
 import fb_fairseq.transformers as ft  # noqa: E402
 from fb_fairseq import byte_codec  # noqa: E402
-from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer, save_tokenizer  # noqa: E402
+from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
 TASKS = REPOSITORY / "examples/language_modeling/lm_eval"
@@ -46,7 +46,7 @@ def exported(tmp_path_factory):
         model.decoder.output_projection.weight.mul_(4)
     tokenizer = build_tokenizer([*SPECIAL, *byte_codec.SYMBOLS])
     model.save_pretrained(folder)
-    save_tokenizer(tokenizer, folder)
+    tokenizer.save_pretrained(folder)
     return folder, model, tokenizer
 
 

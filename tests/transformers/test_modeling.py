@@ -12,7 +12,6 @@ pytest.importorskip("transformers")
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
-from fb_fairseq import pretrained  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 from tests.transformers.models import KINDS, SHAPE, SPAN, V, build, tagger  # noqa: E402
@@ -259,17 +258,3 @@ def test_labels_are_not_taken_for_the_next_token(tmp_path):
     ):
         with pytest.raises(UserError, match="the model predicts"):
             call()
-
-
-def test_a_scale_of_an_earlier_version(tmp_path):
-    """Parameters that were divided by --persistent-memory-lr-scale are not read; 1 divides by nothing."""
-    model = build("all-attention")
-    model.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert "persistent_memory_lr_scale" not in config
-    (tmp_path / "config.json").write_text(json.dumps({**config, "persistent_memory_lr_scale": 1.0}))
-    assert not hasattr(type(model).from_pretrained(tmp_path).config, "persistent_memory_lr_scale")
-    (tmp_path / "config.json").write_text(json.dumps({**config, "persistent_memory_lr_scale": 3.0}))
-    for read in (type(model).from_pretrained, pretrained.load):
-        with pytest.raises(UserError, match="config.json: was trained with --persistent-memory-lr-scale 3.0"):
-            read(tmp_path)

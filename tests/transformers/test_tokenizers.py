@@ -15,7 +15,6 @@ pytest.importorskip("transformers")
 from transformers import AutoTokenizer  # noqa: E402
 
 from fb_fairseq.pretrained.folders import read_symbols  # noqa: E402
-from fb_fairseq.transformers import tokenizers  # noqa: E402
 from fb_fairseq.transformers.tokenizers import SPECIAL, WHITE_SPACE, build_tokenizer  # noqa: E402
 
 EOS = SPECIAL.index("</s>")
@@ -55,7 +54,7 @@ def texts(number):
 
 def saved_and_loaded(tokenizer, folder):
     """The tokenizer as stock transformers loads it, beside the configuration of a model that it does not know."""
-    tokenizers.save_tokenizer(tokenizer, str(folder))
+    tokenizer.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "unknown_to_transformers"}))
     return AutoTokenizer.from_pretrained(folder)
 

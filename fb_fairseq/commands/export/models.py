@@ -2,7 +2,6 @@
 
 import json
 import os
-from glob import glob
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from fb_fairseq.byte_codec import SYMBOLS
 from fb_fairseq.errors import UserError
-from fb_fairseq.facts import FACTS_ENTRY, known_facts
+from fb_fairseq.facts import FACTS_ENTRY, WEIGHTS, known_facts
 from fb_fairseq.files import own_folder
 from fb_fairseq.pretrained.folders import FURTHER_OPTIONS, TARGET_FOLDER, TASK_OPTIONS
 from fb_fairseq.symbols import PAD, SPECIAL, never_drawn, padding_words
@@ -42,7 +41,7 @@ def write_folder(
         The names of its files.
     """
     from fb_fairseq.transformers.card import model_card
-    from fb_fairseq.transformers.tokenizers import build_tokenizer, save_tokenizer
+    from fb_fairseq.transformers.tokenizers import build_tokenizer
 
     stale = os.path.join(folder, TARGET_FOLDER)
     dictionaries = list(trained.symbols.values())
@@ -67,7 +66,7 @@ def write_folder(
         for subfolder, symbols in zip(folders, dictionaries):
             line_ends = not task.get("omit_eos")
             tokenizer = build_tokenizer(symbols, codes, after_text=trained.translates, line_ends=line_ends)
-            save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
+            tokenizer.save_pretrained(os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             card = model_card(
                 os.path.basename(os.path.abspath(folder)),
@@ -140,11 +139,11 @@ def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = No
     logging.disable_progress_bar()
     model.save_pretrained(folder)
     entries = {"format": "pt", FACTS_ENTRY: json.dumps(known_facts(facts))}
-    for path in glob(os.path.join(folder, "*.safetensors")):
-        tensors = load_file(path)
-        if dtype is not None:
-            tensors = {name: x.to(getattr(torch, dtype)) for name, x in tensors.items()}
-        save_file(tensors, path, entries)
+    path = os.path.join(folder, WEIGHTS)
+    tensors = load_file(path)
+    if dtype is not None:
+        tensors = {name: x.to(getattr(torch, dtype)) for name, x in tensors.items()}
+    save_file(tensors, path, entries)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only

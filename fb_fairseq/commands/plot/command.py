@@ -28,6 +28,7 @@ from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.generate import no_log
 from fb_fairseq.commands.plot import files, panels
+from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.drawing import Panel, check_figure, draw_figure, model_name, without_math
 from fb_fairseq.errors import UserError, flag
 
@@ -157,9 +158,9 @@ def measured(args, option: str, paths: list[str]) -> Any:
     import torch
 
     from fb_fairseq.commands.plot import measures
-    from fb_fairseq.commands.plot.models import load_data, load_inputs, load_to_read, text_of
+    from fb_fairseq.commands.plot.models import load_data, load_inputs, text_of
 
-    model = load_to_read(flag(option), path, args.data, args.cpu)
+    model = read_language_model(path, args.data, args.cpu, flag(option))
     if option == "position_accuracy":
         if args.data is None or not model.labels:
             raise UserError(f"{model.source}: give a model trained with --labels, and its data with --data")

@@ -5,10 +5,8 @@ fairseq is imported only to read its files, so that exported models do without i
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fb_fairseq import pretrained
-from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 from fb_fairseq.symbols import EOS
@@ -19,18 +17,6 @@ if TYPE_CHECKING:  # fairseq is imported only to read a corpus
     from fb_fairseq.streams.fairseq.labels import LabelledCorpus
 
 CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
-
-
-def load_to_read(
-    option: str, path: str, data: str | None, cpu: bool = False, overrides: dict[str, Any] | None = None
-) -> "LanguageModel":
-    """A language model to run on texts or on binarised data; see ``read_language_model``.
-
-    Args:
-        data: the folder of the data, which has the dictionary of a checkpoint. (A folder has its own.)
-    """
-    is_folder = os.path.isdir(pretrained.find(path))
-    return read_language_model(path, None if is_folder else data, cpu, option, overrides)
 
 
 def check_attention(model: "LanguageModel") -> None:

@@ -1,8 +1,7 @@
 """Decoding step by step: time per token along an endless stream, and bytes of the state.
 
 Each model decodes random embeddings, with a ring of --span slots as its memory. The stream is timed in ten parts:
-neither time nor state should grow from the second part on. Where fairseq is installed, its own transformer_lm is
-measured too, on streams of up to 4,096 tokens; its time and state grow.
+neither time nor state should grow from the second part on.
 """
 
 import argparse
@@ -15,11 +14,9 @@ from fb_fairseq.ops.feedback.loops import REFERENCE
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import seconds, table
-from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, STOCK_NAME, Case
+from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, Case
 
 PARTS = 10
-STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
-
 CASES = {
     **{name: Case(name) for name in MODELS},
     # The steps in C++ that the others take where they can, against torch's operations.
@@ -58,9 +55,6 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
         for storage in args.storage:
             ring = model.new_ring(storage)
             found[f"{name}, {storage}"] = time_parts(model, partial(model.run_step, x_BD, ring), ring.nbytes, args)
-    stock = models.stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
-    if stock is not None:
-        found[STOCK_NAME] = decode_stock(stock.eval(), args)
     rows = []
     for name, each in found.items():
         times = each["ms_per_token"]
@@ -73,20 +67,6 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
     return found
 
 
-def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> dict:
-    """Time the steps of fairseq's ``transformer_lm``."""
-    tokens_BT = models.random_tokens(args, args.steps + 1)
-    state = {}
-    t = 0
-
-    def step() -> None:
-        nonlocal t
-        t += 1
-        decoder.extract_features(tokens_BT[:, :t], None, incremental_state=state)
-
-    return time_parts(decoder, step, lambda: models.state_bytes(state), args)
-
-
 @torch.no_grad()
 def time_parts(
     model: torch.nn.Module, step: Callable[[], object], nbytes: Callable[[], int], args: argparse.Namespace
@@ -94,7 +74,7 @@ def time_parts(
     """Time a stream in ten parts.
 
     Args:
-        model: whose parameters are counted, without embeddings.
+        model: whose parameters are counted.
         step: decodes the next step.
         nbytes: tells the bytes of the state.
         args: the options of the command.
@@ -113,5 +93,5 @@ def time_parts(
         time = seconds(part, args.device)
         times.append(round(time / steps * 1e3, 4))
         sizes.append(nbytes())
-    parameters = sum(value.numel() for name, value in model.named_parameters() if not name.startswith("embed"))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     return {"parameters": parameters, "ms_per_token": times, "state_bytes": sizes}

@@ -4,7 +4,6 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import argparse
-import importlib.util
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +15,6 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
-STOCK_NAME = "fairseq's transformer_lm"
-VOCABULARY_SIZE = 260
 
 
 class Case(NamedTuple):
@@ -97,28 +94,3 @@ def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> 
         for _ in range(2 * args.span // args.block + 1):
             state = model.run_block(x_TBD, state)[1]
     return x_TBD, state
-
-
-def stock_decoder(args: argparse.Namespace, positions: int) -> torch.nn.Module | None:
-    """The decoder of fairseq's ``transformer_lm``; None if fairseq is not installed.
-
-    Args:
-        args: its sizes, device and type.
-        positions: number of absolute positions.
-    """
-    if importlib.util.find_spec("fairseq") is None:
-        return None
-    from fb_fairseq.papers.benchmark.random_models import transformer_lm
-
-    return transformer_lm(args, positions, VOCABULARY_SIZE).to(args.device, DTYPES[args.dtype])
-
-
-def random_tokens(args: argparse.Namespace, steps: int) -> torch.Tensor:
-    """Random words [B, T], without the special symbols of fairseq's dictionaries (the first four)."""
-    return torch.randint(4, VOCABULARY_SIZE, (args.batch_size, steps), device=args.device)
-
-
-def state_bytes(incremental_state: dict[str, dict[str, Any]]) -> int:
-    """Bytes of the keys and values that fairseq's incremental decoding keeps."""
-    tensors = [x for entry in incremental_state.values() for x in entry.values() if torch.is_tensor(x)]
-    return sum(x.nbytes for x in tensors)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
-from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
@@ -60,33 +59,6 @@ def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dicti
     )
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     return kind.model.build_model(sizes, task).to(args.device)
-
-
-def transformer_lm(args: argparse.Namespace, positions: int, vocabulary: int) -> torch.nn.Module:
-    """The decoder of fairseq's ``transformer_lm``, without dropout.
-
-    Args:
-        args: its sizes.
-        positions: number of absolute positions.
-        vocabulary: size of its dictionary.
-    """
-    cfg = TransformerLanguageModelConfig(
-        decoder_layers=args.layers,
-        decoder_embed_dim=args.embed_dim,
-        decoder_input_dim=args.embed_dim,
-        decoder_output_dim=args.embed_dim,
-        decoder_ffn_embed_dim=args.ffn_dim,
-        decoder_attention_heads=args.heads,
-        decoder_normalize_before=True,
-        dropout=0.0,
-        tokens_per_sample=positions,
-        max_target_positions=positions,
-        add_bos_token=False,
-        tpu=False,
-    )
-    words = dictionary(vocabulary)
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    return TransformerLanguageModel.build_model(cfg, task).decoder
 
 
 def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:

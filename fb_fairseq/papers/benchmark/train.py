@@ -1,9 +1,8 @@
 """Training: tokens per second, and memory, of forward pass, loss and backward pass on a block with a full memory.
 
 Measures the Feedback Transformer with each step loop that runs on the device, a Transformer of the same size, and the
-all-attention network with as many persistent vectors as a feed-forward sublayer has units. Where fairseq is installed,
-its own transformer_lm, which carries no memory, is measured too, and so is our Transformer without memory. Embeddings,
-output layer and optimizer, which are the same for all, are left out. The models take turns.
+all-attention network with as many persistent vectors as a feed-forward sublayer has units. Embeddings, output layer and
+optimizer, which are the same for all, are left out. The models take turns.
 
 --compare spans measures what shorter adaptive spans save: all heads have the same span, S, S/2, S/4, … steps. (In
 training, memory is kept 64 steps further than the longest head reaches.) --compare blocks measures blocks of half, one,
@@ -25,7 +24,7 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback.loops import LOOPS, PARALLEL, REFERENCE
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
-from fb_fairseq.papers.benchmark.models import STOCK_NAME, Case
+from fb_fairseq.papers.benchmark.models import Case
 
 OTHER_MODELS = {
     "transformer": Case("transformer"),
@@ -34,7 +33,6 @@ OTHER_MODELS = {
 }
 # Passes over all steps of a block at once: fixed, and until they converge.
 PASSES = {"parallel": {"parallel_passes": 6}, "parallel, converged": {"parallel_passes": 0}}
-WITHOUT_MEMORY = "transformer, no memory"
 SHORT_SPAN = 8  # spans of this length or less are not halved
 
 
@@ -56,7 +54,7 @@ def cases_on(device: str) -> dict[str, Case]:
             continue
         cases[loop.name] = Case("feedback", {"step_loop": loop.name})
         if not loop.as_graphs:
-            options = {"step_loop": loop.name, "step_loop_recompute": True}
+            options = {"step_loop": loop.name, "checkpoint_activations": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
     parallel = {name: Case("feedback", {"step_loop": PARALLEL, **options}) for name, options in PASSES.items()}
     return {**cases, **parallel, **OTHER_MODELS}
@@ -95,10 +93,6 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     known = {"loops": lambda args: cases_on(args.device), "spans": spans, "blocks": blocks}[args.compare](args)
     cases = models.only(known, args)
     makers: dict[str, Callable[[], Work]] = {name: partial(training_step, case, args) for name, case in cases.items()}
-    stock = models.stock_decoder(args, args.block) if args.compare == "loops" else None
-    if stock is not None:
-        makers[WITHOUT_MEMORY] = partial(training_step, cases["transformer"], args, full_memory=False)
-        makers[STOCK_NAME] = partial(stock_training_step, stock, args)
     found = dict(zip(makers, measure(list(makers.values()), args.device, args.repeats, partial(measured, args.device))))
     base = next((name for name in found if name.startswith("transformer")), next(iter(found)))
     for each in found.values():
@@ -150,27 +144,13 @@ def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tens
     )
 
 
-def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> Work:
-    """A training step of one of our models on a random block.
-
-    Args:
-        case: the model.
-        args: the options of the command.
-        full_memory: whether a full memory is carried into the block, or an empty one.
-    """
+def training_step(case: Case, args: argparse.Namespace) -> Work:
+    """A training step of a model on a random block, into which a full memory is carried. ``args``: the command's."""
     args = argparse.Namespace(**{**vars(args), **case.sizes})
     model = models.build_model(case.model, args, **case.options)
     x_TBD, state = models.block_with_full_memory(model, args)
 
     def forward() -> Tensor:
-        return model.run_block(x_TBD, StreamState(state.memory_KCBD) if full_memory else None)[0]
+        return model.run_block(x_TBD, StreamState(state.memory_KCBD))[0]
 
-    carried = state.memory_KCBD.untyped_storage().nbytes() if full_memory else 0
-    return step_of(model, forward, torch.randn_like(x_TBD), carried)
-
-
-def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> Work:
-    """A training step of fairseq's ``transformer_lm``, on random tokens."""
-    tokens_BT = models.random_tokens(args, args.block)
-    weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
-    return step_of(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
+    return step_of(model, forward, torch.randn_like(x_TBD), state.memory_KCBD.untyped_storage().nbytes())

@@ -12,8 +12,8 @@ from fb_fairseq.papers.results.record import HERE, Entry
 OPTION = re.compile(r"--[A-Za-z]")
 # Options on which no result depends but by rounding. A training whose time was up may get more.
 IRRELEVANT = re.compile(
-    r"seed|cpu|device|user_dir|ddp_backend|(distributed|log|step_loop)_.*|(num_)?workers|step_loop|stop_time_hours"
-    r"|tensorboard_logdir|minutes|overwrite"
+    r"seed|cpu|device|user_dir|ddp_backend|(distributed|log|step_loop)_.*|(num_)?workers|step_loop"
+    r"|checkpoint_activations|stop_time_hours|tensorboard_logdir|minutes|overwrite"
 )
 TRAIN = "fairseq-train"
 PER_PROCESS = ("batch_size", "max_tokens")

@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from functools import partial
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import flag
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions, check_range
 from fb_fairseq.papers.rl.presets import FULL, preset_options
@@ -91,8 +91,6 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
     check_range("episodes", args.episodes, 1)
     if args.record:
-        if not args.record.endswith(".gif"):
-            raise UserError(f"--record {args.record}: give a file name that ends in .gif")
         check_output_file("--record", args.record, rl.NAME, args.overwrite)
     if args.out:
         check_output_file("--out", args.out, rl.NAME, args.overwrite)
