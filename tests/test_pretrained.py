@@ -72,6 +72,21 @@ def test_the_random_numbers_of_the_process_stay(seed):
 
 
 @torch.no_grad()
+def test_the_prompt_is_read_by_the_fast_loop(monkeypatch):
+    """How much is read decides which loop reads it."""
+    model, found = pretrained.load("python"), []
+    reader = model.reader
+
+    def read(_, steps):
+        found.append(steps)
+        return reader(steps)
+
+    monkeypatch.setattr(type(model), "reader", read)
+    model.generate("abc", length=2)
+    main(["generate", "--prompt", "abc", "--length", "2", "--cpu"])
+    assert found == [5, 5]
+
+
 def test_bits_of_held_out_modules():
     """Those that the card names, in the library of this Python."""
     told = re.search(r"([\d.]+) bits per byte in the first 4,000 bytes of each of (.*?) \|", card("python"))
