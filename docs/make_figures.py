@@ -235,7 +235,7 @@ def mazes() -> list[Panel]:
 
 def blocked_walk() -> list[Panel]:
     """Learning curves of three models on the blocked random walk; seven cells are free."""
-    found = json.loads((RESULTS / "blocked_random_walk/curves.json").read_text())
+    found = json.loads((RESULTS / "blocked_random_walk_curves.json").read_text())
     curves = {model_name(model): [stages] for model, stages in found.items()}
 
     def show(axes) -> None:
@@ -248,7 +248,7 @@ def blocked_walk() -> list[Panel]:
 
 def quickstart() -> list[Panel]:
     """The curves and layer weights of a run of the quickstart."""
-    found = json.loads((RESULTS / "quickstart/curves.json").read_text())
+    found = json.loads((RESULTS / "quickstart_curves.json").read_text())
     curves = {"": [found["curves"]]}
     return [
         Panel(partial(plots.draw_curves, found=curves, metric="bpb"), title="Feedback Transformer, Python code"),
