@@ -16,7 +16,21 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
 from fb_fairseq.commands.plot import panels as plots
-from fb_fairseq.drawing import BLUE, DPI, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
+from fb_fairseq.drawing import (
+    BLUE,
+    DPI,
+    GREY,
+    INK,
+    VERMILLION,
+    WHITE,
+    Panel,
+    draw_figure,
+    draw_names,
+    draw_reference,
+    model_color,
+    model_name,
+    tint,
+)
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 
@@ -25,6 +39,14 @@ RESULTS = REPOSITORY / "examples/results"
 LAYER, NOW, MEMORY = tint(GREY, 0.85), tint(GREY, 0.55), tint(BLUE, 0.6)
 STREAMS = (tint(GREY, 0.85), tint(GREY, 0.7), tint(GREY, 0.55))
 LAYERS, STEPS = 3, 4
+FEEDBACK, TRANSFORMER, ATTENTION = "feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"
+ORDER = ("Feedback Transformer", "Transformer", "LSTM")
+UPDATES = (1000, 4000, 16000)
+PASSES = {
+    "PTB, characters": "text (letters of Penn Treebank)",
+    "walk": "the blocked random walk (where is the agent?)",
+    "products in A5": "products of permutations of five things (group A5)",
+}
 
 
 def _box(axes, x, y, width, height, color, text=""):
@@ -130,24 +152,110 @@ def word_problem() -> list[Panel]:
     return [Panel(partial(state_tracking.draw_accuracy, settings=state_tracking.best_results(runs)))]
 
 
+def groups_of(folder: str, **identity) -> list[Group]:
+    """The groups of runs in a folder of results, of this identity."""
+    groups = grouped(read_runs(str(RESULTS / folder)))
+    return [group for group in groups if identity.items() <= group.identity.items()]
+
+
+def labelled(panels: list[Panel], **labels: str) -> list[Panel]:
+    """The panels with other labels: arguments of ``axes.set``."""
+
+    def show(axes, panel: Panel) -> None:
+        panel.draw(axes)
+        axes.set(**labels)
+        axes.minorticks_off()
+
+    return [panel._replace(draw=partial(show, panel=panel)) for panel in panels]
+
+
 def char_ptb_depth() -> list[Panel]:
     """Bits per character against depth, with each model's learning rate of the table; the one-layer all-attention
     network is far above."""
+    groups = groups_of("char_ptb_learning_rate_0.004", model=FEEDBACK)
+    groups += groups_of("char_ptb_learning_rate_0.004", model=TRANSFORMER)
+    groups += [group for group in groups_of("char_ptb", model=ATTENTION) if group.identity["layers"] > 1]
+    return labelled(against.panels(groups, "layers", ["test_bits_per_token"]), ylabel="test bits per character")
 
-    def of(folder: str, attention: bool) -> list[Group]:
-        groups = grouped(read_runs(str(RESULTS / folder)))
-        return [group for group in groups if (group.identity["model"] == "all_attention_lm") == attention]
 
-    groups = of("char_ptb_learning_rate_0.004", False)
-    groups += [group for group in of("char_ptb", True) if group.identity["layers"] > 1]
-    return against.panels(groups, "layers", ["test_bits_per_token"])
+def char_ptb_updates() -> list[Panel]:
+    """Bits per character against updates, two layers, before fine-tuning."""
+    groups = [
+        group
+        for folder in ("char_ptb_1000_updates", "char_ptb_learning_rate_0.004", "char_ptb_16000_updates")
+        for model in (FEEDBACK, TRANSFORMER)
+        for group in groups_of(folder, model=model, layers=2, finetuned=False)
+    ]
+    panels = against.panels(groups, "num_updates", ["test_bits_per_token"])
+    return labelled(
+        panels, ylabel="test bits per character", xlabel="updates", xscale="log", xticks=UPDATES, xticklabels=UPDATES
+    )
+
+
+def enwik8_depth() -> list[Panel]:
+    """Bits per byte against depth, with each model's learning rate of the table."""
+    groups = groups_of("enwik8_learning_rate_0.008", model=FEEDBACK, layers=2)
+    groups += groups_of("enwik8_learning_rate_0.004", model=FEEDBACK, layers=4)
+    groups += groups_of("enwik8_learning_rate_0.004", model=TRANSFORMER, layers=2)
+    groups += groups_of("enwik8", model=TRANSFORMER, layers=4)
+    return labelled(against.panels(groups, "layers", ["test_bits_per_token"]), ylabel="test bits per byte")
 
 
 def multi30k_depth() -> list[Panel]:
     """BLEU and loss against the decoder's depth, of the models trained from scratch."""
-    groups = grouped(read_runs(str(RESULTS / "multi30k")))
-    trained = [group for group in groups if group.identity["model"] != "initialised"]
-    return against.panels(trained, "layers", ["sacrebleu", "dev_nll"])
+    groups = [group for group in groups_of("multi30k") if group.identity["model"] != "initialised"]
+    panels = against.panels(groups, "layers", ["sacrebleu", "dev_nll"])
+    return labelled(panels, xlabel="number of decoder layers")
+
+
+def by_model(folders: dict[str, str], metric: str, label: str) -> list[Panel]:
+    """A row for each model, and a panel for each folder of results. ``folders``: these, by the panels' titles."""
+
+    def show(axes, folder: str) -> None:
+        values: dict[str, list[float]] = {}
+        for group in sorted(groups_of(folder), key=lambda group: ORDER.index(model_name(group.identity["model"]))):
+            values.setdefault(model_name(group.identity["model"]), []).extend(group.values(metric))
+        draw_names(axes, values, list(map(model_color, values)))
+        axes.set_xlabel(label)
+
+    return [Panel(partial(show, folder=folder), title=title) for title, folder in folders.items()]
+
+
+def toy_tasks() -> list[Panel]:
+    """Accuracy on the random walk and on programs."""
+    folders = {"random walk on 8 × 8 cells": "random_walk_8x8", "programs of 100 statements": "algorithmic_100"}
+    return labelled(by_model(folders, "accuracy", "right labels (%)"), xlim=(0, 105))
+
+
+def mazes() -> list[Panel]:
+    """Reward in both mazes."""
+    folders = {"easy maze": "maze_easy", "maze": "maze"}
+    return by_model(folders, "reward", "reward per episode")
+
+
+def blocked_walk() -> list[Panel]:
+    """Learning curves of three models on the blocked random walk; seven cells are free."""
+    found = json.loads((RESULTS / "blocked_random_walk_curves.json").read_text())
+    curves = {model_name(model): [stages] for model, stages in found.items()}
+
+    def show(axes) -> None:
+        plots.draw_curves(axes, curves, metric="accuracy")
+        draw_reference(axes, 100 / 7, "chance: one of 7 cells")
+        axes.set(ylabel="right cells (%)", ylim=(0, 102))
+
+    return [Panel(show)]
+
+
+def quickstart() -> list[Panel]:
+    """The curves and layer weights of a run of the quickstart."""
+    found = json.loads((RESULTS / "quickstart_curves.json").read_text())
+    curves = {"": [found["curves"]]}
+    return [
+        Panel(partial(plots.draw_curves, found=curves, metric="bpb"), title="Feedback Transformer, Python code"),
+        Panel(
+            partial(plots.draw_layer_weights, found={"": found["layer_weights"]}), title="what its memory is made of"
+        ),
+    ]
 
 
 def corridor() -> list[Panel]:
@@ -181,18 +289,25 @@ def parallel_passes() -> list[Panel]:
     """Errors of the memory on text, the walk and A5."""
     path = REPOSITORY / "examples/benchmark/results/2026-11-28-xeon-passes.json"
     errors = json.loads(path.read_text())["errors"]
-    return [Panel(partial(plots.draw_passes, found=errors))]
+    found = {f"Feedback Transformer trained on {PASSES[name]}": values for name, values in errors.items()}
+    return [Panel(partial(plots.draw_passes, found=found))]
 
 
 FIGURES = {
     "docs/figures/parallel_passes.png": parallel_passes,
     "docs/figures/idea.png": lambda: [Panel(draw_transformer, size=(0, 3.9)), Panel(draw_feedback, size=(0, 3.9))],
     "docs/figures/streams.png": lambda: [Panel(draw_streams, size=(0, 3.1))],
+    "examples/figures/blocked_random_walk.png": blocked_walk,
     "examples/figures/char_ptb_depth.png": char_ptb_depth,
+    "examples/figures/char_ptb_updates.png": char_ptb_updates,
+    "examples/figures/enwik8_depth.png": enwik8_depth,
+    "examples/figures/mazes_small.png": mazes,
+    "examples/figures/toy_tasks.png": toy_tasks,
     "examples/figures/corridor_small.png": corridor,
     "examples/figures/memory_composition_small.png": compositions,
     "examples/figures/multi30k_depth.png": multi30k_depth,
     "examples/figures/persistent_memory_small.png": persistent_vectors,
+    "examples/figures/quickstart.png": quickstart,
     "examples/figures/word_problem_A5.png": word_problem,
 }
 

@@ -60,6 +60,7 @@ ENDS = {
 LIGHTEST = 0.55  # how much white is in the last of several colours of one model
 MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
 ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
+RANGE = "lowest to highest seed"  # in legends
 DARK_CELL = 0.6  # cells below this part of the scale are dark
 STYLE: dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
     "font.size": 10,
@@ -297,6 +298,7 @@ def draw_names(axes, values: dict[str, list[float]], colors: Sequence[str]) -> N
     for row, (found, color) in enumerate(zip(values.values(), colors)):
         means, around = mean_and_range([found])
         axes.errorbar(means, [row], xerr=around, color=color, marker="o", markersize=6.5)
+    explain_range(axes, values.values())
     axes.locator_params(axis="x", nbins=4)
     axes.set_yticks(range(len(values)), list(values))
     axes.set_ylim(len(values) - 0.5, -0.5)
@@ -345,9 +347,19 @@ def mark_x(axes, x: float, text: str) -> None:
     )
 
 
-def explain_bands(axes) -> None:
-    """Have the legend say what ``draw_band`` shows around a line."""
-    axes.fill_between([], [], [], color=GREY, alpha=0.2, linewidth=0, label="lowest to highest seed")
+def explain_range(axes, groups: Iterable[Sequence]) -> None:
+    """Have the legend say what the bars or bands around values are, if there are any.
+
+    Args:
+        axes: matplotlib axes, on which all values are drawn.
+        groups: the values, or runs, that each point shows.
+    """
+    if max(map(len, groups)) == 1:
+        return
+    if axes.containers:
+        axes.errorbar([], [], [[], []], color=GREY, linestyle="", label=RANGE)
+    else:
+        axes.fill_between([], [], [], color=GREY, alpha=0.2, linewidth=0, label=RANGE)
 
 
 def write_out(axis) -> None:

@@ -34,10 +34,10 @@ def test_pictures_have_texts():
     shown = set()
     for page in PAGES:
         content = (REPOSITORY / page).read_text(encoding="utf-8")
-        for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+\.png)\)", content):
+        for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+\.(?:png|gif))\)", content):
             shown.add((REPOSITORY / page).parent.joinpath(target).resolve())
             assert len(text.split()) > 12, f"{page}: {target}"
-    assert shown == set(REPOSITORY.glob("*/figures/*.png"))
+    assert shown == set(REPOSITORY.glob("*/figures/*"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

@@ -72,6 +72,21 @@ def test_the_random_numbers_of_the_process_stay(seed):
 
 
 @torch.no_grad()
+def test_the_prompt_is_read_by_the_fast_loop(monkeypatch):
+    """How much is read decides which loop reads it."""
+    model, found = pretrained.load("python"), []
+    reader = model.reader
+
+    def read(_, steps):
+        found.append(steps)
+        return reader(steps)
+
+    monkeypatch.setattr(type(model), "reader", read)
+    model.generate("abc", length=2)
+    main(["generate", "--prompt", "abc", "--length", "2", "--cpu"])
+    assert found == [5, 5]
+
+
 def test_bits_of_held_out_modules():
     """Those that the card names, in the library of this Python."""
     told = re.search(r"([\d.]+) bits per byte in the first 4,000 bytes of each of (.*?) \|", card("python"))
@@ -90,6 +105,13 @@ def test_products_of_512_elements():
     inputs_BL, labels_BL = Sequences("word_problem", dict(group="A5"), seed=72).draw("test", 0, 512, 50)
     logits_TBV, _ = pretrained.load("a5")(torch.cat([torch.full((1, 50), EOS), inputs_BL.t() + UNK + 1]))
     assert logits_TBV[1:].argmax(-1).equal(labels_BL.t() + UNK + 1)
+
+
+@pytest.mark.parametrize("name,told", [("python", "def main("), ("a5", "12345 21435 12453 24153")])
+def test_the_cards_examples(name, told, capsys):
+    pytest.importorskip("transformers")
+    exec(re.search("```python\n(.*?)```", card(name), re.DOTALL)[1], {})
+    assert capsys.readouterr().out.startswith(told)
 
 
 def test_sizes():
@@ -136,7 +158,8 @@ def test_names_in_commands(tmp_path, capsys):
         models = (pretrained.load(name).parameters() for name in (str(tmp_path / folder), "python"))
         assert all(x.equal(y) for x, y in zip(*models))
         text = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
-        assert text.replace("# wide", "# python").replace('"wide"', '"python"') == card("python"), "all that is known"
+        rows, expected = (each.partition("## Use")[0] for each in (text.replace("# wide", "# python"), card("python")))
+        assert rows == expected, "all that is known"
     assert "| numbers | rounded to bfloat16, with which the figures above were measured |" in text
     assert "| updates | 13,500 |" in text and "\nlicense: PSF-2.0\n" in text
     main(["generate", "--length", "1", "--cpu"])

@@ -98,7 +98,7 @@ def main(argv=None) -> None:
             prompt = vocabulary.encode_prompt(args.prompt)
         text = vocabulary.decoder()
         new = sample(
-            model.reader(args.length),
+            model.reader(len(prompt) + args.length),
             prompt,
             length=args.length,
             temperature=args.temperature,

@@ -21,6 +21,7 @@ from fb_fairseq.files import check_output_folder, own_folder
 
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
+GZIP = b"\x1f\x8b"  # what such files begin with
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
@@ -103,6 +104,8 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
             contents.append(file.read())
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
+        if contents[-1].startswith(GZIP):
+            raise UserError(f"{option} {path}: is compressed; unpack it with gunzip")
     return contents
 
 

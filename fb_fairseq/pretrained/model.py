@@ -143,7 +143,7 @@ class LanguageModel(TextModel):
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
         tokens = self.encode(prompt)
         new = sample(
-            self.reader(length),
+            self.reader(len(tokens) + length),
             tokens,
             length=length,
             temperature=temperature,

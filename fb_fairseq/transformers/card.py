@@ -84,6 +84,7 @@ def model_card(
     reads: str,
     facts: dict[str, Any],
     target_tokenizer: bool = False,
+    labelled: str = "",
 ) -> str:
     """The text of README.md.
 
@@ -94,6 +95,7 @@ def model_card(
         reads: ``bytes``, ``words`` or ``subwords``.
         facts: see ``fb_fairseq.facts``; what is not known is left out.
         target_tokenizer: whether a translation model has a tokenizer for its targets.
+        labelled: the text in the example of a model that labels symbols.
     """
     path = json.dumps(name)
     if config.is_encoder_decoder:
@@ -104,7 +106,7 @@ def model_card(
     elif config.labels:
         task = "token-classification"
         auto = "AutoModelForTokenClassification"
-        prompt = "SYMBOLS"
+        prompt = labelled
         output = "model(**inputs).logits.argmax(-1)  # the label of each symbol, after that of </s>"
     else:
         task = "text-generation"

@@ -4,6 +4,7 @@
 the data come first, unless they are the usual ones.
 """
 
+import gzip
 import re
 import shlex
 import shutil
@@ -101,6 +102,7 @@ FAIRSEQ = [
 OWN = [
     ("preprocess-bytes --text nowhere --destdir $new", "nowhere: No such file"),
     ("preprocess-bytes --trainpref $none --destdir $new", "--trainpref .*/none: the file is empty"),
+    ("preprocess-bytes --text $packed --destdir $new", "--text .*/packed: is compressed; unpack it"),
     ("preprocess-bytes --text $tiny --split 90,5,5 --destdir $new", "too few"),
     ("preprocess-bytes --text $tiny --split 90,10 --destdir $new", "--split 90,10"),
     ("synthetic-tasks copy --out $text", "--out .*text is a file"),
@@ -176,6 +178,7 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
         "none": b"",
         "latin": "größer\n".encode("latin-1"),
         "escape": b"a\\q\n",
+        "packed": gzip.compress(b"some text"),
         "bpe": b"c@@ at s@@\n",
         "gen": "\n".join(sum(lines, [])).encode(),
         "part": "\n".join(lines[0] + lines[2]).encode(),

@@ -184,4 +184,4 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         entries = json_logs(log, "train_inner")
         losses[name] = [float(entry["loss"]) for entry in entries]
         assert len(entries) == 4 and losses[name] == pytest.approx(losses["reference"], abs=2e-3)
-    assert all(float(entry["parallel_passes"]) >= 2 and float(entry["parallel_change"]) < 0.5 for entry in entries)
+    assert all(float(entry["parallel_passes"]) >= 2 and "parallel_change" not in entry for entry in entries)

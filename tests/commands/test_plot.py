@@ -70,6 +70,7 @@ def test_hours_of_training(tmp_path):
     ]
     path = tmp_path / "train.log"
     path.write_text("\n".join(lines) + "\n")
+    assert read_log(str(path), "loss", "minutes")["valid"] == [(60, 6.5), (75, 5.5)]
     curves = read_log(str(path), "loss", "hours")
     assert curves == {"train_inner": [(0.5, 7), (1, 6), (1.25, 5)], "valid": [(1, 6.5), (1.25, 5.5)]}
     main(["--curves", str(path), "--x", "hours", "--out", str(tmp_path / "hours.png")])

@@ -126,7 +126,9 @@ class Tracker(Explorer):
     def read(self, text: str, before: Reading | None = None) -> Reading:
         unknown = [word for word in text.split() if word not in self.model.vocabulary.symbols[UNK + 1 :]]
         if unknown:
-            raise gr.Error(f"{unknown[0]}: no element; give some like {self.drawn(3)}", print_exception=False)
+            raise gr.Error(
+                f"{unknown[0]}: no element of the model's group; give some like {self.drawn(3)}", print_exception=False
+            )
         reading = super().read(" ".join(text.split()))
         reading.before = before.products() if before else []
         return reading

@@ -144,7 +144,7 @@ def layer_weights(model: LanguageModel) -> str:
                 equal = 1 / len(shares) if is_one else 0.0
                 rows.append(bar(row, share, equal, tip=f"{name}: {share:.4f}"))
     explanation = (
-        "The memory of a step is this mixture of its embedding and of its layers' outputs (Eq. 1). The mark: equal "
+        "The memory of a step is this mixture of its embedding and of its layers' outputs. The mark: equal "
         "shares, as before training."
         if is_one
         else "Each layer has a memory of its own. Layer ← what of a past step it attends to."

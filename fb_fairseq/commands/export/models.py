@@ -75,6 +75,7 @@ def write_folder(
                 reads=reads,
                 facts=facts,
                 target_tokenizer=len(folders) > 1,
+                labelled=" ".join(dictionaries[0][-3:]),
             )
             file.write(card)
         return sorted(os.listdir(temporary))

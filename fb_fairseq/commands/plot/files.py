@@ -11,12 +11,13 @@ from fb_fairseq.commands.read_model import read_parameters
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
-Curve = list[tuple[float, float]]  # (update or hours of training, value)
+Curve = list[tuple[float, float]]  # (update or time of training, value)
 Curves = dict[str, Curve]  # of a run, by tag: train_inner, train, valid, …
 UPDATES = "num_updates"  # key of the x axis in fairseq's logs
 # A line of --log-format simple: within an epoch; or at its end or of a validation, whose split is named.
 SIMPLE = re.compile(r"epoch \d+(?::\s+\d+ / \d+ (?P<inner>.*)| \| (?:\w+ on '(?P<split>.*?)' subset \| )?(?P<end>.*))")
-X_AXES = ("updates", "hours")
+SECONDS = {"minutes": 60, "hours": 3600}  # of the x axes of time
+X_AXES = ("updates", *SECONDS)
 
 
 def values_of(line: str) -> dict[str, str]:
@@ -63,7 +64,7 @@ def read_log(path: str, metric: str, x: str = "updates") -> Curves:
                         updates = float(values[key])
                         value = float(values[prefix + metric])
                         if math.isfinite(updates):
-                            point = (before + wall) / 3600 if x == "hours" else updates, value
+                            point = (before + wall) / SECONDS[x] if x in SECONDS else updates, value
                             curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
             except (ValueError, TypeError, RecursionError):
                 # Without values, or damaged. (The configuration is logged as a Python dict, which is not JSON.)

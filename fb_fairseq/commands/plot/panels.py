@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fb_fairseq.commands.plot.files import Curve, Curves, continued
+from fb_fairseq.commands.plot.files import SECONDS, Curve, Curves, continued
 from fb_fairseq.drawing import (
     TINY,
     colors,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # measures import torch, which curves do without
 METRIC_LABELS = {
     "bpb": "bits per byte",
     "loss": "bits per token",
-    "nll_loss": "nll (bits per token)",
+    "nll_loss": "loss without smoothing (bits per token)",
     "ppl": "perplexity",
     "accuracy": "accuracy (%)",
 }
@@ -67,7 +67,7 @@ def draw_curves(axes, found: Mapping[str, Sequence[Curves]], metric: str, x: str
                 kinds[TAGS.get(tag, tag)] = training, False
     if any(len(stages) > 1 for stages in found.values()):
         kinds["fine-tuning"] = "training" in kinds, True
-    axes.set_xlabel("hours of training" if x == "hours" else x)
+    axes.set_xlabel(f"{x} of training" if x in SECONDS else x)
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
     if metric.endswith("ppl"):
         axes.set_yscale("log")

@@ -219,17 +219,16 @@ def largest_change(before_KTBD: Tensor, after_KTBD: Tensor) -> float:
 
 
 def logged(block: Solution, passes: int) -> dict[str, Tensor]:
-    """Measures of a training block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the
-    relative change of the memories by the last pass. Say once that training is approximate, or that a block has not
-    converged.
+    """Measures of a training block, by their names in the log: ``parallel_passes``, and of a fixed number of them
+    ``parallel_change``, the relative change of the memories by the last one. Say once that training is approximate, or
+    that a block has not converged.
 
     ``passes``: their fixed number, or 0.
     """
     found = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
-    if block.change is not None:
+    if passes and block.change is not None:
         found["parallel_change"] = block.change
-        if passes:
-            log_once(f"--parallel-passes {passes}: training is approximate; validation and evaluation are exact")
-    elif not passes:
+        log_once(f"--parallel-passes {passes}: training is approximate; validation and evaluation are exact")
+    elif not passes and block.change is None:
         log_once("--step-loop parallel: a block has not converged; ordinary loops run, too")
     return found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import mean
 
-from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, draw_reference, model_name
+from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, draw_reference, explain_range, model_name
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import HEADINGS, NAMED, Group, grouped, read_runs
@@ -35,7 +35,7 @@ def value_of(group: Group, field: str) -> float | None:
 def labels(groups: Sequence[Group], field: str = "") -> list[str]:
     """The name of each group in a figure: its model, and whatever else sets it apart, but for the field."""
     names = [name for name in NAMED if name not in {*LEFT_OUT, field}]
-    names = [name for name in names if len({group.identity.get(name) for group in groups}) > 1]
+    names = [name for name in names if len({group.identity.get(name) for group in groups} - {None}) > 1]
     found = []
     for group in groups:
         model = str(group.identity["model"])
@@ -72,6 +72,7 @@ def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
         else:
             draw_points(axes, *zip(*points), name, color[name])
             ticks |= {value for value, _ in points}
+    explain_range(axes, [group.values(metric) for line in drawn.values() for group in line])
     if field == "lr":
         axes.set_xscale("log")
     elif "span" in field:

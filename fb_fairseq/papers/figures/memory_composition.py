@@ -19,6 +19,7 @@ NAMES = {
     "average": "all layers, average",
     "same-and-lower": "same and lower layers",
     TRANSFORMER: "previous layer (Transformer)",
+    "layer0": "embedding (layer 0)",
 }
 TASKS = {  # by folder: the title, the metric and its name
     "walk": ("blocked random walk", "accuracy", "accuracy (% of the labels)"),

@@ -11,14 +11,19 @@ from collections.abc import Iterable
 from functools import partial
 from statistics import mean
 
-from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
+from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, explain_range, model_color
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import grouped, read_runs
 
 BITS = "validation bits per byte"
 TRANSFORMER = "relative_transformer_lm"
-VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
+VARIANTS = {  # their names in the paper, and what they are
+    "attn-split": "attn-split\n(a softmax each)",
+    "head-split": "head-split\n(half of the heads each)",
+    "single-head": "single-head\n(vectors for all heads)",
+    "ff-attn": "FF-attn\n(a sublayer of its own)",
+}
 
 
 def best_of_runs(runs: Iterable[dict]) -> dict[str, list[float]]:
@@ -40,6 +45,7 @@ def draw_numbers(axes, best: dict[str, list[float]]) -> None:
     axes.set_xticks(range(len(numbers)), map(str, numbers))
     if TRANSFORMER in best:
         draw_reference(axes, mean(best[TRANSFORMER]), "Transformer", model_color("Transformer"))
+    explain_range(axes, values)
     axes.set_xlabel("number of persistent vectors N")
     axes.set_ylabel(BITS)
 
@@ -52,7 +58,7 @@ def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
         best: bits per byte of each seed, by model.
         same_size: the all-attn model that has as many parameters as the variants.
     """
-    names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
+    names = {same_size: "all-attn\n(one softmax for both)", **VARIANTS, TRANSFORMER: "Transformer"}
     rows = {title: best[model] for model, title in names.items() if model in best}
     draw_names(axes, rows, [model_color(title if title == "Transformer" else "all-attention") for title in rows])
     axes.set_xlabel(BITS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fb_fairseq.drawing import GREY, Panel, colors, draw_band, draw_figure, draw_reference, explain_bands, write_out
+from fb_fairseq.drawing import GREY, Panel, colors, draw_band, draw_figure, draw_reference, explain_range, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
@@ -108,8 +108,7 @@ def draw_accuracy(axes, settings: Settings) -> None:
         places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)} & set(range(len(sizes))))
         values = [[100 * run["accuracy"][place] for run in runs] for place in places]
         draw_band(axes, [sizes[place] for place in places], values, name, color[name])
-    if max(map(len, settings.values())) > 1:
-        explain_bands(axes)
+    explain_range(axes, settings.values())
     first = next(iter(settings.values()))[0]
     longest = first["longest"]
     axes.axvline(longest, color=GREY, linestyle="--", linewidth=1, label=f"longest in training: {longest}")

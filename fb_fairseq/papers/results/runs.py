@@ -16,11 +16,11 @@ IDENTITY = (*NAMED, "updates", "lr", "test_streams")
 
 # Measurements, in the order of the columns.
 HEADINGS = {
-    "dev_bits_per_token": "dev bits per token",
+    "dev_bits_per_token": "validation bits per token",
     "test_bits_per_token": "test bits per token",
-    "dev_perplexity": "dev perplexity",
+    "dev_perplexity": "validation perplexity",
     "test_perplexity": "test perplexity",
-    "dev_accuracy": "dev labels right, %",
+    "dev_accuracy": "validation labels right, %",
     "accuracy": "labels right, %",
     "sequence_accuracy": "sequences right, %",
     "sacrebleu": "sacreBLEU",
@@ -29,8 +29,8 @@ HEADINGS = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
-    "dev_nll": "dev nll, bits per token",
-    "dev_score": "dev score",
+    "dev_nll": "validation loss, bits per token",
+    "dev_score": "validation score",
     "decoded_tokens_per_second": "tokens/s",
     "success": "success, % of the episodes",
     "reward": "reward",

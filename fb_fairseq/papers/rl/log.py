@@ -5,7 +5,7 @@ learning curves.
 import json
 import os
 
-from fb_fairseq.drawing import colors, draw_band, explain_bands, model_name, without_math
+from fb_fairseq.drawing import colors, draw_band, explain_range, model_name, without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
@@ -65,7 +65,6 @@ def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         means = [[curve[frame] for curve in values] for frame in frames]
         draw_band(axes, [frame / MILLION for frame in frames], means, without_math(model_name(name)), color[name])
-    if max(map(len, curves.values())) > 1:
-        explain_bands(axes)
+    explain_range(axes, curves.values())
     axes.set_xlabel("frames of training (millions)")
     axes.set_ylabel("reward per episode")

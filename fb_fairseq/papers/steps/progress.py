@@ -20,13 +20,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
-def last_line(log: str, start: int) -> str:
-    """The last line of a log, after so many bytes; of fairseq's entries, updates and loss."""
+def last_line(log: str, start: int, training: bool = False) -> str:
+    """The last line of a log; of fairseq's entries, updates and loss.
+
+    Args:
+        log: its file.
+        start: where the log begins in it, in bytes.
+        training: whether the last entry counts, whatever follows it.
+    """
     with open(log, "rb") as file:
         file.seek(max(start, os.path.getsize(log) - TAIL))
-        lines = re.split(r"[\r\n]+", file.read().decode(errors="replace").strip())
-    found = ENTRY.search(lines[-1])
-    return f"update {int(found[2]):,}, loss {found[1]}" if found else lines[-1]
+        text = file.read().decode(errors="replace").strip()
+    last = re.split(r"[\r\n]+", text)[-1]
+    found = ENTRY.findall(text if training else last)
+    return f"update {int(found[-1][1]):,}, loss {found[-1][0]}" if found else last
 
 
 class Progress:
@@ -49,7 +56,7 @@ class Progress:
         now = time.monotonic()
         if now - self.told[place] >= EVERY:
             self.told[place] = now
-            self.say(place, f", {duration(now - self.started[place])}: {last_line(log, start)}"[:WIDTH])
+            self.say(place, f", {duration(now - self.started[place])}: {last_line(log, start, training=True)}"[:WIDTH])
 
     def end(self, place: int, result: str = "") -> None:
         """A step has ended."""

@@ -305,7 +305,9 @@ def test_a_full_disk(tmp_path):
 
 def test_progress(capsys, tmp_path, monkeypatch):
     """Numbers, times, and the last line of what takes long."""
-    (tmp_path / "log").write_text('command\n| train_inner | {"loss": "3.2", "wps": "7", "num_updates": "1250"}\n')
+    (tmp_path / "log").write_text(
+        'command\n| train_inner | {"loss": "3.2", "wps": "7", "num_updates": "1250"}\nsaved\n'
+    )
     clock = iter((0, 70, 80, 5000))
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     progress = Progress(["a", "b"])
