@@ -25,7 +25,6 @@ from fb_fairseq.ops.threads import each
 # product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the
 # system.
 PROJECTION_ROWS = 512
-GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
 NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
@@ -134,8 +133,8 @@ def encoder_slots(context: EncoderContext, dtype: torch.dtype) -> EncoderSlots:
 
 
 def pieces(steps: int, streams: int, device: torch.device) -> list[slice]:
-    """Slices of ``range(steps)``, of about ``PROJECTION_ROWS`` rows each."""
-    size = max(1, (PROJECTION_ROWS if device.type == "cpu" else GPU_PROJECTION_ROWS) // streams)
+    """Slices of ``range(steps)``, on a CPU of about ``PROJECTION_ROWS`` rows each."""
+    size = max(1, PROJECTION_ROWS // streams if device.type == "cpu" else steps)
     return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
 
 

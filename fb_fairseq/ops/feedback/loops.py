@@ -50,11 +50,6 @@ CHOICES: dict[str, Choice] = {
 }
 
 
-def warm_up_blocks(name: str) -> int:
-    """The number of blocks of the same shapes to run on a GPU before a loop is timed."""
-    return GRAPHS.capture_at if name == AUTO or name in LOOPS and LOOPS[name].as_graphs else 0
-
-
 def loop_on(name: str, device: torch.device) -> Loop:
     """The loop that a name stands for on a device: where it does not run, the reference."""
     loop = LOOPS[PREFERRED.get(device.type, REFERENCE) if name == AUTO else name]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers, release_free
-from fb_fairseq.ops.feedback.loops import AUTO, warm_up_blocks
+from fb_fairseq.ops.feedback.loops import GRAPHS
 
 R = TypeVar("R")
 SILENT = "9"  # torch's profiler otherwise writes several lines to stderr
@@ -77,7 +77,7 @@ class Work(NamedTuple):
 def repeated(function: Callable[[], object], device: str, times: int = 0) -> Callable[[], None]:
     """A function that makes so many calls; on a GPU at least as many as it takes to capture a graph."""
     if device.startswith("cuda"):
-        times = max(times, warm_up_blocks(AUTO) + 1)
+        times = max(times, GRAPHS.capture_at + 1)
 
     def loop() -> None:
         for _ in range(times):

@@ -9,7 +9,6 @@ from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES
 
 WIDEST_HEAD, WIDEST_HEAD_FP32 = 256, 128  # more does not fit into the registers of a program
-BF16_SINCE = (8, 0)  # compute capability
 
 
 class TritonLoop(Loop):
@@ -27,16 +26,13 @@ class TritonLoop(Loop):
         return (*cuda_graphs.KERNEL_DEVICES, *cuda_graphs.GRAPH_DEVICES)
 
     def unsupported(self, inputs) -> str | None:
-        device, dtype = inputs.x_TBD.device, inputs.dtype
-        problem = problem_of_kernels(device)
+        problem = problem_of_kernels(inputs.x_TBD.device)
         if problem is not None:
             return problem
-        if device.type == "cuda" and torch.float64 in (dtype, inputs.x_TBD.dtype):
+        if inputs.x_TBD.device.type == "cuda" and torch.float64 in (inputs.dtype, inputs.x_TBD.dtype):
             return "its kernels compute in fp32, fp16 or bf16, not in fp64"
-        if device.type == "cuda" and dtype == torch.bfloat16 and torch.cuda.get_device_capability(device) < BF16_SINCE:
-            return "this GPU does not compute in bf16"
         width = inputs.weights.layers[0].query.weight.shape[0] // inputs.options.heads
-        widest = WIDEST_HEAD if dtype.itemsize == 2 else WIDEST_HEAD_FP32
+        widest = WIDEST_HEAD if inputs.dtype.itemsize == 2 else WIDEST_HEAD_FP32
         if width > widest:
             return f"its kernels are for heads of width {widest} or less in this type, not {width}"
         return None
