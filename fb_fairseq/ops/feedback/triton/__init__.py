@@ -7,6 +7,7 @@ its backward kernel computes them again, and leaves them for the products after 
     forward.py       the kernels of a step
     backward.py      the kernels of a tile's steps backward
     steps.py         a decoding step
+    slots.py         keys and values of a block or a ring, as kernels read and write them
     products.py      linear maps with norms, activations, dropout and residual connections
     attention.py     attention, forward and backward
     memory.py        merging, projection, and its gradients
