@@ -17,7 +17,7 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
-from fb_fairseq.ops.feedback.loops import details
+from fb_fairseq.ops.feedback.loops import LOOPS, PREFERRED, REFERENCE
 
 
 def version_of(*packages: str) -> str:
@@ -33,7 +33,15 @@ def version_of(*packages: str) -> str:
 def step_loop() -> str:
     """The step loop that ``--step-loop auto`` takes here, and why."""
     fixed = os.environ.get(STEP_LOOP_VARIABLE)
-    return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else details()
+    if fixed:
+        return f"{fixed}, as {STEP_LOOP_VARIABLE} says"
+    texts = []
+    for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        loop = LOOPS[PREFERRED[kind]]
+        problem = loop.unavailable(torch.device(kind))
+        found = f" ({loop.details()})" if problem is None and loop.details() else ""
+        texts.append(f"{REFERENCE}; {problem}" if problem else f"{loop.name} on {kind}{found}")
+    return f"{'; '.join(texts)}; otherwise {REFERENCE}"
 
 
 def environment() -> dict[str, str]:

@@ -120,14 +120,3 @@ class Stepper:
         elif loop.covers_step(stack, x_BD, ring):
             output = loop.decode(stack, kept, *given)
         return stack.reference_step(*given) if output is None else output
-
-
-def details() -> str:
-    """The choice of ``auto`` on this machine, for ``fb-fairseq env``."""
-    texts: list[str] = []
-    for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
-        loop = LOOPS[PREFERRED[kind]]
-        problem = loop.unavailable(torch.device(kind))
-        found = f" ({loop.details()})" if problem is None and loop.details() else ""
-        texts.append(f"{REFERENCE}; {problem}" if problem else f"{loop.name} on {kind}{found}")
-    return f"{'; '.join(texts)}; otherwise {REFERENCE}"

@@ -212,18 +212,25 @@ def slots_of_block(block: Block) -> Slots:
     norms = [projection.norm for projection in weights.projections]
     both = stacked([Projection(*parts) for parts in zip(norms, weights.key_values, weights.key_values)])
     value = pytree.tree_map_only(Tensor, lambda x: x[:, s.X :], both.value)
-    keys_values = block.slots.keys_IGCE, block.slots.values_IGCE
     mix_KA = weights.mix_KA.to(block.wide).contiguous()
+    sets = Sets(
+        mix_KA=mix_KA,
+        memory_KTBD=block.memory_KTBD,
+        projections=both._replace(value=value),
+        keys_IGCE=block.slots.keys_IGCE,
+        values_IGCE=block.slots.values_IGCE,
+    )
     return Slots(
-        s,
-        *keys_values,
-        [Sets(mix_KA, block.memory_KTBD, both._replace(value=value), *keys_values)],
-        contiguous(weights.positions),
-        log_masks(weights.spans, s.S, block.wide),
-        block.reaches,
-        block.encoder,
-        inputs.dropouts,
-        None if inputs.age_TB is None else inputs.age_TB.to(torch.int32).contiguous(),
+        sizes=s,
+        keys_IGCE=sets.keys_IGCE,
+        values_IGCE=sets.values_IGCE,
+        sets=[sets],
+        positions=contiguous(weights.positions),
+        log_masks=log_masks(weights.spans, s.S, block.wide),
+        reaches=block.reaches,
+        encoder=block.encoder,
+        dropouts=inputs.dropouts,
+        age_TB=None if inputs.age_TB is None else inputs.age_TB.to(torch.int32).contiguous(),
     )
 
 

@@ -41,14 +41,14 @@ def slots_of_ring(
         projection = stacked([weights.projections[kv.projection]])
         sets.append(Sets(mix_KA[memory], memory_KTBD[memory], projection, own[:1], own[1:]))
     return Slots(
-        sizes,
-        slots_IGCE[::2],
-        slots_IGCE[1::2],
-        sets,
-        contiguous(weights.positions.of_window(ring.span)),
-        log_masks(span_terms_of(weights.layers, ring.span), ring.span, wide),
-        [ring.slots] * sizes.L,
-        [encoder_slots(context, dtype) for context in encoder],  # as many sentences as the encoder has
+        sizes=sizes,
+        keys_IGCE=slots_IGCE[::2],
+        values_IGCE=slots_IGCE[1::2],
+        sets=sets,
+        positions=contiguous(weights.positions.of_window(ring.span)),
+        log_masks=log_masks(span_terms_of(weights.layers, ring.span), ring.span, wide),
+        reaches=[ring.slots] * sizes.L,
+        encoder=[encoder_slots(context, dtype) for context in encoder],  # as many sentences as the encoder has
         age_TB=None if ring.age_B is None else ring.age_B[None],
         seen_1=ring.seen_1,
         streams=hypotheses(sizes.B, encoder),
