@@ -158,8 +158,10 @@ class Engine:
                         self.note(place, running)
                     continue
                 error = self.finish(place)
-                told = self.steps[place].shown and not self.steps[place].output
-                progress.end(place, error or (last_line(running.log, running.start) if told else ""))
+                if not error and self.steps[place].shown and not self.steps[place].output:
+                    progress.end(place, last_line(running.log, running.start))
+                else:
+                    progress.end(place, error)
                 if error:
                     failed[place] = f"{self.steps[place].does} {error}"
                 else:
