@@ -102,3 +102,16 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and (on_gpu or on_cpu):
         return "out of memory; use smaller sizes"
     return None
+
+
+def without_package(name: str, error: ImportError) -> int:
+    """Say what to install for a command of ``fb-fairseq``. Returns its exit status.
+
+    Raises:
+        ImportError: ``error`` itself, if no package that an extra installs is missing.
+    """
+    line = explain(error)
+    if line is None or debugging():
+        raise error
+    print(f"fb-fairseq {name}: error: {line}", file=sys.stderr)
+    return STATUS

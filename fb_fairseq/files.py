@@ -170,8 +170,13 @@ def check_output_folder(option: str, path: str) -> None:
 
 
 def check_marked_folder(option: str, path: str, mark: str, remedy: str = "give an empty folder") -> None:
-    """Check that a folder is new or empty, but for hidden files, or has the file that marks it. ``mark``: its path.
-    ``remedy``: what to do otherwise.
+    """Check that a folder is new or empty, but for hidden files, or has the file that marks it.
+
+    Args:
+        option: that names the folder, for messages.
+        path: the folder.
+        mark: the path of the file.
+        remedy: what to do otherwise.
     """
     check_output_folder(option, path)
     if _visible(path) and not os.path.isfile(mark):

@@ -107,7 +107,8 @@ def test_what_pypi_shows(tmp_path):
         assert all(link.startswith("https://") for link in links)
         assert ("Source" in given["project_urls"]) == bool(code)
         if code:
-            assert links >= {f"{url}/{'raw' if file.endswith(('.png', '.gif')) else 'blob'}/HEAD/{file}" for file in files}
+            kinds = {file: "raw" if file.endswith((".png", ".gif")) else "blob" for file in files}
+            assert links >= {f"{url}/{kind}/HEAD/{file}" for file, kind in kinds.items()}
             assert given["project_urls"]["Changelog"] == f"{url}/blob/HEAD/CHANGELOG.md"
         else:
             assert "![" not in text and "state tracking" in text

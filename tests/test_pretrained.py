@@ -52,7 +52,7 @@ def test_the_same_everywhere(name, tmp_path, monkeypatch):
     pytest.importorskip("fairseq")
     from fairseq import checkpoint_utils
 
-    from fb_fairseq.commands import checkpoint_of
+    from fb_fairseq.commands.fairseq_commands import checkpoint_of
 
     monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path))
     _, path = (checkpoint_of(name) for _ in range(2))

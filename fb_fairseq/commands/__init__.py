@@ -14,30 +14,25 @@ that commands which need torch alone also run without fairseq.
     plot/                   figures from logs and checkpoints
     explore/                a page in the browser that shows what a model does with a text
     env.py                  versions, devices, threads, and which step loop runs
+    fairseq_commands.py     runs fairseq's commands with the plugin loaded
 
 The other commands are in ``papers``. fairseq's commands run with the plugin loaded, from any folder, however the
 package is installed: ``fb-fairseq train …`` is ``fairseq-train --user-dir … …``.
 """
 
 import importlib
-import logging
-import os
 import sys
 
 import fb_fairseq
-from fb_fairseq import pretrained
 from fb_fairseq.command_line import replace_in_output
-from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, choose, debugging, explain, forget_output
+from fb_fairseq.commands.fairseq_commands import NAME, run_fairseq
+from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, choose, forget_output, without_package
 
 # fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
 FAIRSEQ_COMMANDS = {
     **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
     "fairseq-generate": "generate",
 }
-USER_DIR, HYDRA_USER_DIR = "--user-dir", "common.user_dir="
-NAME = fb_fairseq.__name__
-PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
-
 
 COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs it, and one line for the list
     "quickstart": ("papers.steps.start", "train on real text, evaluate, generate and draw, in minutes"),
@@ -126,80 +121,3 @@ def run(argv: list[str]) -> int | None:
         return importlib.import_module(f"{NAME}.{COMMANDS[name][0]}").main(argv[1:])
     except ImportError as error:
         return without_package(name, error)
-
-
-def run_fairseq(name: str, argv: list[str]) -> int | None:
-    """Run one of fairseq's commands as the main program: its usage, log and error messages have its own name.
-
-    ``name``: of the command, such as ``eval-lm``.
-    """
-    try:
-        module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
-        for ours in ("tasks", "models"):  # after the command's module, which the patches look for
-            importlib.import_module(f"{NAME}.{ours}")
-        for i, word in enumerate(argv):
-            if word.startswith("--path="):
-                argv[i] = f"--path={checkpoint_of(word.removeprefix('--path='))}"
-            elif argv[i - 1 : i] == ["--path"]:
-                argv[i] = checkpoint_of(word)
-    except ImportError as error:
-        return without_package(name, error)
-    for handler in logging.root.handlers:  # not pages of configuration; a --log-file has them
-        handler.addFilter(lambda record: isinstance(record.msg, str))
-    sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir if name == "hydra-train" else with_user_dir)(argv)]
-    return module.cli_main()
-
-
-def checkpoint_of(path: str) -> str:
-    """The path of a checkpoint. Of the name of a model that comes with the package: that of a checkpoint which is made
-    of it at the first call, in the user's cache. Its folder has the checksums of the model's files and the versions of
-    this package and fairseq in its name: what other versions have made is not read.
-    """
-    folder = pretrained.find(path)
-    if folder == path:
-        return path
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
-
-    # isort: split
-    from fairseq import __version__ as version
-
-    from fb_fairseq.checksums import checksum_of
-    from fb_fairseq.commands.import_transformers import convert
-    from fb_fairseq.ops.feedback.cpp.library import cache_folder
-
-    files = (checksum_of(os.path.join(folder, name)) for name in ("model.safetensors", "config.json"))
-    made = cache_folder() / "-".join([path, *files, fb_fairseq.__version__, version])
-    made.mkdir(parents=True, exist_ok=True)
-    out = str(made / "model.pt")
-    if not os.path.exists(out):
-        convert(folder, out)
-    return out
-
-
-def with_user_dir(argv: list[str]) -> list[str]:
-    """The arguments with this package as ``--user-dir``, which processes that fairseq starts need. Another one stays;
-    this package's name stands for its path.
-    """
-    if not any(word == USER_DIR or word.startswith(f"{USER_DIR}=") for word in argv):
-        return [USER_DIR, PACKAGE, *argv]
-    argv = [f"{USER_DIR}={PACKAGE}" if word == f"{USER_DIR}={NAME}" else word for word in argv]
-    return [PACKAGE if (before, word) == (USER_DIR, NAME) else word for before, word in zip(["", *argv], argv)]
-
-
-def with_hydra_user_dir(argv: list[str]) -> list[str]:
-    """The overrides of ``fairseq-hydra-train`` with this package as ``common.user_dir``, as ``with_user_dir``."""
-    ours = f"{HYDRA_USER_DIR}{PACKAGE}"
-    if any(word.startswith(HYDRA_USER_DIR) for word in argv):
-        return [ours if word == f"{HYDRA_USER_DIR}{NAME}" else word for word in argv]
-    overrides = [place for place, word in enumerate(argv) if "=" in word and not word.startswith("-")]
-    place = overrides[0] if overrides else len(argv)
-    return [*argv[:place], ours, *argv[place:]]
-
-
-def without_package(name: str, error: ImportError) -> int:
-    """Say what to install for a command. Returns its exit status."""
-    line = explain(error)
-    if line is None or debugging():
-        raise error
-    print(f"fb-fairseq {name}: error: {line}", file=sys.stderr)
-    return STATUS

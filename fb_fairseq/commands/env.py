@@ -46,9 +46,7 @@ def step_loop() -> str:
 
 def environment() -> dict[str, str]:
     """The facts to print, by name."""
-    gpus = (
-        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    )
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "fb_fairseq": f"{fb_fairseq.__version__} (--user-dir {fb_fairseq.__path__[0]})",
         "Python": f"{platform.python_version()} ({sys.executable})",

@@ -63,8 +63,8 @@ def judge(
         end = min(begin + together, number)
         rows = min(streams, end - begin)
         bounds = [begin + row * (end - begin) // rows for row in range(rows + 1)]
-        spans = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
-        judge_streams(model, corpus, [tuple(ends[i] for i in span) for span in spans], found)
+        spans = [(ends[max(0, first - context)], ends[first], ends[last]) for first, last in zip(bounds, bounds[1:])]
+        judge_streams(model, corpus, spans, found)
     if not (found != UNLABELLED).any():
         raise UserError(f"{corpus.path}: none of its labels count; give another split (--gen-subset, plot --split)")
     return found

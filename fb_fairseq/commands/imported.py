@@ -39,7 +39,13 @@ def write_checkpoint(command: str, out: str, trained: TrainedModel) -> list[str]
 
 
 def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> dict[str, Any]:
-    """The content of a checkpoint. ``dictionaries``: fairseq's, that of the inputs first. ``data``: their folder."""
+    """The content of a checkpoint.
+
+    Args:
+        trained: the model.
+        dictionaries: fairseq's, that of the inputs first.
+        data: their folder.
+    """
     from fairseq import models, options
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

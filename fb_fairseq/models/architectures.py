@@ -95,8 +95,12 @@ class StreamingLSTMLanguageModel(StreamingLanguageModel):
 
 
 def transformer(*, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, **more: Any) -> dict:
-    """Options of one model in v3 Table 9. All are pre-norm. ``dropout``: rate for the attention weights, and after the
-    activation of the feed-forward sublayer. ``more``: further options.
+    """Options of one model in v3 Table 9. All are pre-norm.
+
+    Args:
+        layers, width, ffn, heads, span: its sizes.
+        dropout: rate for the attention weights, and after the activation of the feed-forward sublayer.
+        more: further options.
     """
     return dict(
         decoder_normalize_before=True,

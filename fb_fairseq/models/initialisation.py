@@ -148,8 +148,12 @@ def check_options(source: TrainedModel, model) -> None:
 
 
 def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
-    """The numbers of the file's decoder layers to take. ``text``: the value of ``--init-layers``; empty: all.
-    ``wanted``: number of decoder layers of the new model.
+    """The numbers of the file's decoder layers to take.
+
+    Args:
+        source: the file.
+        text: the value of ``--init-layers``; empty: all.
+        wanted: number of decoder layers of the new model.
     """
     available = count_layers(source.parameters)
     if not text:

@@ -112,7 +112,8 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         """Predict the next token at each position.
 
         Args:
-            prev_output_tokens: [B, T]; padding, if any, on the right.
+            prev_output_tokens: the tokens so far [B, T]; padding, if any, on the right.
+            features_only: return features instead of logits.
             incremental_state (dict, optional): decoding; only tokens that are new since the last call are run.
             stream (fb_fairseq.streams.state.StateHandle, optional): reads and writes the streams' state; without it
                 each row is an independent sample.

@@ -17,8 +17,12 @@ Output = tuple[Tensor, dict[str, Any]]
 
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
-    """Build the embeddings and the output layer of a decoder. ``cfg``: a ``LanguageModelConfig``.
-    ``output_dictionary``: that of the targets; may be ``dictionary`` itself.
+    """Build the embeddings and the output layer of a decoder.
+
+    Args:
+        cfg: a ``LanguageModelConfig``.
+        dictionary: that of the inputs.
+        output_dictionary: that of the targets; may be ``dictionary`` itself.
     """
     if output_dictionary is not dictionary:
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
@@ -41,8 +45,13 @@ def vocabulary_size(state_dict: dict[str, Tensor], prefix: str) -> int:
 
 
 def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
-    """Check a checkpoint's embeddings against the dictionary of the data. ``side``: ``encoder`` or ``decoder``.
-    ``file``: the dictionary's name, for the error.
+    """Check a checkpoint's embeddings against the dictionary of the data.
+
+    Args:
+        state_dict: the checkpoint's parameters.
+        side: ``encoder`` or ``decoder``.
+        dictionary: that of the data.
+        file: the dictionary's name, for the error.
     """
     saved = vocabulary_size(state_dict, f"{side}.embed_tokens.")
     own = len(dictionary)

@@ -100,8 +100,11 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class TiedLinear(nn.Module):
-    """A linear map without bias whose weight belongs to another module. ``weight``: [out, in], or [in, out] if
-    transposed. ``transpose``: whether it is.
+    """A linear map without bias whose weight belongs to another module.
+
+    Args:
+        weight: [out, in], or [in, out] if transposed.
+        transpose: whether it is.
     """
 
     def __init__(self, weight: nn.Parameter, transpose: bool = False):
@@ -115,8 +118,11 @@ class TiedLinear(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """The head of a softmax that shares the vectors of its shortlist with an embedding. ``vectors``: of the shortlist's
-    n words, [n, D]. ``clusters``: number of clusters.
+    """The head of a softmax that shares the vectors of its shortlist with an embedding.
+
+    Args:
+        vectors: of the shortlist's n words, [n, D].
+        clusters: number of clusters.
     """
 
     def __init__(self, vectors: nn.Parameter, clusters: int):

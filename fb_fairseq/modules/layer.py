@@ -96,8 +96,12 @@ def attention_projection(layer: nn.Module) -> Projection:
 
 
 class EncoderAttention(nn.Module):
-    """The projections of a layer's attention to the encoder. ``width``: of the decoder. ``encoder_width``: of the
-    encoder's output.
+    """The projections of a layer's attention to the encoder.
+
+    Args:
+        width: of the decoder.
+        encoder_width: of the encoder's output.
+        heads: of the attention, which divide the decoder's width.
     """
 
     def __init__(self, width: int, encoder_width: int, heads: int):

@@ -1,4 +1,4 @@
-"""The base class of the stacks of attention layers."""
+"""Base classes: of the stacks of attention layers, and of decoders that own a stack."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,11 @@ Holder = TypeVar("Holder", bound="StackHolder")
 
 class TransformerStack(Stack):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
-    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: a list of
-    layers that belong to another module, fairseq's or ours; None: new ones of ``layer_class``.
+
+    Args:
+        options: of the stack.
+        own_keys: whether each layer has key and value projections of its own.
+        layers: layers that belong to another module, fairseq's or ours; None: new ones of ``layer_class``.
     """
 
     layer_class = TransformerLayer

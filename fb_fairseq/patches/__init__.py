@@ -5,7 +5,9 @@ Where it does not say otherwise (``Affects``, ``Remove when``), both versions ne
 only the latter, and it can be removed when a supported version does without; none does yet. The modules import fairseq
 inside their functions, so that the warning filters are in place before fairseq's own modules are imported.
 
-    command_line.py    options, files and folders; --help; mistakes in one line
+    command_line.py    options, --help
+    error_lines.py     mistakes in one line
+    training_files.py  --restore-file, --save-dir, --best-checkpoint-metric
     data_files.py      binarised data that are cut off
     models.py          models in fairseq's trainer
     meaning.py         dictionaries and options of a checkpoint's numbers
@@ -26,6 +28,7 @@ from fb_fairseq.patches import (
     checkpoints,
     command_line,
     data_files,
+    error_lines,
     fairseq_fixed,
     finished_run,
     generation,
@@ -36,18 +39,19 @@ from fb_fairseq.patches import (
     overrides,
     processes,
     safe_loading,
+    training_files,
 )
 
 # A right command runs without these, too.
 COMFORT = (
     libraries.patch_warning_filters,  # no warnings about fairseq's own calls; first, before it is imported
     fairseq_fixed.patch_root_logger,  # no DEBUG lines of other libraries; imports fairseq's models
-    command_line.patch_error_lines,  # a user's mistakes in one line
-    command_line.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
+    error_lines.patch_error_lines,  # a user's mistakes in one line
+    training_files.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
     libraries.patch_config_copies,  # a second less at each start; before the models of this package
     data_files.patch_cut_data,  # found when they are loaded, not in the middle of an epoch
-    command_line.patch_restore_file,  # a --restore-file that is missing is not training from scratch
-    command_line.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
+    training_files.patch_restore_file,  # a --restore-file that is missing is not training from scratch
+    training_files.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
     interruption.patch_interruption,  # Ctrl-C and kill cost no updates
 )
 

@@ -104,7 +104,7 @@ def _save(cfg, trainer, epoch_itr, is_validation_due: bool = False) -> None:
 
 
 def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
-    """One epoch."""
+    """Train one epoch, and end where a signal asks for it."""
     end_with_parent()
     with interruptible(trainer) as interruption:
         if interruption.requested:  # since the last update of the epoch before

@@ -95,7 +95,9 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     ``fairseq-validate`` and ``fairseq-eval-lm`` it is another name of ``--valid-streams``, and in training
     ``--batch-size-valid`` is. (In generation it is the number of prompts, as in fairseq.)
 
-    ``args``: the parsed command line; changed in place. ``given``: whether an option stands on the command line.
+    Args:
+        args: the parsed command line; changed in place.
+        given: tells whether an option, by its name with underscores, stands on the command line.
     """
     training = hasattr(args, "arch")
     if hasattr(args, "beam"):  # generation

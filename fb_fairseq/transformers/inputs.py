@@ -155,8 +155,12 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
 
 
 def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool) -> Tensor:
-    """The targets that count: padding neither predicts nor is predicted. ``mask``: 0 for padding, [B, at least T].
-    ``shifted_here``: the target of the last position is not known, nor therefore whether it is padding.
+    """The targets that count: padding neither predicts nor is predicted.
+
+    Args:
+        targets_BT: the targets; ``IGNORED`` for those that do not count anyway.
+        mask: 0 for padding, [B, at least T]; None: there is none.
+        shifted_here: the target of the last position is not known, nor therefore whether it is padding.
     """
     if mask is None:
         return targets_BT

@@ -181,9 +181,11 @@ class StreamCollator:
 
 
 class StreamMemoryCallback(TrainerCallback):
-    """Saves the memory with each checkpoint, and restores it when training resumes. ``collator``: that of the
-    ``Trainer``. ``resume_from``: folder of the checkpoint from which training resumes; None: that in the output
-    folder.
+    """Saves the memory with each checkpoint, and restores it when training resumes.
+
+    Args:
+        collator: that of the ``Trainer``.
+        resume_from: folder of the checkpoint from which training resumes; None: that in the output folder.
     """
 
     def __init__(self, collator: StreamCollator, resume_from: str | None = None):

@@ -117,7 +117,8 @@ def test_imported(trained, tmp_path):
 def test_shipped(tmp_path, monkeypatch):
     """The tracker on elements that are numbered in another order: 1.6 % of its labels would be right."""
     import fb_fairseq
-    from fb_fairseq.commands import checkpoint_of, evaluate_labels
+    from fb_fairseq.commands import evaluate_labels
+    from fb_fairseq.commands.fairseq_commands import checkpoint_of
     from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 
     monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "cache"))

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import fb_fairseq
-from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, PACKAGE, main, with_hydra_user_dir, with_user_dir
+from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, main
+from fb_fairseq.commands.fairseq_commands import PACKAGE, with_hydra_user_dir, with_user_dir
 from tests.conftest import REPOSITORY
 
 # Argument: commands, each as a list of words. Prints the status, the output and the errors of each.

@@ -6,7 +6,7 @@ import pytest
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, UserError, explain
-from fb_fairseq.patches.command_line import one_line, report
+from fb_fairseq.patches.error_lines import one_line, report
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_packages_and_memory(error, line):
 
 def test_a_closed_output_is_no_error(monkeypatch):
     forgotten = []
-    monkeypatch.setattr("fb_fairseq.patches.command_line.forget_output", lambda: forgotten.append(1))
+    monkeypatch.setattr("fb_fairseq.patches.error_lines.forget_output", lambda: forgotten.append(1))
     with pytest.raises(SystemExit) as stop:
         report(lambda *unused: pytest.fail("printed"), BrokenPipeError, BrokenPipeError(32, "Broken pipe"), None)
     assert stop.value.code == OUTPUT_CLOSED_STATUS and forgotten

@@ -17,7 +17,7 @@ import torch
 from fb_fairseq import patches
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import libraries
-from fb_fairseq.patches.command_line import one_line
+from fb_fairseq.patches.error_lines import one_line
 from tests.conftest import REPOSITORY
 
 

@@ -147,7 +147,13 @@ class Tracker(Explorer):
 
 
 def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.Blocks:
-    """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
+    """The page of a model.
+
+    Args:
+        model: that reads.
+        most: steps that a text may have.
+        text: to begin with; None: an example.
+    """
     explorer = (Tracker if model.labels else Explorer)(model, most)
     unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.labels
     if text is None:

@@ -240,10 +240,9 @@ def accuracy_by_position(model: LanguageModel, corpus, tokens: int) -> PositionC
     found = judge(model, corpus, STREAMS, sequences=sequences).numpy()
     lengths = np.diff(corpus.ends[:sequences], prepend=0)
     positions = np.concatenate([np.arange(length) for length in lengths])
-    is_label = found != UNLABELLED
-    number = positions[found != UNLABELLED].max() + 1
-    counted = [np.bincount(positions[which], minlength=number) for which in (is_label, found == RIGHT)]
-    return PositionCounts(*(counts.tolist() for counts in counted))
+    labels = np.bincount(positions[found != UNLABELLED])
+    correct = np.bincount(positions[found == RIGHT], minlength=len(labels))
+    return PositionCounts(labels.tolist(), correct.tolist())
 
 
 def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -> ContextLosses:

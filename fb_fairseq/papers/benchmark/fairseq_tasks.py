@@ -1,5 +1,5 @@
-"""The tasks that need fairseq. Language modelling on streams: whole models, with embeddings and output layer.
-Translation of random sentences, with fairseq's encoder and beam search.
+"""The tasks that need fairseq: language modelling on streams, of whole models with embeddings and output layer; and
+translation of random sentences, with fairseq's encoder and beam search.
 """
 
 import argparse
@@ -30,9 +30,11 @@ KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedbac
 
 
 class LanguageModelling(Task):
-    """Blocks of streams in training, the most probable next word in inference, both with a full memory. Sizes: a preset
-    of ``TRANSFORMERS`` or nothing, options beyond it, the vocabulary, steps of a training block, and how many steps of
-    inference are timed at once.
+    """Blocks of streams in training, the most probable next word in inference, both with a full memory.
+
+    ``FULL`` and ``SMALL``: the ``preset``, a name in ``TRANSFORMERS`` or empty; ``options`` beyond it; the number of
+    words (``vocabulary``); the steps of a training block (``block``); how many steps of inference are timed at once
+    (``steps``); and the number of streams (``batch``).
     """
 
     name = "language modelling"

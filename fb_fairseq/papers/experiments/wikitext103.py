@@ -1,5 +1,6 @@
 """WikiText-103 with adaptive input and softmax, and the papers' experiments on it (v3 Table 9 and §7.6)."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -105,8 +106,15 @@ def small_shape(arch: str, layers: int) -> Options:
 recipe = partial(LanguageModeling, corpus=CORPUS, metric="ppl")
 
 
-def rows(full: dict[str, Model], small: dict[str, Model]) -> dict[str, Scale]:
-    """The scales of an experiment whose models are the rows of a table."""
+def rows(names: Iterable[str], row: Callable[[str, bool], Model]) -> dict[str, Scale]:
+    """The scales of an experiment whose models are the rows of a table.
+
+    Args:
+        names: of the rows.
+        row: makes the model of a name, and of whether it is a small one.
+    """
+    full = {name: row(name, False) for name in names}
+    small = {name: row(name, True) for name in names}
     return dict(
         full=Scale(FULL, list(full), full, architectures=False),
         small=Scale(SMALL, list(small), small, architectures=False, layers=[2], shape=small_shape),
@@ -157,7 +165,7 @@ ABLATION_ROWS = (
 WIKITEXT103_ABLATION = recipe(
     "wikitext103_ablation",
     "post-norm or pre-norm, adaptive span, BPTT warm-up on WikiText-103 (v3 Table 6, v1 Table 7)",
-    **rows(*({name: ablation_row(name, small) for name in ABLATION_ROWS} for small in (False, True))),
+    **rows(ABLATION_ROWS, ablation_row),
 )
 
 
@@ -196,29 +204,29 @@ def training_time_row(name: str, small: bool) -> Model:
 WIKITEXT103_TRAINING_TIME = recipe(
     "wikitext103_training_time",
     "training time with BPTT warm-up and initialisation on WikiText-103 (v1 Table 6)",
-    **rows(*({name: training_time_row(name, small) for name in TRAINING_TIME_ROWS} for small in (False, True))),
+    **rows(TRAINING_TIME_ROWS, training_time_row),
     hours=True,
 )
 
 
-def end_of_line_rows(arch: str) -> dict[str, Model]:
-    """Trained, fine-tuned and evaluated without end-of-line symbols; then fine-tuned further, as models are fine-tuned
-    and for as long, on text with them (v3 §7.6).
+def end_of_line_row(name: str, small: bool) -> Model:
+    """``without-eos``: trained, fine-tuned and evaluated without end-of-line symbols. ``with-eos``: that model,
+    fine-tuned further on text with them, as models are fine-tuned and for as long (v3 §7.6).
     """
-    return {
-        "without-eos": Model(arch, dict(omit_eos=True), evaluation=dict(omit_eos=True)),
-        "with-eos": Model(
-            arch,
-            training=lambda base: replace(
-                base, updates=base.finetune_updates, finetune_updates=0, lr=base.lr / 10, warmup={}, bptt_warmup={}
-            ),
-            finetune_from="without-eos",
-        ),
-    }
+    arch = "feedback_transformer_lm" if small else FEEDBACK
+    if name == "without-eos":
+        return Model(arch, dict(omit_eos=True), evaluation=dict(omit_eos=True))
+
+    def training(base: Training) -> Training:
+        return replace(
+            base, updates=base.finetune_updates, finetune_updates=0, lr=base.lr / 10, warmup={}, bptt_warmup={}
+        )
+
+    return Model(arch, training=training, finetune_from="without-eos")
 
 
 WIKITEXT103_END_OF_LINE = recipe(
     "wikitext103_end_of_line",
     "end-of-line symbols on WikiText-103 (v3 §7.6)",
-    **rows(end_of_line_rows(FEEDBACK), end_of_line_rows("feedback_transformer_lm")),
+    **rows(("without-eos", "with-eos"), end_of_line_row),
 )

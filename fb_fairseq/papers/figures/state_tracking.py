@@ -62,20 +62,23 @@ def best_results(runs: Iterable[dict]) -> Settings:
     for key, rates in found.items():
         first = next(iter(rates.values()))[0]
         memory = first["memory_composition"]
-        titles[key] = SAME if memory == "same" else first["title"]
-        titles[key] += f", memory {memory}" if memory not in ("weighted", "same") else ""
+        titles[key] = first["title"]
+        if memory == "same":
+            titles[key] = SAME
+        elif memory != "weighted":
+            titles[key] += f", memory {memory}"
     best = {}
     for key, rates in found.items():
         own = dict(key)
         alike = [dict(other) for other in found if titles[other] == titles[key]]
-        names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
-        names = [name for name in WORDS if name in names] + [name for name in names if name not in WORDS]
-        words = [WORDS.get(name, f"{name} {{}}").format(own[name]) for name in names]
+        words = [titles[key]]
+        for name in dict.fromkeys([*WORDS, *own]):
+            if name in own and any(other.get(name) != own[name] for other in alike):
+                words.append(WORDS.get(name, f"{name} {{}}").format(own[name]))
+        name = ", ".join(words).replace(" 1 layers", " 1 layer")
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
         seeds = {run["seed"]: run for run in reversed(rates[rate])}  # each counts once
-        best[", ".join([titles[key], *words]).replace(" 1 layers", " 1 layer")] = [
-            seeds[seed] for seed in sorted(seeds)
-        ]
+        best[name] = [seeds[seed] for seed in sorted(seeds)]
     return dict(sorted(best.items(), key=lambda item: -median(run["longest_good"] for run in item[1])))
 
 

@@ -73,8 +73,8 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
         log = call.at(f"{run}.log")
         yield Step(f"train {run}", command, [call.at(run, "result.json"), log], log=log, trains=True)
     options = {name: value for name, value in setting.items() if name != "updates"}
-    for model in models if not given.get("no_speed") else ():
-        if model in KNOWN:
+    for model in models:
+        if model in KNOWN and not given.get("no_speed"):
             file = call.at("speed", f"{model}.txt")
             command = [*PYTHON, "fb_fairseq", "benchmark", "tracking", "--models", model, *words(options)]
             yield Step(f"measure the speed of {model}", command, [file], output=file)

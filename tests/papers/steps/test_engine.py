@@ -160,6 +160,13 @@ def test_missing_data(out):
     assert not out.exists()
 
 
+def test_commands_are_told(out, capsys):
+    """Each of them, if they are to be, whatever is shown of the steps before."""
+    run(step("a", "first"), step("b", "second"), told=True)
+    printed = capsys.readouterr().out
+    assert "out/a first" in printed and "out/b second" in printed
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_step_that_fails(out, jobs, capsys):
     """What depends on it does not run, all else does; the next call goes on."""

@@ -1,4 +1,4 @@
-"""How models are trained on a task: settings, and recipes."""
+"""Settings of trainings on a task, and its recipes as data: of fairseq's models, and of ``state-tracking``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

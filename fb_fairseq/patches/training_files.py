@@ -1,0 +1,79 @@
+"""Files and folders that fairseq-train reads and writes: --restore-file, --save-dir, the best checkpoint."""
+
+import os
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_output_folder, lock_folder
+from fb_fairseq.patches.wrapping import training_modules, wrap_once
+
+
+def patch_restore_file() -> None:
+    """Refuse a --restore-file or --finetune-from-model that does not exist. fairseq trains from scratch."""
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "load_checkpoint", "restore_file", _load_existing_checkpoint)
+
+
+def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
+    from fairseq.dataclass.configs import CheckpointConfig
+    from fairseq.file_io import PathManager
+
+    if cfg.restore_file != CheckpointConfig.restore_file:
+        path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix or ''}.pt")
+        if not PathManager.isfile(path):
+            raise UserError(
+                f"--restore-file {path}: no such file; give a checkpoint, or leave it out to resume from the "
+                "checkpoint_last.pt in --save-dir, if there is one"
+            )
+    if cfg.finetune_from_model is not None and not PathManager.isfile(cfg.finetune_from_model):
+        raise UserError(f"--finetune-from-model {cfg.finetune_from_model}: no such file; give a checkpoint")
+    return original(cfg, trainer, **kwargs)
+
+
+def patch_save_dir_lock() -> None:
+    """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
+
+    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
+    """
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "load_checkpoint", "save_dir_lock", _load_and_lock)
+    wrap_once(checkpoint_utils, "verify_checkpoint_directory", "save_dir_check", _check)
+
+
+def _check(original, save_dir):
+    check_output_folder("--save-dir", save_dir)
+    os.makedirs(save_dir, exist_ok=True)
+
+
+def _load_and_lock(original, cfg, trainer, **kwargs):
+    loaded = original(cfg, trainer, **kwargs)  # first, so that a run that is refused leaves nothing behind
+    if trainer.data_parallel_rank == 0 and not cfg.no_save:
+        lock_folder("--save-dir", cfg.save_dir)
+    return loaded
+
+
+def patch_best_metric() -> None:
+    """Save a checkpoint before the end of a training that lacks its --best-checkpoint-metric.
+
+    Only the first validation shows what a criterion and a task measure, and fairseq fails then, before it saves.
+    """
+    for module in training_modules():
+        wrap_once(module, "validate", "best_metric", _validate)
+
+
+def _validate(original, cfg, trainer, task, epoch_itr, subsets):
+    from fairseq import checkpoint_utils
+
+    try:
+        return original(cfg, trainer, task, epoch_itr, subsets)
+    except KeyError as error:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if error.args != (metric,):
+            raise
+        if not cfg.checkpoint.no_save:
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: validation does not measure it; give a measure that its log has (a "
+            "checkpoint is saved, unless with --no-save)"
+        ) from None
