@@ -1,6 +1,5 @@
 """Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss stops to."""
 
-
 import pytest
 import torch
 
