@@ -22,7 +22,6 @@ from fb_fairseq.commands.plot.models import load_data, progress
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file, write_json
-from fb_fairseq.literals import parse_literal
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.symbols import PAD
 
@@ -131,13 +130,6 @@ def build_parser() -> CommandParser:
         "without counting their labels; with 0, each stream begins with an empty memory, as in validation (default: as "
         f"in training: {CONTEXT_SEQUENCES}; of a tracker, each sequence is a stream of its own)",
     )
-    parser.add_argument(
-        "--model-overrides",
-        default="{}",
-        metavar="DICT",
-        help="replace options of training, as in fairseq-eval-lm: with \"{'attention_span': 900}\", a model without "
-        "relative positions sees further than in training",
-    )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")
     add_overwrite(parser)
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
@@ -146,10 +138,7 @@ def build_parser() -> CommandParser:
 
 def load_and_evaluate(args) -> dict[str, Any]:
     """Evaluate the model on the data that the options name."""
-    overrides = parse_literal(args.model_overrides)
-    if not isinstance(overrides, dict):
-        raise UserError(f"--model-overrides {args.model_overrides}: not a dictionary such as {{'attention_span': 900}}")
-    model = read_language_model(args.path, args.data, args.cpu, "--path", overrides)
+    model = read_language_model(args.path, args.data, args.cpu, "--path")
     if not model.labels:
         raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
     corpus = load_data(model, args.data, args.gen_subset)

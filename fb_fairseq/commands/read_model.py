@@ -1,7 +1,7 @@
 """Models that commands read: checkpoints of fairseq, exported folders, and those that come with the package."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fb_fairseq import pretrained
 
@@ -51,11 +51,7 @@ def read_parameters(path: str) -> "TrainedModel":
 
 
 def read_language_model(
-    path: str,
-    dictionaries: str | None = None,
-    cpu: bool = False,
-    option: str = "",
-    overrides: dict[str, Any] | None = None,
+    path: str, dictionaries: str | None = None, cpu: bool = False, option: str = ""
 ) -> "LanguageModel":
     """A language model to read texts with, in evaluation mode, on a GPU if there is one.
 
@@ -63,7 +59,6 @@ def read_language_model(
         path, dictionaries: see ``read_model``.
         cpu: use the CPU even if there is a GPU.
         option: the command's option that names it, for messages; empty if none does.
-        overrides: other values of options of its training.
     """
     import torch
 
@@ -72,6 +67,6 @@ def read_language_model(
 
     trained = read_model(path, dictionaries)
     with using(path):
-        model = build(trained, overrides).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        model = build(trained).to("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     model.source = f"{option} {path}".strip()
     return model

@@ -1,7 +1,6 @@
 """A language model in plain PyTorch: its parameters, its symbols, and generation token by token."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -154,23 +153,15 @@ class LanguageModel(TextModel):
         return self.decode([*tokens, *new])
 
 
-def build(trained: TrainedModel, overrides: Mapping[str, Any] | None = None) -> LanguageModel:
+def build(trained: TrainedModel) -> LanguageModel:
     """A language model in evaluation mode. Its first parameters are random ones, but the process's random numbers stay
     the user's.
-
-    Args:
-        overrides: other values of its options.
     """
     if trained.architecture not in STACKS:
         remedy = f"give one of {', '.join(STACKS)}"
         if trained.translates:
             remedy = "use fairseq-interactive for translation"
         raise trained.error(f"is not a language model of this package; {remedy}")
-    known = {name for kind in (STACKS[trained.architecture][1], WordOptions) for name in kind.__dataclass_fields__}
-    for name, value in (overrides or {}).items():
-        if name not in known:
-            raise trained.error(f"has no option {name} that can be replaced; give one of its layers' options")
-        trained.options[name] = value
     with torch.random.fork_rng(devices=[]):
         model = LanguageModel(trained)
     trained.fill(model, PREFIX)
