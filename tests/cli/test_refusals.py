@@ -143,7 +143,6 @@ OWN = [
         "give one folder with --inputs",
     ),
     ("evaluate-labels $bytes --path $model", "--labels"),
-    (f"evaluate-labels $bytes --path $model {OVERRIDES}", "has no option atention_span that can be replaced"),
     ("evaluate-labels $pairs --path $translator", "is not a language model of this package"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt is missing; give"),
