@@ -190,9 +190,17 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     @classmethod
     def add_args(cls, parser):
-        """Add the options of the configuration."""
+        """Add the options of the configuration, and one that takes back what a named architecture sets."""
         super().add_args(parser)
         accept_former_names(parser)
+        if cls.options_class is TransformerOptions:
+            parser.add_argument(
+                "--no-decoder-normalize-before",
+                dest="decoder_normalize_before",
+                action="store_false",
+                default=SUPPRESS,
+                help="apply layernorm after each decoder block (post-norm), where the architecture is pre-norm",
+            )
 
     @classmethod
     def build_model(cls, cfg, task):

@@ -116,9 +116,10 @@ def test_three_clusters():
 
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_transformer_lm_char_ptb", *list(COUNTS)[-3:-1]])
 def test_post_norm(arch):
-    """It is the default of what has no name."""
+    """It can be reached from every named architecture, and stays the default elsewhere."""
     assert getattr(resolve(arch), "decoder_normalize_before", False) == (arch != "feedback_transformer_lm")
     assert resolve(arch, "--decoder-normalize-before").decoder_normalize_before
+    assert not resolve(arch, "--no-decoder-normalize-before").decoder_normalize_before
 
 
 @pytest.mark.parametrize("arch", COUNTS)
