@@ -152,10 +152,9 @@ def test_what_to_do_where_fairseq_is_missing(version, message, capsys, monkeypat
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("arguments", [[], ["generate", "--help"]])
-def test_output_that_cannot_be_written(arguments):
+def test_output_that_nobody_reads():
     """Behind ``| head`` nothing more is said."""
-    command = [sys.executable, "-m", "fb_fairseq", *arguments]
+    command = [sys.executable, "-m", "fb_fairseq"]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 141
