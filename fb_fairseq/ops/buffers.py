@@ -63,11 +63,6 @@ class Buffers:
     def __del__(self):
         Buffers.in_use -= self._size
         _returned.append(self._chunks)
-        if _lock.acquire(blocking=False):
-            try:
-                _collect()
-            finally:
-                _lock.release()
 
 
 def release_free() -> None:

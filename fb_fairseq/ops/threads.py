@@ -73,7 +73,9 @@ def keep_threads_for_loops(largest_product: int) -> None:
 
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
     """Call ``function(first, last)`` for ranges of ``range(count)``, one on each thread, and wait for them."""
-    ranges = max(1, min(count, threads))
+    if threads <= 1:
+        return function(0, count)  # (a step of decoding takes a few times as long as the lines below)
+    ranges = min(count, threads)
     bounds = [count * i // ranges for i in range(ranges + 1)]
     each([partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
 
