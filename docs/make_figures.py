@@ -16,21 +16,10 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
 from fb_fairseq.commands.plot import panels as plots
-from fb_fairseq.drawing import (
-    BLUE,
-    DPI,
-    GREY,
-    INK,
-    VERMILLION,
-    WHITE,
-    Panel,
-    draw_figure,
-    draw_names,
-    draw_reference,
-    model_color,
-    model_name,
-    tint,
-)
+from fb_fairseq.drawing.figure import Panel, draw_figure
+from fb_fairseq.drawing.marks import draw_names, draw_reference
+from fb_fairseq.drawing.models import model_color, model_name, tint
+from fb_fairseq.drawing.style import BLUE, DPI, GREY, INK, VERMILLION, WHITE
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 

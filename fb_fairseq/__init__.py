@@ -30,7 +30,7 @@ Modules beside them:
     facts.py          how a model was made, as far as its files say
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors
-    drawing.py        the style of all figures
+    drawing/          figures: their style, marks and layout, and the names and colours of models
 """
 
 import importlib

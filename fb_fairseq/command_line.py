@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import io
+import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,6 +60,17 @@ def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, 
         if value != saved.get(name):
             made = f"{flag(name)} {saved.get(name)}"
             raise UserError(f"{path}: was made with {made}, not {value}; give another --out, or the same options")
+
+
+@contextmanager
+def no_log() -> Iterator[None]:
+    """Print nothing but the command's own output: fairseq's log of INFO is off inside."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fb_fairseq import drawing
 from fb_fairseq.commands.plot import panels
 from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, PositionCounts, Shares
-from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure, model_name
+from fb_fairseq.drawing.figure import Panel, build_figure, draw_figure
+from fb_fairseq.drawing.marks import RANGE, draw_band
+from fb_fairseq.drawing.models import MODEL_COLORS, colors, model_name
+from fb_fairseq.drawing.style import AMBER, BLUE, CYCLE, DPI, GREEN, GREY, PURPLE, STYLE, TINY, VERMILLION, WIDTH
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
@@ -25,7 +27,7 @@ MAKE_FIGURES = REPOSITORY / "docs/make_figures.py"
 FIGURES = runpy.run_path(str(MAKE_FIGURES))["FIGURES"]
 PICTURES = sorted(path.relative_to(REPOSITORY) for path in REPOSITORY.glob("*/figures/*.png"))
 CODE = [*(REPOSITORY / "fb_fairseq").rglob("*.py"), *(REPOSITORY / "examples").rglob("*.py"), MAKE_FIGURES]
-PIXELS = round(drawing.WIDTH * drawing.DPI)
+PIXELS = round(WIDTH * DPI)
 PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
 LARGEST, LARGEST_OF_PAGES = 100_000, 300_000  # bytes of a figure, and of a picture of a page in the browser
 CURVE = [(1, 2.0), (20, 1.0)]
@@ -121,7 +123,7 @@ DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make
 @functools.cache
 def trees():
     """The syntax of all modules that may draw."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in CODE if path.stem != "drawing"}
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in CODE if path.parent.name != "drawing"}
 
 
 def test_every_function_that_draws_is_here():
@@ -140,7 +142,7 @@ def test_axes_have_labels(draw):
     """And the legend does not hide data, alone or beside another panel; no text is too small to be read."""
     *labels, data = DRAWN[draw]
     for number in 1, 2:
-        with style.context(["default", drawing.STYLE]):
+        with style.context(["default", STYLE]):
             figure = build_figure([Panel(partial(draw, **data))] * number)
             figure.draw_without_rendering()
         axes = figure.axes[0]
@@ -148,18 +150,18 @@ def test_axes_have_labels(draw):
         for legend in filter(None, [*(each.get_legend() for each in figure.axes), *figure.legends]):
             assert not any(legend.get_window_extent().padded(-1).overlaps(each.bbox) for each in figure.axes)
         texts = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_fontsize")) if text.get_text()]
-        assert min(text.get_fontsize() for text in texts) >= drawing.TINY
+        assert min(text.get_fontsize() for text in texts) >= TINY
 
 
 def test_a_model_has_its_color_in_all_figures():
     names = ["Feedback Transformer", "relative_transformer_lm-2", "LSTM, 2 layers", "all_attention_lm", "mine", "xLSTM"]
     found = colors(names)
-    expected = [drawing.BLUE, drawing.VERMILLION, drawing.GREEN, drawing.PURPLE, drawing.AMBER, drawing.GREY]
+    expected = [BLUE, VERMILLION, GREEN, PURPLE, AMBER, GREY]
     assert list(found.values()) == expected
-    assert colors(["a", "Transformer", "Feedback"])["Feedback"] == drawing.BLUE
-    assert colors(["all-attn", "all-attention"])["all-attn"] == drawing.PURPLE
+    assert colors(["a", "Transformer", "Feedback"])["Feedback"] == BLUE
+    assert colors(["all-attn", "all-attention"])["all-attn"] == PURPLE
     shades = list(colors([f"Feedback, {n} layers" for n in range(4)]).values())
-    assert shades[0] == drawing.BLUE and len(set(shades)) == 4
+    assert shades[0] == BLUE and len(set(shades)) == 4
     lines = draw_lines(colors(["Feedback", "Feedback, fine-tuned", "LSTM"]))
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
 
@@ -173,21 +175,21 @@ def test_the_legend_explains_bands_and_lines():
     seeds = [TRACKED, {**TRACKED, "seed": 2}]
     panel = Panel(partial(state_tracking.draw_accuracy, settings=state_tracking.best_results(seeds)))
     legend = build_figure([panel]).axes[0].get_legend_handles_labels()[1]
-    assert sorted(legend) == ["LSTM", "chance: 1.7%", "longest in training: 2", drawing.RANGE]
+    assert sorted(legend) == ["LSTM", "chance: 1.7%", "longest in training: 2", RANGE]
     runs = [{**RESULT, "projections": "shared"}, *({**RESULT, "model": "transformer", "seed": seed} for seed in (1, 2))]
     axes = build_figure(against.panels(grouped(runs), "layers", ["accuracy"])).axes[0]
-    assert axes.get_legend_handles_labels()[1] == ["Feedback Transformer", "Transformer", drawing.RANGE]
+    assert axes.get_legend_handles_labels()[1] == ["Feedback Transformer", "Transformer", RANGE]
 
 
-@pytest.mark.parametrize("number", [1, len(drawing.CYCLE), 20])
-@pytest.mark.parametrize("known", [[], list(drawing.MODEL_COLORS)])
+@pytest.mark.parametrize("number", [1, len(CYCLE), 20])
+@pytest.mark.parametrize("known", [[], list(MODEL_COLORS)])
 def test_more_names_than_colours(number, known):
     """Each has a colour of its own, beside any of the known models, or all of them."""
     found = colors([*known, *(f"run{i}" for i in range(number))])
     assert len(found) == number + len(known)
     assert len({found[name] for name in found if name.startswith("run")}) == number
     for name in known[:1]:
-        assert found[name] == drawing.MODEL_COLORS[name]
+        assert found[name] == MODEL_COLORS[name]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_panels_stand_in_rows(tmp_path):
     figure = build_figure([Panel(draw), Panel(draw), Panel(draw, wide=True), Panel(draw)])
     places = [axes.get_subplotspec() for axes in figure.axes]
     assert [(place.rowspan.start, len(place.colspan)) for place in places] == [(0, 1), (0, 1), (1, 2), (2, 2)]
-    for size, width in ((0, 0), PIXELS), ((12, 2), 12 * drawing.DPI):
+    for size, width in ((0, 0), PIXELS), ((12, 2), 12 * DPI):
         draw_figure(str(tmp_path / "x.png"), [Panel(draw, size=size)], title="a $ title")
         image = Image.open(tmp_path / "x.png")
         assert image.width == width

@@ -19,7 +19,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import torch
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
+from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure
+from fb_fairseq.drawing.marks import draw_points
+from fb_fairseq.drawing.models import colors
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import measure as bench

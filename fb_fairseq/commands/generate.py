@@ -8,12 +8,10 @@ write plain text; in the prompt, ``\\n``, ``\\t``, ``\\\\`` and ``\\xHH`` are es
 dictionary, separated by spaces.
 """
 
-import contextlib
-import logging
 from itertools import chain
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, no_log
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 
@@ -62,17 +60,6 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
     return parser
-
-
-@contextlib.contextmanager
-def no_log():
-    """Nothing but the text is printed: fairseq's log of INFO is off inside."""
-    before = logging.root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def main(argv=None) -> None:

@@ -9,7 +9,7 @@ from fb_fairseq.commands.plot import files
 from fb_fairseq.commands.plot.command import main
 from fb_fairseq.commands.plot.files import continued, read_log
 from fb_fairseq.commands.plot.panels import draw_curves, draw_layer_weights_over_training
-from fb_fairseq.drawing import BLUE, VERMILLION
+from fb_fairseq.drawing.style import BLUE, VERMILLION
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 

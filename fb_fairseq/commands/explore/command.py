@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, no_log
 from fb_fairseq.errors import UserError
 
 HOST, PORT = "127.0.0.1", 7860
@@ -83,7 +83,6 @@ def main(argv=None) -> None:
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
         from fb_fairseq.commands.explore.page import build_page, serve
         from fb_fairseq.commands.explore.reading import load
-        from fb_fairseq.commands.generate import no_log
 
         with no_log():
             page = build_page(load(args.model, args.data, args.cpu), args.max_steps, args.prompt)

@@ -25,11 +25,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.generate import no_log
+from fb_fairseq.command_line import CommandParser, add_overwrite, no_log
 from fb_fairseq.commands.plot import files, panels
 from fb_fairseq.commands.read_model import read_language_model
-from fb_fairseq.drawing import Panel, check_figure, draw_figure, model_name, without_math
+from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure, without_math
+from fb_fairseq.drawing.models import model_name
 from fb_fairseq.errors import UserError, flag
 
 NAME = "plot"

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fb_fairseq.commands.plot.files import SECONDS, Curve, Curves, continued
-from fb_fairseq.drawing import (
-    TINY,
-    colors,
-    draw_curve,
-    draw_lines,
-    draw_reference,
-    explain_curves,
-    ordered_colors,
-    without_math,
-    write_cells,
-    write_out,
-)
+from fb_fairseq.drawing.figure import without_math
+from fb_fairseq.drawing.marks import draw_curve, draw_lines, draw_reference, explain_curves, write_cells, write_out
+from fb_fairseq.drawing.models import colors, ordered_colors
+from fb_fairseq.drawing.style import TINY
 
 if TYPE_CHECKING:  # measures import torch, which curves do without
     from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, PositionCounts, Shares

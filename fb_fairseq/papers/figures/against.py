@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import mean
 
-from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, draw_reference, explain_range, model_name
+from fb_fairseq.drawing.figure import Panel, draw_figure
+from fb_fairseq.drawing.marks import draw_points, draw_reference, explain_range
+from fb_fairseq.drawing.models import colors, model_name
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import HEADINGS, NAMED, Group, grouped, read_runs

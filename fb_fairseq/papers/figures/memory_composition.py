@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from fb_fairseq.drawing import Panel, draw_figure, draw_names, model_color
+from fb_fairseq.drawing.figure import Panel, draw_figure
+from fb_fairseq.drawing.marks import draw_names
+from fb_fairseq.drawing.models import model_color
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from functools import partial
 from statistics import mean
 
-from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, explain_range, model_color
+from fb_fairseq.drawing.figure import Panel, draw_figure
+from fb_fairseq.drawing.marks import draw_names, draw_points, draw_reference, explain_range
+from fb_fairseq.drawing.models import model_color
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import grouped, read_runs

@@ -18,7 +18,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fb_fairseq.drawing import GREY, Panel, colors, draw_band, draw_figure, draw_reference, explain_range, write_out
+from fb_fairseq.drawing.figure import Panel, draw_figure
+from fb_fairseq.drawing.marks import draw_band, draw_reference, explain_range, write_out
+from fb_fairseq.drawing.models import colors
+from fb_fairseq.drawing.style import GREY
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record

@@ -108,7 +108,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
 def run_plot(args: argparse.Namespace) -> None:
     """Run ``rl plot``."""
-    from fb_fairseq.drawing import Panel, check_figure, draw_figure
+    from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure
     from fb_fairseq.papers.rl.log import draw_rewards, read_curves
 
     check_figure("--out", args.out, "rl-plot", args.overwrite)

@@ -5,7 +5,9 @@ learning curves.
 import json
 import os
 
-from fb_fairseq.drawing import colors, draw_band, explain_range, model_name, without_math
+from fb_fairseq.drawing.figure import without_math
+from fb_fairseq.drawing.marks import draw_band, explain_range
+from fb_fairseq.drawing.models import colors, model_name
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 

@@ -135,13 +135,24 @@ class BackwardKernels:
         for l in range(s.L - 1, -1, -1):
             layer = block.weights.layers[l]
             # Feed-forward sublayer.
-            mix = mix_KA[:, l + 1 :], mix_KA.stride(0)
-            keep = keep_of(masks.ffn_residual_LTBD, l, t)
             base = self._back(
-                base, above, mix, i, l, at, "ffn", layer.ffn_norm, None if pre else record.ffn_sum[l, at],
-                layer.fc2, keep, work.d_ffn[l, i], work.d_ffn_norm[l, i], work.d_hidden[l, i],
-                self.d_sums[0], record.hidden[l, at], keep_of(masks.hidden_LTBF, l, t),
-            )  # fmt: skip
+                base,
+                above,
+                i,
+                l,
+                "ffn",
+                mix=(mix_KA[:, l + 1 :], mix_KA.stride(0)),
+                norm=layer.ffn_norm,
+                summed=None if pre else record.ffn_sum[l, at],
+                affine=layer.fc2,
+                keep=keep_of(masks.ffn_residual_LTBD, l, t),
+                d_branch=work.d_ffn[l, i],
+                d_norm=work.d_ffn_norm[l, i],
+                out=work.d_hidden[l, i],
+                d_sum=self.d_sums[0],
+                hidden=record.hidden[l, at],
+                keep_hidden=keep_of(masks.hidden_LTBF, l, t),
+            )
             d_normed = work.d_ffn_norm[l, i] if pre else self.d_normed
             self._through(work.d_hidden[l, i], layer.fc1, d_normed)
             last_x = record.crossed_x if block.encoder else record.attended_x
@@ -149,50 +160,79 @@ class BackwardKernels:
             if block.encoder:
                 base, above = self._cross_attention(base, above, i, l)
             # Attention to the memory.
-            keep = keep_of(masks.attention_residual_LTBD, l, t)
-            to = self.d_sums[2] if l else d_x
             base = self._back(
-                base, above, None, i, l, at, "attn", layer.attn_norm,
-                None if pre else record.attention_sum[l, at], layer.out, keep, work.d_attention[l, i],
-                work.d_attn_norm[l, i], work.da[i, l], to,
-            )  # fmt: skip
-            q, a, lse = record.q[at, l], record.a[at, l], record.lse[at, l]
+                base,
+                above,
+                i,
+                l,
+                "attn",
+                norm=layer.attn_norm,
+                summed=None if pre else record.attention_sum[l, at],
+                affine=layer.out,
+                keep=keep_of(masks.attention_residual_LTBD, l, t),
+                d_branch=work.d_attention[l, i],
+                d_norm=work.d_attn_norm[l, i],
+                out=work.da[i, l],
+                d_sum=self.d_sums[2] if l else d_x,
+            )
             d_normed = work.d_attn_norm[l, i] if pre else self.d_normed
             attended, end = self.kernels.slots.of_memory(l, t), s.S + i
             left = [x[i, l, :, end - attended.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
             self._attention(
-                q, a, lse, attended, work.da[i, l], work.dq[i, l], left, None if l == 0 else layer.query,
-                d_normed,
-            )  # fmt: skip
+                attended,
+                left,
+                q=record.q[at, l],
+                a=record.a[at, l],
+                lse=record.lse[at, l],
+                d_a=work.da[i, l],
+                d_q=work.dq[i, l],
+                query=None if l == 0 else layer.query,
+                d_normed=d_normed,
+            )
             above = Above(d_normed, record.x[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
 
     def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
         """The gradient through a layer's attention to the encoder."""
         block, work, tile, record = self.block, self.work, self.tile, self.tile.record
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
-        cross, keep = block.weights.layers[l].cross, keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t)
+        cross = block.weights.layers[l].cross
         base = self._back(
-            base, above, None, i, l, at, "cross", cross.attn_norm, None if pre else record.cross_sum[l, at],
-            cross.out, keep, work.d_crossed[l, i], work.d_cross_norm[l, i], work.dca[i, l],
-            self.d_sums[1],
-        )  # fmt: skip
-        q, a, lse = record.cross_q[at, l], record.cross_a[at, l], record.cross_lse[at, l]
+            base,
+            above,
+            i,
+            l,
+            "cross",
+            norm=cross.attn_norm,
+            summed=None if pre else record.cross_sum[l, at],
+            affine=cross.out,
+            keep=keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t),
+            d_branch=work.d_crossed[l, i],
+            d_norm=work.d_cross_norm[l, i],
+            out=work.dca[i, l],
+            d_sum=self.d_sums[1],
+        )
         d_normed = work.d_cross_norm[l, i] if pre else self.d_normed
         self._attention(
-            q, a, lse, self.kernels.slots.of_encoder(l, t), work.dca[i, l], work.dcq[i, l],
-            [work.dcs[i, l], work.cross_p[i, l]], cross.query, d_normed,
-        )  # fmt: skip
+            self.kernels.slots.of_encoder(l, t),
+            [work.dcs[i, l], work.cross_p[i, l]],
+            q=record.cross_q[at, l],
+            a=record.cross_a[at, l],
+            lse=record.cross_lse[at, l],
+            d_a=work.dca[i, l],
+            d_q=work.dcq[i, l],
+            query=cross.query,
+            d_normed=d_normed,
+        )
         return base, Above(d_normed, record.attended_x[l, at], cross.attn_norm, record.statistics["cross"][:, l, at])
 
     def _back(
         self,
         base: Tensor,
         above: Above | None,
-        mix: tuple[Tensor, int] | None,
         i: int,
         l: int,
-        at: int,
         kind: str,
+        *,
         norm: Affine,
         summed: Tensor | None,
         affine: Affine,
@@ -201,6 +241,7 @@ class BackwardKernels:
         d_norm: Tensor,
         out: Tensor,
         d_sum: Tensor,
+        mix: tuple[Tensor | None, int] = (None, 0),
         hidden: Tensor | None = None,
         keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
     ) -> Tensor:
@@ -215,10 +256,8 @@ class BackwardKernels:
             mean, rstd = above.statistics
         elif not pre:
             x, norm_weight = summed, norm.weight
-            mean, rstd = self.tile.record.statistics[kind][:, l, at]
-        d_memory, shares, stride = None, None, 0
-        if mix is not None:
-            d_memory, (shares, stride) = work.d_memory_KTBD[:, i], mix
+            mean, rstd = self.tile.record.statistics[kind][:, l, self.tile.at + i]
+        shares, stride = mix
         N = out.shape[-1]
         self.kernels.steps.launcher.product(
             products.back_product,
@@ -230,7 +269,7 @@ class BackwardKernels:
             norm_weight=norm_weight,
             mean_in=mean,
             rstd_in=rstd,
-            d_memory=d_memory,
+            d_memory=None if shares is None else work.d_memory_KTBD[:, i],
             mix=shares,
             weight=affine.weight,
             hidden=hidden,
@@ -271,13 +310,14 @@ class BackwardKernels:
 
     def _attention(
         self,
+        attended: AttendedSlots,
+        left: list[Tensor],
+        *,
         q: Tensor,
         a: Tensor,
         lse: Tensor,
-        attended: AttendedSlots,
         d_a: Tensor,
         d_q: Tensor,
-        left: list[Tensor],
         query: Affine | None,
         d_normed: Tensor,
     ) -> None:

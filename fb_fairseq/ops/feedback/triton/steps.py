@@ -39,7 +39,15 @@ def slots_of_ring(
     for i, kv in enumerate(weights.kv_sets):  # (together, the projections would be copied at each step)
         memory, own = slice(kv.memory, kv.memory + 1), slots_IGCE[2 * i : 2 * i + 2]
         projection = stacked([weights.projections[kv.projection]])
-        sets.append(Sets(mix_KA[memory], memory_KTBD[memory], projection, own[:1], own[1:]))
+        sets.append(
+            Sets(
+                mix_KA=mix_KA[memory],
+                memory_KTBD=memory_KTBD[memory],
+                projections=projection,
+                keys_IGCE=own[:1],
+                values_IGCE=own[1:],
+            )
+        )
     return Slots(
         sizes=sizes,
         keys_IGCE=slots_IGCE[::2],
@@ -67,9 +75,18 @@ def run_step(
     (B, D), layer = x_BD.shape, weights.layers[0]
     X, F = len(layer.query.weight), len(layer.fc1.weight)
     sizes = Sizes(
-        T=1, B=B, D=D, L=len(weights.layers), H=options.heads, E=X // options.heads, F=F, K=len(weights.mix_KA),
-        C=ring.slots, S=ring.span, I=len(weights.kv_sets),
-    )  # fmt: skip
+        T=1,
+        B=B,
+        D=D,
+        L=len(weights.layers),
+        H=options.heads,
+        E=X // options.heads,
+        F=F,
+        K=len(weights.mix_KA),
+        C=ring.slots,
+        S=ring.span,
+        I=len(weights.kv_sets),
+    )
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)
     memory_KTBD = x_BD.new_empty(sizes.K, 1, *x_BD.shape)
