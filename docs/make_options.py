@@ -1,11 +1,11 @@
-"""Write docs/options.md: the options of this package's task, models, criterion and optimizer.
+"""Write docs/options.md, the options of this package's task, models, criterion and optimizer; and the table of step
+loops in docs/choosing-options.md:
 
-python docs/make_options.py
+    python docs/make_options.py
 """
 
 import argparse
 import pathlib
-from itertools import starmap
 from typing import Any, NamedTuple
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
@@ -27,16 +27,19 @@ fairseq-train --help --user-dir fb_fairseq --task streaming_lm --arch feedback_t
 [Architectures](architectures.md) has the options of named ones, such as `feedback_transformer_lm_enwik8`.
 """
 SILENT_DEFAULTS = ("None", "False", "", argparse.SUPPRESS)  # options that are off unless they are given
+# Which option chooses each part of a run, and its name.
 PARTS = [
-    {"task": "streaming_lm"},
-    {"arch": "feedback_transformer_lm"},
-    {"arch": "relative_transformer_lm"},
-    {"arch": "all_attention_lm"},
-    {"arch": "streaming_lstm_lm"},
-    {"arch": "feedback_decoder"},
-    {"criterion": "lm_loss"},
-    {"optimizer": "clipped_adagrad"},
+    ("task", "streaming_lm"),
+    ("arch", "feedback_transformer_lm"),
+    ("arch", "relative_transformer_lm"),
+    ("arch", "all_attention_lm"),
+    ("arch", "streaming_lstm_lm"),
+    ("arch", "feedback_decoder"),
+    ("criterion", "lm_loss"),
+    ("optimizer", "clipped_adagrad"),
 ]
+CHOOSING = PAGE.with_name("choosing-options.md")
+BEGIN, END = "<!-- step loops, written by docs/make_options.py -->\n", "<!-- end -->\n"
 
 
 class Component(NamedTuple):
@@ -44,7 +47,7 @@ class Component(NamedTuple):
 
     Attributes:
         option: the option that chooses it, as ``--task``.
-        name: the chosen one, as ``streaming_lm``.
+        name: its name there, as ``streaming_lm``.
         summary: the first sentence about it.
         actions: its options, as argparse knows them.
         defaults: their defaults, by name.
@@ -58,19 +61,10 @@ class Component(NamedTuple):
 
 
 def component(option: str, name: str) -> Component:
-    """The options of a task, a model, …"""
+    """A part and its options. ``option``: which one chooses it, without dashes; ``name``: its name there."""
     from fairseq.dataclass.utils import gen_parser_from_dataclass
-    from fairseq.models import (
-        ARCH_CONFIG_REGISTRY,
-        ARCH_MODEL_NAME_REGISTRY,
-        ARCH_MODEL_REGISTRY,
-        MODEL_DATACLASS_REGISTRY,
-    )
-    from fairseq.registry import REGISTRIES
-    from fairseq.tasks import TASK_REGISTRY
 
-    registries = {"task": TASK_REGISTRY, "arch": ARCH_MODEL_REGISTRY}
-    kind = registries[option][name] if option in registries else REGISTRIES[option]["registry"][name]
+    kind = registered(option, name)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     if hasattr(kind, "add_args"):
         kind.add_args(parser)
@@ -78,25 +72,49 @@ def component(option: str, name: str) -> Component:
         gen_parser_from_dataclass(parser, getattr(kind, "__dataclass")())
     defaults = {action.dest: action.default for action in parser._actions}
     if option == "arch":
-        dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name))
-        values = argparse.Namespace()
-        ARCH_CONFIG_REGISTRY.get(name, lambda args: None)(values)
-        defaults.update({**(vars(dataclass()) if dataclass is not None else {}), **vars(values)})
+        defaults.update(architecture_defaults(name))
     summary = " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].replace("``", "").split())
     return Component(f"--{option}", name, summary, parser._actions, defaults)
 
 
+def registered(option: str, name: str) -> type:
+    """The class that fairseq finds under a name of an option; see ``component``."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    if option == "task":
+        return TASK_REGISTRY[name]
+    if option == "arch":
+        return ARCH_MODEL_REGISTRY[name]
+    return REGISTRIES[option]["registry"][name]
+
+
+def architecture_defaults(name: str) -> dict[str, Any]:
+    """The defaults of an architecture: those of its model's dataclass, and what the architecture changes in them."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    defaults: dict[str, Any] = {}
+    dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name))
+    if dataclass is not None:
+        defaults.update(vars(dataclass()))
+    if name in ARCH_CONFIG_REGISTRY:
+        changed = argparse.Namespace()
+        ARCH_CONFIG_REGISTRY[name](changed)
+        defaults.update(vars(changed))
+    return defaults
+
+
 def text_of(action: argparse.Action, defaults: dict[str, Any]) -> str:
     """An option's help text with its default."""
-    text, default = action.help or "", defaults.get(action.dest, action.default)
-    default = getattr(default, "value", default)  # an enumeration's
-    if str(default) in SILENT_DEFAULTS or "efault" in text or str(default).startswith("${"):  # that of another option
+    text = action.help or ""
+    default = defaults.get(action.dest, action.default)
+    default = str(getattr(default, "value", default))  # an enumeration's
+    is_off = default in SILENT_DEFAULTS
+    is_of_another_option = default.startswith("${")
+    if is_off or is_of_another_option or "efault" in text:
         return text
     return f"{text} (default: {default})".strip()
-
-
-CHOOSING = PAGE.with_name("choosing-options.md")
-BEGIN, END = "<!-- step loops, written by docs/make_options.py -->\n", "<!-- end -->\n"
 
 
 def step_loops() -> str:
@@ -107,13 +125,19 @@ def step_loops() -> str:
 
 def with_step_loops(text: str) -> str:
     """The page on choosing options, with the table as it is now."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + step_loops() + END + rest.partition(END)[2]
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin and end, f"{CHOOSING} lacks the line {BEGIN!r} or {END!r}, between which the table stands"
+    return before + BEGIN + step_loops() + END + after
 
 
 def section(part: Component, seen: set) -> str:
-    """A heading and a table of the options that no section before has."""
-    rows, known = [], []
+    """A heading, a table of the options that no section before has, and the names of the others.
+
+    ``seen``: the rows of the sections before, to which this one's are added.
+    """
+    rows = []
+    known = []
     for action in part.actions:
         if action.help == argparse.SUPPRESS:
             continue
@@ -122,8 +146,11 @@ def section(part: Component, seen: set) -> str:
         if action.choices is not None:
             text += f"; one of {', '.join(f'`{choice}`' for choice in action.choices)}"
         row = f"| {flags} | {text} |"
-        (known if row in seen else rows).append(row if row not in seen else flags)
-        seen.add(row)
+        if row in seen:
+            known.append(flags)
+        else:
+            rows.append(row)
+            seen.add(row)
     more = f"\nAs above: {', '.join(known)}.\n" if known else ""
     table = "\n".join(["| option | |", "|---|---|", *rows]) + "\n" if rows else ""
     return f"## `{part.option} {part.name}`\n\n{part.summary}\n\n{table}{more}"
@@ -132,12 +159,12 @@ def section(part: Component, seen: set) -> str:
 def page() -> str:
     """The whole page."""
     seen: set = set()
-    return "\n".join(
-        [
-            HEAD,
-            *(section(part, seen) for chosen in PARTS for part in starmap(component, chosen.items()) if part.actions),
-        ]
-    )
+    sections = [HEAD]
+    for option, name in PARTS:
+        part = component(option, name)
+        if part.actions:
+            sections.append(section(part, seen))
+    return "\n".join(sections)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ def checksum_of(path: str) -> str:
 
 
 def dictionary_checksums(dictionaries: Mapping[str, Any]) -> dict[str, str]:
-    """The checksums of fairseq's dictionaries, by name: of the symbols in their order. (How often each one occurs
-    differs between data.) Dictionaries without symbols are left out.
+    """The checksums of fairseq's dictionaries, by name. A checksum covers the symbols in their order, not how
+    often each one occurs, which differs between data. Dictionaries without symbols are left out.
     """
-    found = {str(name): one.symbols for name, one in dictionaries.items() if hasattr(one, "symbols")}
-    text = {name: "\n".join(symbols).encode("utf-8", "surrogatepass") for name, symbols in found.items()}
-    return {name: f"{zlib.crc32(symbols):08x}" for name, symbols in text.items()}
+    return {
+        str(name): "{:08x}".format(zlib.crc32("\n".join(one.symbols).encode("utf-8", "surrogatepass")))
+        for name, one in dictionaries.items()
+        if hasattr(one, "symbols")
+    }
 
 
 def trained_dictionaries(checkpoint: Mapping[str, Any]) -> Any:
@@ -37,13 +39,13 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
     """Compare the dictionaries of the data with those of a checkpoint's training.
 
     Args:
-        path: the checkpoint, and perhaps its option.
+        path: the checkpoint's path for the message, perhaps after the option that named it.
         trained: see ``trained_dictionaries``.
-        own: those of the data.
+        own: the checksums of the data's dictionaries, by name.
     """
     for name, value in own.items():
         if isinstance(trained, dict) and trained.get(name, value) != value:
             raise UserError(
-                f"{path}: was trained with another {name} dictionary than that of the data, which has the same size but"
-                " other symbols; give data prepared with its dictionary (fairseq-preprocess --srcdict, --tgtdict)"
+                f"{path}: was trained with another {name} dictionary than that of the data: other symbols, or another"
+                " order; give data prepared with its dictionary (fairseq-preprocess --srcdict, --tgtdict)"
             )

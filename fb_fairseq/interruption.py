@@ -28,7 +28,7 @@ class Interruption:
     """
 
     def __init__(self):
-        self.requested = 0  # the number of the first signal; 0: there was none
+        self.requested = 0
         self._acts_at_once = False
 
     def handle(self, number: int, frame) -> None:
@@ -42,8 +42,8 @@ class Interruption:
 
     @contextmanager
     def acting_at_once(self) -> Iterator[None]:
-        """Within the block, which may take long and can be repeated, raise ``KeyboardInterrupt`` at the first signal,
-        too, also if it came before.
+        """Within the block, which may take long and can be repeated, raise ``KeyboardInterrupt`` already at the first
+        signal, even if it came before the block.
         """
         self._acts_at_once = True
         try:
@@ -82,11 +82,12 @@ def handling(signals: Iterable[int], handler: Callable[[int, Any], None]) -> Ite
     main one, nothing changes. ``handler``: called with the signal's number and the frame, as by ``signal.signal``.
     """
     before = {}
-    if threading.current_thread() is threading.main_thread():
-        heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
-        before = {number: signal.signal(number, handler) for number in heeded}
     try:
+        if threading.current_thread() is threading.main_thread():
+            for number in signals:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not set from Python
+                    before[number] = signal.signal(number, handler)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

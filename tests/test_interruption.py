@@ -1,4 +1,6 @@
-"""Signals are remembered until a trainer asks for them; the second one, or one at a time when it may, acts at once."""
+"""Signals are remembered until a trainer asks for them; the second one, and any one within ``acting_at_once``, takes
+effect immediately.
+"""
 
 import os
 import signal
@@ -45,7 +47,7 @@ def test_work_that_can_be_repeated():
 
 
 def test_other_handlers():
-    """They are put back; a signal that is ignored stays so; other threads change nothing."""
+    """They are put back; a signal that is ignored stays so."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     of_kill = signal.getsignal(signal.SIGTERM)
     try:
@@ -56,6 +58,10 @@ def test_other_handlers():
         assert signal.getsignal(signal.SIGTERM) == of_kill
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_change_nothing():
+    of_kill = signal.getsignal(signal.SIGTERM)
     found = []
 
     def elsewhere():
@@ -66,3 +72,11 @@ def test_other_handlers():
     thread.start()
     thread.join(60)
     assert found == [of_kill]
+
+
+def test_handlers_that_python_cannot_put_back(monkeypatch):
+    """Those that were not set from Python stay."""
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.delattr(signal, "signal")
+    with heeding_signals() as interruption:
+        assert not interruption.requested

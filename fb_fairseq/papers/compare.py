@@ -3,9 +3,9 @@
     fb-fairseq compare runs/char_ptb
     fb-fairseq compare runs/seed1 runs/seed2 runs/seed3
 
-OUT is the output folder of a recipe of examples/, or one with such folders. Runs that differ only in their seed are
-summarised: mean ± sample standard deviation. Then come all results, in a table of their own for each recipe, with the
-number of updates, hours of training and the hardware.
+OUT is the output folder of a recipe of examples/, or a folder that contains such folders, one for each seed, say. Runs
+that differ only in their seed are summarised: mean ± sample standard deviation. Then come all results, in a table of
+their own for each recipe, with the number of updates, hours of training and the hardware.
 """
 
 import math
@@ -17,8 +17,6 @@ from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, Group, grouped, r
 from fb_fairseq.papers.values import load
 
 DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
-# Runs that agree in these differ in depth alone.
-SAME = (*(name for name in IDENTITY if name != "layers"), "seed", "hardware")
 
 
 def with_speedups(runs: list[dict]) -> list[dict]:
@@ -26,13 +24,18 @@ def with_speedups(runs: list[dict]) -> list[dict]:
     layers, if that was measured on the same hardware (v3 §4.2.1, v1 §4.2).
     """
 
-    def setting_of(run: dict) -> tuple:
-        return tuple(run.get(name) for name in SAME)
+    def all_but_depth(run: dict) -> str:
+        same = {**run.get("settings", {}), **{name: run.get(name) for name in (*IDENTITY, "seed", "hardware")}}
+        return str(sorted((name, str(value)) for name, value in same.items() if "layers" not in name))
 
-    deep = {setting_of(run): run for run in runs if run.get("layers") == DEEP}
+    def speed_of(run: dict) -> float:
+        speed = run.get("decoded_tokens_per_second")
+        return speed if isinstance(speed, (int, float)) else 0
+
+    deep = {all_but_depth(run): speed_of(run) for run in runs if run.get("layers") == DEEP}
     found = []
     for run in runs:
-        speed, reference = (each.get("decoded_tokens_per_second") for each in (run, deep.get(setting_of(run), {})))
+        speed, reference = speed_of(run), deep.get(all_but_depth(run))
         found.append({**run, "decoding_speedup": speed / reference} if speed and reference else run)
     return found
 
@@ -102,7 +105,7 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
     def measured(metric: str) -> bool:
         return any(group.values(metric) for group in groups)
 
-    def mean(group: Group, metric: str) -> str:
+    def cell_of(group: Group, metric: str) -> str:
         return spread(group.values(metric), metric)
 
     def hours(group: Group) -> str:
@@ -112,7 +115,9 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
         return str(len(group.runs))
 
     columns: dict[str, Callable[[Group], str]] = {"": name_of}
-    columns.update({heading: partial(mean, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)})
+    columns.update(
+        {heading: partial(cell_of, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)}
+    )
     if measured("num_updates"):
         columns["updates"] = updates_of
     if measured("seconds"):

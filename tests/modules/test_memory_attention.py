@@ -83,9 +83,12 @@ def weights_slot_by_slot(model, l, past, x_D):
     past = [layer_norm(step_D, projection.norm) for step_D in past][-reach:]
     q_HE = project_query(x_D, weights, o.decoder_attention_heads, o.decoder_normalize_before)
     N, variant = o.persistent_memory_size, weights.variant
+    plain = reference.AllAttentionReference(
+        weights, projection, model.positions.weights(), o.decoder_attention_heads, True
+    )
     context, persistent = [], []
     for h in range(o.context_heads):
-        slots = reference.context_slots(past, weights, projection, model.positions.weights(), h, E)
+        slots = plain.context_slots(past, h, slice(h * E, (h + 1) * E))
         together = variant == "all-attn" and N
         every = slots + (reference.vectors(weights, h) if together else [])
         parts = [slot.mask * torch.exp(q_HE[h] @ slot.key_E / E**0.5) for slot in every]

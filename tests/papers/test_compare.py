@@ -55,7 +55,7 @@ def test_hardware(tmp_path, capsys):
 
 
 def test_updates(tmp_path, capsys):
-    """Runs that were stopped early have the fewest and the most in a column, and remain one group."""
+    """The fewest and the most, where runs of one group were stopped at different ones."""
     runs = [ptb("a", seed, 1.2, num_updates=updates) for seed, updates in ((1, 4000), (2, 3500), (3, 12000))]
     write(tmp_path, *runs, ptb("b", 1, 1.3, num_updates=500))
     text = compared(capsys, tmp_path)
@@ -64,7 +64,7 @@ def test_updates(tmp_path, capsys):
 
 
 def test_settings_that_differ_are_different_rows(tmp_path, capsys):
-    """All of them but the seed, whether or not a row's name says them; what rows of one name differ in is added."""
+    """Any setting but the seed, also one that no name shows; what differs is added to names that would be equal."""
     run = {"settings": {"lr": "0.1", "clip_norm": "1", "longest": "4"}, "num_updates": 5}
     runs = [ptb("a", seed, 1.0 + seed / 10, **run) for seed in (1, 2)]
     runs += [ptb("a", 1, 2.0, **{**run, "settings": {**run["settings"], name: "2"}}) for name in run["settings"]]
@@ -107,18 +107,23 @@ def test_translation(tmp_path, capsys):
 
 
 def test_decoding_speed(tmp_path, capsys):
-    """Of one layer, relative to six: of the same model, measured on the same hardware."""
+    """Of one layer, relative to six: of the same model and settings, measured on the same hardware."""
     run = {"recipe": "wmt14_en_de", "small": False, "model": "feedback", "hardware": "a GPU", "projections": "shared"}
-    deep = {**run, "layers": 6, "decoded_tokens_per_second": 100.0}
-    write(tmp_path / "a", deep, {**run, "layers": 1, "decoded_tokens_per_second": 390.0})
+    deep = {**run, "layers": 6, "decoded_tokens_per_second": 100.0, "settings": {"decoder_layers": "6", "width": "8"}}
+    one = {**run, "layers": 1, "decoded_tokens_per_second": 390.0, "settings": {"decoder_layers": "1", "width": "8"}}
+    write(tmp_path / "a", deep, one)
     other = {**run, "layers": 1, "decoded_tokens_per_second": 700.0}
     write(tmp_path / "b", {**other, "hardware": "another"}, {**other, "projections": "per-layer"})
     third = {"hardware": "a third"}
     write(tmp_path / "c", {**deep, **third, "decoded_tokens_per_second": 0}, {**other, **third})
+    write(tmp_path / "d", deep, {**one, "settings": {"width": "16"}}, {**one, "decoded_tokens_per_second": "390"})
+    start = "| Feedback Transformer, 1 decoder layer"
     text = compared(capsys, tmp_path / "a")
-    rows = [line for line in text.splitlines() if line.startswith("| Feedback Transformer, 1 decoder layer")]
+    rows = [line for line in text.splitlines() if line.startswith(start)]
     assert [row.split(" | ")[2:4] for row in rows] == [["4.2", "3.90"], ["3.7", "3.90"]]
     assert "ours | our run" in text and text.endswith("Measured on a GPU.\n")
+    shallow = [line for line in compared(capsys, tmp_path / "d").splitlines() if line.startswith(start)]
+    assert [row.split(" | ")[3] for row in shallow] == ["–; –", "–; –"]
     for folder in "b", "c":
         assert "decoding speed, times that of 6 decoder layers, ours" not in compared(capsys, tmp_path / folder)
 
@@ -173,7 +178,7 @@ def test_papers_tables_are_well_formed():
 
 
 def test_odd_measurements(tmp_path, capsys):
-    """Of runs that diverged: NaN is not left out of a mean. Text where a number belongs is."""
+    """Of runs that diverged: NaN is not left out of a mean. Text where a number belongs is left out."""
     runs = [ptb("a", seed, bits) for seed, bits in enumerate((1.0, math.nan, 2.0))]
     runs += [ptb("b", 1, 1.0), ptb("b", 2, math.inf)]
     runs += [ptb("c", 1, 1.5, num_updates=math.inf, seconds="long")]

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
 
 from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_band, draw_reference, explain_range, write_out
@@ -49,18 +48,14 @@ def read_results(out: str, recipe: str) -> dict[str, dict]:
     return found
 
 
-def setting_of(run: dict) -> dict[str, Any]:
-    """All that a run was trained with, but its seed and learning rate."""
-    return {name: value for name, value in run["settings"].items() if name != "lr"}
-
-
 def best_results(runs: Iterable[dict]) -> Settings:
     """The runs of each setting at its best learning rate, by seed; those that are right on the longest sequences come
     first. Names of several settings of a model say in what these differ.
     """
     found: dict[tuple, dict[float, list[dict]]] = {}
     for run in runs:
-        found.setdefault(tuple(sorted(setting_of(run).items())), {}).setdefault(run["lr"], []).append(run)
+        setting = tuple(sorted((name, value) for name, value in run["settings"].items() if name != "lr"))
+        found.setdefault(setting, {}).setdefault(run["lr"], []).append(run)
     titles = {}
     for key, rates in found.items():
         first = next(iter(rates.values()))[0]

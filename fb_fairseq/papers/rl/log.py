@@ -20,9 +20,12 @@ def read_entries(path: str) -> list[dict]:
     """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped."""
     with open_text(path) as file:
         try:
-            return [json.loads(line) for line in file if line.endswith("\n")]
-        except ValueError as error:
-            raise UserError(f"{path}: is damaged ({error}); give another --out") from None
+            entries = [json.loads(line) for line in file if line.endswith("\n")]
+            if not all("frames" in entry for entry in entries):
+                raise ValueError("an entry without frames")
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path}: is damaged ({error}); give another folder") from None
+    return entries
 
 
 def truncate_log(path: str, frames: int) -> None:
@@ -41,7 +44,7 @@ def read_curve(folder: str) -> Curve:
 
 
 def read_curves(runs: list[str]) -> dict[str, list[Curve]]:
-    """The curves by name. ``runs``: NAME=FOLDER each."""
+    """Read the curves of runs, each given as NAME=FOLDER, by name."""
     curves: dict[str, list[Curve]] = {}
     for run in runs:
         name, _, folder = run.partition("=")
@@ -59,14 +62,14 @@ def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
         axes: matplotlib's, to draw on.
         curves: by name, the rewards of each seed by frames.
     """
-    color = colors(curves)
+    shades = colors(curves)
     for name, seeds in curves.items():
         values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
-        means = [[curve[frame] for curve in values] for frame in frames]
-        draw_band(axes, [frame / MILLION for frame in frames], means, without_math(model_name(name)), color[name])
+        rewards = [[curve[frame] for curve in values] for frame in frames]
+        draw_band(axes, [frame / MILLION for frame in frames], rewards, without_math(model_name(name)), shades[name])
     explain_range(axes, curves.values())
     axes.set_xlabel("frames of training (millions)")
     axes.set_ylabel("reward per episode")

@@ -70,21 +70,25 @@ class LSTMBody(Body):
 
 
 class TransformersBody(Body):
-    """A model of Hugging Face transformers, without its embedding; ``state`` is the name of its output and argument
-    that carries the state from step to step.
+    """A model of Hugging Face transformers, without its embedding.
+
+    Args:
+        model: the model.
+        state_name: its argument and output that carry the state from step to step, such as ``past_key_values``.
+        more: further arguments of each call.
     """
 
-    def __init__(self, model: nn.Module, state: str, **more: Any):
+    def __init__(self, model: nn.Module, state_name: str, **more: Any):
         super().__init__()
-        self.model, self.state, self.more, self.width = model, state, more, model.config.hidden_size
+        self.model, self.state_name, self.more, self.width = model, state_name, more, model.config.hidden_size
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         return self.model(inputs_embeds=x_BLD, use_cache=False, **self.more).last_hidden_state
 
     def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        given = self.more if state is None else {**self.more, self.state: state}
+        given = self.more if state is None else {**self.more, self.state_name: state}
         output = self.model(inputs_embeds=x_BD[:, None], use_cache=True, **given)
-        return output.last_hidden_state[:, 0], getattr(output, self.state)
+        return output.last_hidden_state[:, 0], getattr(output, self.state_name)
 
 
 class Tagger(nn.Module):

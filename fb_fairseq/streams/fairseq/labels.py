@@ -17,11 +17,6 @@ INPUT, LABEL = "input", "label"
 IGNORED = "_"
 
 
-def file_prefix(split: str, side: str) -> str:
-    """The name, without extension, that ``fairseq-preprocess`` gives to the inputs or labels of a split."""
-    return f"{split}.{INPUT}-{LABEL}.{side}"
-
-
 def load_dictionary(folder: str, side: str) -> Dictionary:
     """Load the dictionary of inputs or labels."""
     path = os.path.join(folder, f"dict.{side}.txt")
@@ -110,8 +105,8 @@ def load_labelled(
         omit_eos, impl: see ``load_corpus``.
     """
     folder, split = os.path.split(path)
-    corpora = [
-        load_corpus(os.path.join(folder, file_prefix(split, side)), dictionary, omit_eos, impl)
+    corpora = [  # with the names that fairseq-preprocess gives to their files
+        load_corpus(os.path.join(folder, f"{split}.{INPUT}-{LABEL}.{side}"), dictionary, omit_eos, impl)
         for side, dictionary in ((INPUT, inputs), (LABEL, labels))
     ]
     return LabelledCorpus(path, *corpora, labels)

@@ -11,7 +11,7 @@ from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops import all_attention
 from fb_fairseq.ops.all_attention import PersistentVectors, persistent_attention, persistent_scores
-from fb_fairseq.ops.all_attention_reference import all_attention_layer_reference
+from fb_fairseq.ops.all_attention_reference import AllAttentionReference
 from fb_fairseq.ops.layers import Dropout, dropout
 from tests.modules.options import randomise
 from tests.ops.feedback.cases import compare
@@ -67,17 +67,14 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
 
     fast = model.run_layer(layer, x, carried, reach, None)
     ours = gradients(fast)
-    plain = all_attention_layer_reference(
-        x,
-        carried,
-        layer.weights(reach),
-        attention_projection(layer),
-        model.positions.weights(),
-        H,
-        reach,
-        o.decoder_normalize_before,
+    plain = AllAttentionReference(
+        layer=layer.weights(reach),
+        projection=attention_projection(layer),
+        positions=model.positions.weights(),
+        heads=H,
+        normalize_before=o.decoder_normalize_before,
     )
-    compare(ours, gradients(plain), 1e-10)
+    compare(ours, gradients(plain.run(x, carried, reach)), 1e-10)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])

@@ -238,7 +238,7 @@ def test_checkpoint_of_other_options(tmp_path, refused):
             assert "checkpoint.pt: " in line and message in line
 
 
-@pytest.mark.parametrize("line", ["{", "\0"])
+@pytest.mark.parametrize("line", ["{", "\0", "5", '{"reward": 1}'])
 def test_damaged_log(tmp_path, line):
     path = tmp_path / LOG_FILE
     path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")

@@ -1,4 +1,4 @@
-"""The compiled step loop: built at first use, with the compiler that this machine has, and its functions by ctypes.
+"""The compiled step loop, built at first use with the compiler of this machine, and called through ctypes.
 
 The library lies in a folder of the user's own in the cache, to which nobody else can write. Its name depends on the
 sources, the compiler, its options and the processor.
@@ -85,8 +85,8 @@ def _user() -> int:
 
 
 def find_compiler() -> list[str]:
-    """The command of the compiler named by ``CXX``, or of the first that is installed; of none, that of the Python
-    package ziglang.
+    """The command of ``CXX``, or of the first compiler that is installed; if there is none, of the Python package
+    ziglang.
 
     Raises:
         BuildError: there is none.
@@ -102,7 +102,7 @@ def find_compiler() -> list[str]:
 
 @functools.cache
 def processor() -> str:
-    """Key of processors that need different code: the architecture, and where the system tells, the features."""
+    """A key that differs between processors that need different code: the architecture and, where known, features."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             features = next((line for line in file if line.startswith(("flags", "Features"))), "")
@@ -196,7 +196,7 @@ class Library:
             "fb_step": [POINTER, POINTER, NUMBER, NUMBER],
         }.items():
             function = getattr(library, name)
-            function.argtypes, function.restype = arguments, NUMBER  # of those that return something
+            function.argtypes, function.restype = arguments, NUMBER  # (void functions' values are not used)
             setattr(self, name[len("fb_") :], function)
         self.VL, self.PANEL = self.vector_length(), self.panel()
 
@@ -225,7 +225,7 @@ def load() -> Loaded:
     """The library, compiled at the first call; one line in the log says what came of it."""
     try:
         library = Library(*build())
-    except (BuildError, OSError) as error:
+    except (BuildError, OSError, RuntimeError) as error:  # (RuntimeError: of Path.home, without a home)
         logger.info(f"step loop: the C++ loop is not available, the reference runs: {error}")
         return Loaded(None, str(error))
     logger.info(f"step loop: cpp, vectors of {library.VL} floats ({library.compiler}, {library.path})")

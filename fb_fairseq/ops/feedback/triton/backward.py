@@ -1,4 +1,5 @@
-"""The Triton loop's backward pass: five kernels per layer and step, and three for what the step leaves.
+"""The Triton loop's backward pass: up to five kernels per layer and step, three more with an encoder, and three for the
+memories of the step.
 
 It computes gradients of activations only; each weight's gradient is one product after the steps.
 """
@@ -19,12 +20,12 @@ OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
 
 
 class Above(NamedTuple):
-    """A share of the gradient of a sublayer's result: of the sublayer above, through its input.
+    """The sublayer above, which contributes to the gradient of a sublayer's result through its input.
 
     Attributes:
-        d_normed: the gradient of what it reads: of its norm's result with pre-norm.
-        x, norm: the norm's input and weights (pre-norm).
-        statistics: mean and 1 / standard deviation of its input [2, B].
+        d_normed: the gradient of its input; with pre-norm, of the output of its norm.
+        x, norm: its norm's input and weights (pre-norm).
+        statistics: mean and 1 / standard deviation of the norm's input [2, B].
     """
 
     d_normed: Tensor
@@ -59,7 +60,9 @@ class BackwardKernels:
         tile.sums.push_slots(tile)
 
     def _memory(self, i: int) -> None:
-        """The gradient of the memories of the tile's step i, from later steps, and from what later tiles have left."""
+        """Compute the gradient of the memories of the tile's step i: the contributions of later steps of the tile, and
+        what later tiles have added up.
+        """
         block, s, work, tile = self.block, self.block.sizes, self.work, self.tile
         launcher, t = self.kernels.steps.launcher, tile.first + i
         if t + 1 == s.T:  # no step of the block sees it
@@ -115,7 +118,7 @@ class BackwardKernels:
             sets=s.K,
             d_normed=d_normed,
             memory=block.memory_KTBD[:, t],
-            norm_weight=norm and norm.weight,
+            norm_weight=None if norm is None else norm.weight,
             d_memory=work.d_memory_KTBD[:, i],
             set_stride=work.d_kv_normed_ITBD.stride(0),
             memory_stride=block.memory_KTBD.stride(0),
@@ -130,13 +133,13 @@ class BackwardKernels:
         block, s, work, tile, record = self.block, self.block.sizes, self.work, self.tile, self.tile.record
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
         masks = block.inputs.dropouts
-        base, above = d_out, None
+        d_result, above = d_out, None
         mix_KA = self.kernels.slots.sets[0].mix_KA
         for l in range(s.L - 1, -1, -1):
             layer = block.weights.layers[l]
             # Feed-forward sublayer.
-            base = self._back(
-                base,
+            d_result = self._through_sublayer(
+                d_result,
                 above,
                 i,
                 l,
@@ -154,14 +157,14 @@ class BackwardKernels:
                 keep_hidden=keep_of(masks.hidden_LTBF, l, t),
             )
             d_normed = work.d_ffn_norm[l, i] if pre else self.d_normed
-            self._through(work.d_hidden[l, i], layer.fc1, d_normed)
+            self._through_linear(work.d_hidden[l, i], layer.fc1, d_normed)
             last_x = record.crossed_x if block.encoder else record.attended_x
             above = Above(d_normed, last_x[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
             if block.encoder:
-                base, above = self._cross_attention(base, above, i, l)
+                d_result, above = self._cross_attention(d_result, above, i, l)
             # Attention to the memory.
-            base = self._back(
-                base,
+            d_result = self._through_sublayer(
+                d_result,
                 above,
                 i,
                 l,
@@ -177,10 +180,10 @@ class BackwardKernels:
             )
             d_normed = work.d_attn_norm[l, i] if pre else self.d_normed
             attended, end = self.kernels.slots.of_memory(l, t), s.S + i
-            left = [x[i, l, :, end - attended.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
-            self._attention(
+            self._through_attention(
                 attended,
-                left,
+                d_scores=work.ds_TLGW[i, l, :, end - attended.n : end],
+                kept=work.p_TLGW[i, l, :, end - attended.n : end],
                 q=record.q[at, l],
                 a=record.a[at, l],
                 lse=record.lse[at, l],
@@ -191,13 +194,13 @@ class BackwardKernels:
             )
             above = Above(d_normed, record.x[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
 
-    def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
+    def _cross_attention(self, d_result: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
         """The gradient through a layer's attention to the encoder."""
         block, work, tile, record = self.block, self.work, self.tile, self.tile.record
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
         cross = block.weights.layers[l].cross
-        base = self._back(
-            base,
+        d_result = self._through_sublayer(
+            d_result,
             above,
             i,
             l,
@@ -212,9 +215,10 @@ class BackwardKernels:
             d_sum=self.d_sums[1],
         )
         d_normed = work.d_cross_norm[l, i] if pre else self.d_normed
-        self._attention(
+        self._through_attention(
             self.kernels.slots.of_encoder(l, t),
-            [work.dcs[i, l], work.cross_p[i, l]],
+            d_scores=work.dcs[i, l],
+            kept=work.cross_p[i, l],
             q=record.cross_q[at, l],
             a=record.cross_a[at, l],
             lse=record.cross_lse[at, l],
@@ -223,11 +227,13 @@ class BackwardKernels:
             query=cross.query,
             d_normed=d_normed,
         )
-        return base, Above(d_normed, record.attended_x[l, at], cross.attn_norm, record.statistics["cross"][:, l, at])
+        return d_result, Above(
+            d_normed, record.attended_x[l, at], cross.attn_norm, record.statistics["cross"][:, l, at]
+        )
 
-    def _back(
+    def _through_sublayer(
         self,
-        base: Tensor,
+        d_result: Tensor,
         above: Above | None,
         i: int,
         l: int,
@@ -245,8 +251,25 @@ class BackwardKernels:
         hidden: Tensor | None = None,
         keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
     ) -> Tensor:
-        """From the gradient of a sublayer's result to that of its last linear map's input; see ``back_product``.
-        ``norm``, ``summed``: the sublayer's own norm and its input (post-norm).
+        """Propagate the gradient of a sublayer's result to the input of its last linear map; see ``back_product``.
+
+        Args:
+            d_result: the gradient of the sublayer's result through the residual connection above it.
+            above: the other share of this gradient; None at the top.
+            i, l: the step in the tile, and the layer.
+            kind: of the sublayer, in the record's statistics: "attn", "cross" or "ffn".
+            norm, summed: the sublayer's norm, and the input of it (post-norm).
+            affine: its last linear map.
+            keep: the dropout mask on its output, and the scale of what is kept.
+            d_branch, d_norm: written: the gradients of the map's output, and (post-norm) of the norm's.
+            out: written: the gradient of the map's input.
+            d_sum: written: the gradient of the sum of the residual connection. (Kernels read ``d_result`` while they
+                write it: it is another buffer than that of the sublayer above.)
+            mix: the shares of the layer's output in the memories and their stride (feed-forward sublayer).
+            hidden, keep_hidden: activations before the map and their dropout (feed-forward sublayer).
+
+        Returns:
+            ``d_sum``.
         """
         block, s, work = self.block, self.block.sizes, self.work
         pre = block.inputs.options.normalize_before
@@ -263,8 +286,8 @@ class BackwardKernels:
             products.back_product,
             N,
             s.D,
-            base=base,
-            d_normed=above and above.d_normed,
+            base=d_result,
+            d_normed=None if above is None else above.d_normed,
             x=x,
             norm_weight=norm_weight,
             mean_in=mean,
@@ -291,8 +314,8 @@ class BackwardKernels:
         )
         return d_sum
 
-    def _through(self, a: Tensor, affine: Affine, out: Tensor) -> None:
-        """The gradient of a linear map's input, from that of its result."""
+    def _through_linear(self, a: Tensor, affine: Affine, out: Tensor) -> None:
+        """Propagate the gradient ``a`` of a linear map's result to its input, ``out``."""
         D, inner = self.block.sizes.D, len(affine.weight)
         self.kernels.steps.launcher.product(
             products.product_transposed,
@@ -308,11 +331,12 @@ class BackwardKernels:
             K=inner,
         )
 
-    def _attention(
+    def _through_attention(
         self,
         attended: AttendedSlots,
-        left: list[Tensor],
         *,
+        d_scores: Tensor,
+        kept: Tensor,
         q: Tensor,
         a: Tensor,
         lse: Tensor,
@@ -321,11 +345,18 @@ class BackwardKernels:
         query: Affine | None,
         d_normed: Tensor,
     ) -> None:
-        """The gradients of queries and, through their projection, of what they are projected from. ``left``: where the
-        gradients of scores and the weights after dropout are left [G, n]. ``query``: the projection; None: its gradient
-        follows for all steps at once.
+        """Propagate the gradient of an attention's result to its queries, and through ``query`` to the input of that.
+
+        Args:
+            attended: the n slots.
+            d_scores, kept: written: the gradients of scores and the weights after dropout [G, n].
+            q, a, lse: queries, result, and logarithms of the sums of exponentials, from the forward pass.
+            d_a: the gradient of the result.
+            d_q: written: that of the queries.
+            query: the projection of queries. None in the lowest layer: its queries depend on embeddings alone, and
+                their gradient is computed for all steps at once.
+            d_normed: written: the gradient of the projection's input.
         """
-        d_scores, kept = left
         parts = self.kernels.steps.parts
         self.kernels.steps.launcher.attend(
             attention.attend_backward,
@@ -342,4 +373,4 @@ class BackwardKernels:
             scores_row=d_scores.stride(0),
         )
         if query is not None:
-            self._through(d_q, query, d_normed)
+            self._through_linear(d_q, query, d_normed)
