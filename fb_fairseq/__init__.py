@@ -37,7 +37,7 @@ import importlib
 import os
 import sys
 
-# As setup.py. (On 3.11, and from 3.13 on, only what needs fairseq says so.)
+# The same check as in setup.py. (On 3.11, and from 3.13 on, only what needs fairseq refuses to run.)
 if sys.version_info < (3, 10):  # noqa: UP036
     sys.exit("fb_fairseq does not run on Python {}.{}; use Python 3.10 or 3.12".format(*sys.version_info))
 

@@ -19,7 +19,7 @@ MODEL_COLORS = {
     "lstm": GREEN,
     "transformer": VERMILLION,
 }
-# The words for models' names in programs, and for what recipes add to these (see ``papers/steps``).
+# The names of models in figures and tables, by their names in programs.
 MODEL_NAMES = {
     "feedback_transformer_lm": "Feedback Transformer",
     "feedback": "Feedback Transformer",
@@ -29,6 +29,7 @@ MODEL_NAMES = {
     "lstm": "LSTM",
     "all_attention_lm": "all-attention",
 }
+# What recipes add to these names (see ``papers/steps``), and how it is shown. ("1e-05" has no number of layers.)
 ENDS = {
     r"-lr([\d.]+(?:e-\d+)?)": r", learning rate \1",
     r"-(span|seed)(\d+)": r", \1 \2",
@@ -46,7 +47,7 @@ class Shade(str):
 
 
 def model_name(model: str) -> str:
-    """The name of a model or run in figures and tables, for its name in programs: ``feedback_transformer_lm-2-seed3``
+    """The name of a model or run in figures and tables, from its name in programs: ``feedback_transformer_lm-2-seed3``
     becomes "Feedback Transformer, 2 layers, seed 3".
     """
     name = re.match(r"\w*", model)[0]

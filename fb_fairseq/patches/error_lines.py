@@ -17,12 +17,13 @@ from fb_fairseq.errors import (
 )
 
 # Patterns in ``KindOfError: its message``, or in a message of the parser, and the line to print instead; {1} is the
-# pattern's first group.
+# pattern's first group. (500 characters of choices: short lists are shown.)
 REMEDIES = {
     r"(argument \S+: invalid choice: '.*?') \(choose from .{500}": "{1}; --help lists all",
     r"unrecognized arguments: (.*--(tokens-per-sample|valid-streams)\b.*)": (
         "unrecognized arguments: {1}; give --task streaming_lm, which has such options"
     ),
+    # (fairseq and hydra write "Interpolation" and "interpolation".)
     r"nterpolation key 'task\.": (
         "--task: not one for this --arch (without the option it is translation); give --task streaming_lm"
     ),
@@ -56,7 +57,7 @@ REMEDIES = {
     ),
 }
 HYDRA_COMMAND = "fairseq_cli.hydra_train"
-# In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
+# A UserError in the traceback of a process, which torch.multiprocessing.spawn makes the message of its own exception.
 FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.+)$", re.MULTILINE)
 
 
@@ -102,9 +103,9 @@ def one_line(error: BaseException) -> str | None:
     """The line for a user's mistake, or fairseq's own message if it is one line that names an option. None: show the
     traceback.
 
-    It may be the mistake of an error in whose handling this one was raised: fairseq replaces what goes wrong while a
-    checkpoint is loaded and, after NaN gradients, repeats the update to find their origin, and may fail in that. Or of
-    one in a process that ``torch.multiprocessing`` has started.
+    The mistake may be an earlier error, during whose handling this one was raised: fairseq replaces the errors of
+    loading a checkpoint; after NaN gradients it repeats the update, which may fail again. It may also come from a
+    process that ``torch.multiprocessing`` has started.
     """
     errors = [error]
     while errors[-1].__context__ is not None:

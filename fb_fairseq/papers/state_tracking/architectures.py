@@ -97,7 +97,7 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
 
     Args:
         name: of its classes, without Config and Model.
-        state: see ``TransformersBody``.
+        state: ``state_name`` of ``TransformersBody``.
         options: the values of its configuration for a shape.
         more: see ``TransformersBody``.
     """

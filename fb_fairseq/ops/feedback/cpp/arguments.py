@@ -1,4 +1,6 @@
-"""The arguments of calls of C++: of a block, of a step of decoding, and of a tile of the backward pass."""
+"""The arguments of calls of C++, for a block, a step of decoding and a tile of the backward pass; and the calls of a
+block.
+"""
 
 import ctypes
 from functools import partial
@@ -91,8 +93,8 @@ def block_arguments(
         layers=ctypes.addressof(layers),
         sets=ctypes.addressof(sets),
         mix=packing.hold(weights.mix_KA),
-        key_positions=packing.positions(weights.positions.key_SE, sizes.S, True),
-        value_positions=packing.positions(weights.positions.value_SE, sizes.S, False),
+        key_positions=packing.positions(weights.positions.key_SE, sizes.S, transposed=True),
+        value_positions=packing.positions(weights.positions.value_SE, sizes.S, transposed=False),
         age=None if age_TB is None else packing.hold(age_TB.long()),
         padding=packing.hold(padding_BC),
         attention_mask=mask(attention),
@@ -126,7 +128,7 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
     Args:
         transposes: the pointer of the ``BlockTransposes``.
         d_out_TBD: the gradient of the block's outputs.
-        d_x_TBD: that of its embeddings, to be written.
+        d_x_TBD: where the gradient of its embeddings is written.
     """
     work = tile.work
     return TileArgs(
@@ -149,7 +151,10 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
 
 
 class BlockCalls:
-    """A block's weights, packed, and the calls that run its steps. (It does not hold the block, which holds it.)"""
+    """A block's weights, packed, and the calls that run its steps.
+
+    (The block holds this object. A reference back would be a cycle, which would keep the block's buffers for longer.)
+    """
 
     def __init__(self, block: Block, record: Record, library: Library):
         self.library, self._packing = library, Packing(library, partial(block.buffers.empty, dtype=torch.float32))
@@ -182,6 +187,7 @@ class BlockCalls:
         arguments.record = record_arguments(record)
         queries_TBX = block.buffers.empty(last - first, s.B, s.X, dtype=torch.float32)
         torch.stack(block.first_queries(first, last), out=queries_TBX)
+        # C++ counts from the first step of the block.
         arguments.first_query = pointer(queries_TBX) - first * s.B * s.X * queries_TBX.element_size()
         forward = partial(self.library.forward, ctypes.byref(arguments))
         each_range(lambda b0, b1: forward(b0, b1, first, last, again), s.B, block.threads)
@@ -223,6 +229,6 @@ class BlockCalls:
         return BlockTransposes(
             layers=ctypes.addressof(self._layer_transposes),
             projects=ctypes.addressof(self._projects),
-            key_positions=packing.positions(weights.positions.key_SE, s.S, False),
-            value_positions=packing.positions(weights.positions.value_SE, s.S, True),
+            key_positions=packing.positions(weights.positions.key_SE, s.S, transposed=False),
+            value_positions=packing.positions(weights.positions.value_SE, s.S, transposed=True),
         )
