@@ -61,12 +61,12 @@ def _columns(axes, title: str) -> None:
             if layer:
                 _arrow(axes, (1.7 * step, 1.15 * layer - 0.9), (1.7 * step, 1.15 * layer - 0.25))
         past = STEPS - 1 - step
-        axes.text(1.7 * step, -1.0, "$x_t$" if now else f"$x_{{t-{past}}}$", ha="center", va="center")
+        axes.text(1.7 * step, -1.0, "$x_t$ (now)" if now else f"$x_{{t-{past}}}$", ha="center", va="center")
         _arrow(axes, (1.7 * step, -0.8), (1.7 * step, -0.25))
     axes.set_title(title)
     axes.set_anchor("S")
     axes.set_xlim(-0.6, 1.7 * STEPS - 1.05)
-    axes.set_ylim(-1.2, 3.9)
+    axes.set_ylim(-1.2, 4.2)
 
 
 def draw_transformer(axes) -> None:
@@ -75,9 +75,9 @@ def draw_transformer(axes) -> None:
     now = 1.7 * (STEPS - 1)
     for layer in range(LAYERS):
         for step in range(STEPS - 1):
-            # From the top of the layer's box over those between.
-            bend = -0.16 - 0.05 * (STEPS - 2 - step)
-            start, end = (1.7 * step + 0.2, 1.15 * layer + 0.25), (now - 0.3, 1.15 * layer + 0.25)
+            # From what the past layer reads, below the boxes between.
+            bend = 0.05 + 0.02 * (STEPS - 2 - step)
+            start, end = (1.7 * step, 1.15 * layer - 0.5), (now - 0.35, 1.15 * layer - 0.27)
             _arrow(axes, start, end, bend, VERMILLION)
 
 
@@ -90,10 +90,10 @@ def draw_feedback(axes) -> None:
         _box(axes, 1.7 * step, 3.55, 1.1, 0.5, MEMORY, f"$m_{{t-{past}}}$")
         for layer in range(-1, LAYERS):  # the embedding, then the layers
             start = (1.7 * step + 0.55, 1.15 * layer + 0.1) if layer >= 0 else (1.7 * step + 0.35, -0.95)
-            _arrow(axes, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.04 * (LAYERS - layer), BLUE, 0.9)
-    rail = 1.7 * (STEPS - 2) + 0.95  # the memories are read along one line beside the current step
-    axes.plot([0.55, rail], [3.55, 3.55], color=BLUE, linewidth=1.6, zorder=0)
-    axes.plot([rail, rail], [0.0, 3.55], color=BLUE, linewidth=1.6)
+            _arrow(axes, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.035 * (LAYERS - layer), BLUE, 0.9)
+        axes.plot([1.7 * step, 1.7 * step], [3.8, 4.1], color=BLUE, linewidth=1.6)
+    rail = 1.7 * (STEPS - 2) + 0.98  # the memories are read along one line above them and beside the current step
+    axes.plot([0.0, rail, rail], [4.1, 4.1, 0.0], color=BLUE, linewidth=1.6)
     for layer in range(LAYERS):
         _arrow(axes, (rail, 1.15 * layer), (now - 0.55, 1.15 * layer), 0, BLUE, 1.6)
 
@@ -230,7 +230,7 @@ def blocked_walk() -> list[Panel]:
     def show(axes) -> None:
         plots.draw_curves(axes, curves, metric="accuracy")
         draw_reference(axes, 100 / 7, "chance: one of 7 cells")
-        axes.set(ylabel="right cells (%)", ylim=(0, 102))
+        axes.set(ylabel="cells predicted correctly (%)", ylim=(0, 102))
 
     return [Panel(show)]
 

@@ -108,7 +108,7 @@ DRAWN = {
     ),
     state_tracking.draw_accuracy: (
         "position in the sequence (elements)",
-        "right products (%)",
+        "correct products (%)",
         dict(settings=state_tracking.best_results([TRACKED])),
     ),
     draw_rewards: (

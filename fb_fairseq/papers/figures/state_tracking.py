@@ -119,7 +119,7 @@ def draw_accuracy(axes, settings: Settings) -> None:
         chance = 100 / ELEMENTS[first["group"]]
         draw_reference(axes, chance, f"chance: {chance:.1f}%")
         axes.set_xlabel("position in the sequence (elements)")
-        axes.set_ylabel("right products (%)")
+        axes.set_ylabel("correct products (%)")
     axes.set_xscale("log", base=2)
     write_out(axes.xaxis)
     axes.set_ylim(-2, 102)
