@@ -37,7 +37,8 @@ def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], labe
         label: name of the line in the legend.
         color: of line and band.
     """
-    axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color))
+    above = 3 - len(axes.lines) / 100  # the first line lies on the later ones
+    axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color), zorder=above)
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
@@ -134,9 +135,10 @@ def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[fl
     up to the highest.
     """
     means = list(map(mean, values))
-    down = [m - min(group) for m, group in zip(means, values)]
-    up = [max(group) - m for m, group in zip(means, values)]
-    return means, [down, up]
+    return means, [
+        [m - min(group) for m, group in zip(means, values)],
+        [max(group) - m for m, group in zip(means, values)],
+    ]
 
 
 def _line(color: str) -> str:

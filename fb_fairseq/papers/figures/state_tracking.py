@@ -111,8 +111,7 @@ def draw_accuracy(axes, settings: Settings) -> None:
         draw_band(axes, [sizes[place] for place in places], values, name, color[name])
     explain_range(axes, settings.values())
     first = next(iter(settings.values()))[0]
-    longest = first["longest"]
-    axes.axvline(longest, color=GREY, linestyle="--", linewidth=1, label=f"longest in training: {longest}")
+    axes.axvline(first["longest"], color=GREY, linestyle="--", label=f"longest in training: {first['longest']}")
     axes.set_xlabel("number of pairs")
     axes.set_ylabel("right values (%)")
     if first["task"] == "word_problem":

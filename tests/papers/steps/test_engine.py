@@ -155,7 +155,7 @@ def test_folders_of_others(out, content, message):
 
 
 def test_missing_data(out):
-    with pytest.raises(UserError, match="^text: no such file; give the recipe's data"):
+    with pytest.raises(UserError, match="^text: no such file; give one that exists"):
         run(Step("copy", ["cp", "text", "out/text"], ["out/text"], ["text"]))
     assert not out.exists()
 

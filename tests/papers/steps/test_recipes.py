@@ -88,7 +88,7 @@ def test_without_data(capsys, tmp_path, monkeypatch):
     for data in ([], ["nowhere"]):
         with pytest.raises(SystemExit):
             command.main(["char_ptb", *data])
-        assert re.search(r"error: .*ptb.train.txt: no such file; give the recipe's data", capsys.readouterr().err)
+        assert re.search(r"error: .*ptb.train.txt: no such file; give one that exists", capsys.readouterr().err)
     with pytest.raises(SystemExit):
         command.main(["cnn_dm", "--small", str(tmp_path)])
     assert "no *.csv or *.csv.gz in this folder" in capsys.readouterr().err
