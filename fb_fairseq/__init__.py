@@ -21,6 +21,7 @@ Modules beside them:
     command_line.py   how options are declared; help texts and mistakes of ``fb-fairseq`` (__main__.py)
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
+    folders.py        folders whose files do, and to which one run writes
     interruption.py   Ctrl-C and kill in training
     tensor_files.py   files of tensors, read as data only; what checkpoints may hold
     trained_model.py  a trained model, whatever it was read from

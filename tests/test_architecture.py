@@ -22,13 +22,14 @@ OF_PAPERS = (
 SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
-    "byte_codec checksums command_line drawing errors facts files hardware interruption literals meaning symbols "
-    "tensor_files trained_model".split()
+    "byte_codec checksums command_line drawing errors facts files folders hardware interruption literals meaning "
+    "symbols tensor_files trained_model".split()
 )
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
+    "folders": {"errors", "files"},
     "hardware": set(),
     "facts": {"files"},
     "checksums": {"errors", "facts", "files"},

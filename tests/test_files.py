@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_output_file, lock_folder, open_text, own_folder, start_run, write_json
+from fb_fairseq.files import atomic_write, check_output_file, open_text, write_json
+from fb_fairseq.folders import lock_folder, own_folder, start_run
 from tests.conftest import REPOSITORY
 from tests.surroundings import next_tick
 
@@ -178,7 +179,9 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
 
 def started(path, program):
     """Another process, which runs this and waits."""
-    program = f"import sys\nfrom fb_fairseq.files import *\n{program}; sys.stdin.read()"
+    program = (
+        f"import sys\nfrom fb_fairseq.files import *\nfrom fb_fairseq.folders import *\n{program}; sys.stdin.read()"
+    )
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     return subprocess.Popen([sys.executable, "-c", program, path], **pipes)
 

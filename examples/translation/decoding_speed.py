@@ -29,7 +29,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fb_fairseq.command_line import add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_own_folder, own_folder
+from fb_fairseq.folders import check_own_folder, own_folder
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.papers.benchmark.measure import table

@@ -40,7 +40,7 @@ def step_loop() -> str:
         loop = LOOPS[PREFERRED[kind]]
         problem = loop.unavailable(torch.device(kind))
         found = f" ({loop.details()})" if problem is None and loop.details() else ""
-        texts.append(f"{REFERENCE}; {problem}" if problem else f"{loop.name} on {kind}{found}")
+        texts.append(f"{REFERENCE} on {kind} ({problem})" if problem else f"{loop.name} on {kind}{found}")
     return f"{'; '.join(texts)}; otherwise {REFERENCE}"
 
 

@@ -26,7 +26,7 @@ def test_without_a_compiler(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(library, "load", functools.lru_cache(library.load.__wrapped__))
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.loop.load", library.load)
-    assert "reference; the C++ loop is not available: no C++ compiler" in lines(capsys)["step loop"]
+    assert "reference on cpu (the C++ loop is not available: no C++ compiler" in lines(capsys)["step loop"]
 
 
 def test_a_fixed_step_loop(capsys, monkeypatch):

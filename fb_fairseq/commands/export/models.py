@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from fb_fairseq.byte_codec import SYMBOLS
 from fb_fairseq.errors import UserError
 from fb_fairseq.facts import FACTS_ENTRY, WEIGHTS, known_facts
-from fb_fairseq.files import own_folder
+from fb_fairseq.folders import own_folder
 from fb_fairseq.pretrained.folders import FURTHER_OPTIONS, TARGET_FOLDER, TASK_OPTIONS
 from fb_fairseq.symbols import PAD, SPECIAL, never_drawn, padding_words
 from fb_fairseq.tensor_files import using

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import start_run
+from fb_fairseq.folders import start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory

@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.commands.export.models import write_folder
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import check_own_folder
+from fb_fairseq.folders import check_own_folder
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import named

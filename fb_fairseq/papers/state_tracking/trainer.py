@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import start_run
+from fb_fairseq.folders import start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger

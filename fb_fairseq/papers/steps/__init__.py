@@ -37,6 +37,7 @@ class Step:
         trains: it goes on from what an unfinished call has left. Another command does not replace its files, but is
             refused.
         shown: the output, or the last line of the log, is also shown.
+        alone: it measures time, so no other step runs meanwhile.
     """
 
     does: str
@@ -48,6 +49,7 @@ class Step:
     source: str = ""
     trains: bool = False
     shown: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True)

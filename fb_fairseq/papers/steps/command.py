@@ -48,7 +48,7 @@ def parser_of(command: str, recipe: Recipe) -> CommandParser:
     after += f"Options after -- go to {recipe.extra}." if recipe.extra else ""
     parser = CommandParser(command, usage=usage, description=recipe.summary, epilog=after, allow_abbrev=False)
     parser.set_defaults(small=recipe.sizes != "full")
-    if recipe.sizes != "one":  # the last of these counts
+    if recipe.sizes != "one":  # (if both are given, the last one counts)
         default = " (the default)" if recipe.sizes == "small" else ""
         parser.add_argument("--small", action="store_true", help=f"small models, for a CPU{default}")
         parser.add_argument("--full", dest="small", action="store_false", help="the papers' setting")
@@ -80,7 +80,7 @@ def call_of(name: str, recipe: Recipe, args: argparse.Namespace, data: str, extr
         if part in out:
             raise UserError(f"--out {out}: fairseq interprets {part} in paths; choose a folder without it")
     gpus = machine.gpus()
-    processes = getattr(args, "processes", None) or max(gpus, 1)
+    processes = getattr(args, "processes", 1) or max(gpus, 1)  # (only fairseq-train divides updates)
     if args.jobs > 1 and processes > 1:
         raise UserError(f"--jobs {args.jobs}: each training uses all GPUs; leave it out")
     return Call(

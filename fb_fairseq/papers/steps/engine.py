@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_marked_folder, lock_folder
+from fb_fairseq.folders import check_marked_folder, lock_folder
 from fb_fairseq.interruption import RESUME, handling
 from fb_fairseq.papers.results.record import HERE, MARK, Entry, Record, read_record, write_record
 from fb_fairseq.papers.results.settings import differences, makers, settings_of
@@ -135,7 +135,8 @@ class Engine:
         progress = Progress([step.does for step in self.steps])
         while self.running or waiting and not self.stopped:
             for place in list(waiting):
-                if len(self.running) >= jobs or self.stopped:
+                limit = 1 if any(self.steps[other].alone for other in [place, *self.running]) else jobs
+                if len(self.running) >= limit or self.stopped:
                     break
                 if failed.keys() & self.after[place]:
                     waiting.remove(place)

@@ -77,7 +77,7 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
         if model in KNOWN and not given.get("no_speed"):
             file = call.at("speed", f"{model}.txt")
             command = [*PYTHON, "fb_fairseq", "benchmark", "tracking", "--models", model, *words(options)]
-            yield Step(f"measure the speed of {model}", command, [file], output=file)
+            yield Step(f"measure the speed of {model}", command, [file], output=file, alone=True)
     written = [call.at(name) for name in ("results.json", "results.md", "accuracy.png")]
     command = [*PYTHON, f"{FIGURES}.state_tracking", call.out, task]
     yield Step("compare", command, written, output=call.at("results.md"), shown=True)

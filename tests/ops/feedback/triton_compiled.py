@@ -28,7 +28,7 @@ from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: 
 from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
-from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
+from fb_fairseq.ops.feedback.triton.tiles import Gpu
 from fb_fairseq.ops.feedback.types import BlockInputs
 
 TYPES = {

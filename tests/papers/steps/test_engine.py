@@ -167,6 +167,18 @@ def test_commands_are_told(out, capsys):
     assert "out/a first" in printed and "out/b second" in printed
 
 
+def test_what_measures_time_runs_alone(out):
+    """Each step is slow, and writes down whether the one before had ended."""
+    slow = "import os, sys, time; found = os.path.exists(sys.argv[2]); time.sleep(0.3); "
+    slow += "open(sys.argv[1], 'w').write(str(found))"
+    steps = [
+        Step(name, ["python", "-c", slow, f"out/{name}", before], [f"out/{name}"], alone=alone)
+        for name, before, alone in (("a", "-", False), ("b", "./out/a", True), ("c", "./out/b", False))
+    ]
+    run(*steps, jobs=3)
+    assert [text(out, name) for name in "abc"] == ["False", "True", "True"]
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_step_that_fails(out, jobs, capsys):
     """What depends on it does not run, all else does; the next call goes on."""

@@ -142,6 +142,14 @@ def test_gpus_and_launch():
     assert printed("iwslt14_de_en", gpus=2).count("--max-tokens 2048") > 1
 
 
+def test_jobs_beside_gpus():
+    """Only fairseq-train divides an update among GPUs."""
+    assert "state-tracking train" in printed("word_problem", "--jobs", 2, gpus=2)
+    with pytest.raises(SystemExit):
+        printed("iwslt14_de_en", "--jobs", 2, gpus=2)
+    assert printed("iwslt14_de_en", "--jobs", 2, "--processes", 1, gpus=2)
+
+
 def test_gpus_of_the_machine(monkeypatch):
     """torch is asked only where there is a driver."""
     monkeypatch.setattr(machine, "output", lambda words, environment: "3")

@@ -11,5 +11,5 @@ its backward kernel computes them again, and leaves them for the products after 
     products.py      linear maps with norms, activations, dropout and residual connections
     attention.py     attention, forward and backward
     memory.py        merging, projection, and its gradients
-    launches.py      what launches have in common, and the sizes of the kernels' tiles
+    launches.py      what launches have in common; tiles.py: the sizes of the kernels' tiles
 """

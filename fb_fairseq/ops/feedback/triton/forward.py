@@ -49,7 +49,7 @@ class StepKernels:
         self.pre_norm, self.relu = options.normalize_before, options.activation == "relu"
         self.kind, self.has_encoder = NUMBERS[options.activation], bool(room.sources)
         self.launcher = Launcher(room.sizes, room.dtype, room.wide, room.buffers.device, most)
-        self.parts = Parts.made(self.launcher, room)
+        self.parts = Parts.allocate(self.launcher, room)
 
     def run(self, record: Record, at: int, t: int, x_BD: Tensor, first_query_BX: Tensor, again: bool = False) -> None:
         """Run the layers on step t; activations go to the record at step ``at``. Unless it runs ``again``, write what

@@ -15,7 +15,7 @@ from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import own_folder
+from fb_fairseq.folders import own_folder
 from fb_fairseq.papers.toy_tasks import load, names
 from fb_fairseq.papers.toy_tasks.common import LabelledSequence, SeededRandom, Task
 from fb_fairseq.papers.toy_tasks.common.sequences import SPLITS
