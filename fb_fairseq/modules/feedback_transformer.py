@@ -1,7 +1,6 @@
 """The Feedback Transformer: all layers attend to one memory of merged representations, step by step."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 import torch.nn as nn
@@ -13,8 +12,8 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops.cuda_graphs import log_once
-from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
-from fb_fairseq.ops.feedback.parallel import logged, parallel_block
+from fb_fairseq.ops.feedback.loops import PARALLEL, REFERENCE, log_choice, run_block
+from fb_fairseq.ops.feedback.parallel import parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
@@ -92,11 +91,12 @@ class FeedbackTransformer(TransformerStack):
         log_choice(loop)
         if loop == PARALLEL:
             training = self.training and torch.is_grad_enabled()
-            passes = self.options.parallel_passes if training else 0
-            found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, inputs)
+            o = self.options
+            passes = o.parallel_passes if training else 0
+            results, convergence = parallel_block(passes, o.parallel_groups, o.parallel_tolerance, inputs)
             if training:
-                self.convergence = logged(found, passes)
-            out_TBD, memory_KTBD = found[:2]
+                self.convergence = convergence
+            out_TBD, memory_KTBD = results
         else:
             out_TBD, memory_KTBD = run_block(loop, inputs)
         return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)

@@ -16,6 +16,7 @@ FEEDBACK_OPTIONS = (
     "memory_projections",
     "step_loop",
     "parallel_passes",
+    "parallel_groups",
     "parallel_tolerance",
 )
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
@@ -95,6 +96,11 @@ class TransformerOptions(CheckedOptions):
         "with --step-loop parallel: so many passes over a block in training, an approximation; 0: until they converge "
         "(validation and evaluation always do)",
     )
+    parallel_groups: int = option(
+        1,
+        "with --step-loop parallel: a pass runs the steps in so many groups (8: every eighth step), one after another, "
+        "each with what the groups before it have just computed: the same arithmetic, and fewer passes",
+    )
     parallel_tolerance: float = option(
         1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
     )
@@ -117,6 +123,7 @@ class TransformerOptions(CheckedOptions):
     def __post_init__(self):
         self.check_fields()
         self.check_positive("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads")
+        self.check_positive("parallel_groups")
         self.check(self.decoder_head_dim >= 0, "decoder_head_dim", "must be a width, or 0 for model width / heads")
         self.check(
             self.decoder_head_dim or self.decoder_embed_dim % self.decoder_attention_heads == 0,

@@ -32,7 +32,12 @@ OTHER_MODELS = {
     "all-attention": Case("all-attention"),
 }
 # Passes over all steps of a block at once: fixed, and until they converge.
-PASSES = {"parallel": {"parallel_passes": 6}, "parallel, converged": {"parallel_passes": 0}}
+PASSES = {
+    "parallel": {"parallel_passes": 6},
+    "parallel, converged": {"parallel_passes": 0},
+    "parallel, 8 groups": {"parallel_passes": 2, "parallel_groups": 8},
+    "parallel, 8 groups, converged": {"parallel_groups": 8},
+}
 SHORT_SPAN = 8  # spans of this length or less are not halved
 
 

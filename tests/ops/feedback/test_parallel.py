@@ -1,4 +1,4 @@
-"""Parallel passes: exact where they converge, and left to an ordinary loop where they do not."""
+"""Parallel passes, over all steps at once or in groups: until they converge, or a fixed number."""
 
 import pytest
 import torch
@@ -6,7 +6,6 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import parallel
-from fb_fairseq.ops.feedback.loops import run_block
 from fb_fairseq.ops.feedback.parallel import ParallelBlock, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_options, randomise
@@ -15,28 +14,27 @@ from tests.ops.feedback.cases import KINDS, Case, compare
 TIGHT = 1e-13
 
 
-def ordinary(inputs):
-    raise AssertionError("these passes converge")
-
-
-def loop_of(passes=0, tolerance=TIGHT, other=ordinary, seen=None):
-    """The passes as a loop of a ``Case``."""
+def loop_of(passes=0, groups=1, tolerance=TIGHT, seen=None):
+    """The passes as a loop of a ``Case``. ``seen``: gets the number of passes."""
 
     def run(inputs):
-        found = parallel_block(other, passes, tolerance, inputs)
+        results, logged = parallel_block(passes, groups, tolerance, inputs)
         if seen is not None:
-            seen.append(found)
-        return found[:2]
+            seen.append(float(logged["parallel_passes"]))
+        return results
 
     return run
 
 
+@pytest.mark.parametrize("groups", [1, 3, 8, 9, 20])
 @pytest.mark.parametrize("seed", range(14))
 @pytest.mark.parametrize("kind", KINDS)
-def test_outputs_memory_and_every_gradient(seed, kind):
-    """Converged, or after as many passes as steps."""
+def test_outputs_memory_and_every_gradient(seed, kind, groups):
+    """Converged, or after as many passes as make 9 steps exact: with as many groups as steps, one."""
     case = Case(seed, **KINDS[kind])
-    compare(case.run(loop_of()), case.run(feedback_block), 1e-9)
+    seen = []
+    compare(case.run(loop_of(groups=groups, seen=seen)), case.run(feedback_block), 1e-9)
+    assert seen[0] <= -(-9 // groups)
 
 
 def sequential(seed, **changes):
@@ -49,68 +47,46 @@ def sequential(seed, **changes):
 def test_converged(seed):
     case = sequential(seed)
     seen = []
-    loose = []
     compare(case.run(loop_of(seen=seen)), case.run(feedback_block), 1e-9)
-    assert 10 < seen[0].passes < 30 and float(seen[0].change) < 1e-12
-    case.run(loop_of(tolerance=1e-3, seen=loose))
-    assert loose[0].passes < seen[0].passes and 0 < float(loose[0].change) < 1e-3
+    compare(case.run(loop_of(groups=3, seen=seen)), case.run(feedback_block), 1e-9)
+    case.run(loop_of(tolerance=1e-3, seen=seen))
+    exact, in_groups, loose = seen
+    assert loose < exact and in_groups < exact and 10 < exact < 30
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("carried", [0, 3])
 @pytest.mark.parametrize("steps,span", [(1, 4), (2, 1), (11, 6), (5, 30)])
-def test_awkward_sizes(steps, span, carried):
+def test_awkward_sizes(steps, span, carried, groups):
     case = Case(5, steps, 2, carried, attention_span=span, adaptive_span=False, relative_positions="key-value")
-    compare(case.run(loop_of()), case.run(feedback_block), 1e-9)
+    compare(case.run(loop_of(groups=groups)), case.run(feedback_block), 1e-9)
 
 
-@pytest.mark.parametrize("passes", [1, 2, 4, 6])
-def test_fixed_passes(passes):
-    """Against passes unrolled by autograd; the gradient goes through the last ones."""
+@pytest.mark.parametrize("passes,groups", [(1, 1), (2, 1), (4, 1), (6, 1), (1, 3), (2, 3), (5, 2)])
+def test_fixed_passes(passes, groups):
+    """Against passes over all steps, of which one group is kept each time, unrolled by autograd; the gradient goes
+    through the last ones."""
     case = Case(3, steps=12)
 
     def unrolled(inputs):
         block = ParallelBlock(inputs)
-        memory = block.start_KTBD
+        out, memory = inputs.x_TBD, block.start_KTBD
         for number in range(passes):
             if number == max(0, passes - parallel.UNROLLED):
                 memory = memory.detach() if number else memory
-            out, memory = block(memory)
+            for group in range(groups):
+                new, left = block(memory)
+                out = out.slice_scatter(new[group::groups], 0, group, None, groups)
+                memory = memory.slice_scatter(left[:, group::groups], 1, group, None, groups)
         return out, memory.detach()
 
     expected = case.run(unrolled)
-    ours = case.run(loop_of(passes))
+    ours = case.run(loop_of(passes, groups, tolerance=9))  # (whatever they change)
     compare(ours, expected, 1e-11)
     exact = case.run(feedback_block)
-    torch.testing.assert_close(ours["memory"][:, :passes], exact["memory"][:, :passes], atol=1e-10, rtol=1e-10)
+    right = passes * groups
+    torch.testing.assert_close(ours["memory"][:, :right], exact["memory"][:, :right], atol=1e-10, rtol=1e-10)
     assert not torch.allclose(ours["memory"][:, -1], exact["memory"][:, -1], atol=1e-10, rtol=1e-10)
-
-
-@pytest.mark.parametrize("limit,value", [("LIMIT", 5), ("PROGRESS", 1e-9)])
-@pytest.mark.parametrize("kind", [{}, {"cross": True}, {"resets": True}])
-@pytest.mark.parametrize("gradients", [False, True])
-def test_what_does_not_converge_is_exact(kind, gradients, limit, value, monkeypatch):
-    """The ordinary loop runs the block."""
-    monkeypatch.setattr(parallel, limit, value)
-    case = sequential(5, **kind)
-    lengths = []
-    seen = []
-    if kind.get("resets"):  # in one stream, once
-        case.age_TB = torch.full((30, 3), 100)
-        case.age_TB[12:, 1] = torch.arange(18)
-
-    def other(inputs):
-        lengths.append(len(inputs.x_TBD))
-        return run_block("reference", inputs)
-
-    loop = loop_of(other=other, seen=seen)
-    if gradients:
-        compare(case.run(loop), case.run(feedback_block), 1e-9)
-    else:
-        with torch.no_grad():
-            compare(case.results(loop), case.results(feedback_block), 1e-9)
-    passes = {"LIMIT": 5, "PROGRESS": parallel.PATIENCE + 1}[limit]
-    assert seen[0].passes == passes and seen[0].change is None
-    assert lengths == [30]
 
 
 def build(seed=1, **changes):
@@ -120,8 +96,9 @@ def build(seed=1, **changes):
     return model
 
 
-def test_blocks_may_be_cut_anywhere():
-    model = build(parallel_tolerance=TIGHT).eval()
+@pytest.mark.parametrize("groups", [1, 3, 8])
+def test_blocks_may_be_cut_anywhere(groups):
+    model = build(parallel_tolerance=TIGHT, parallel_groups=groups).eval()
     x_TBD = torch.randn(23, 2, model.options.decoder_embed_dim, dtype=torch.double)
     with torch.no_grad():
         whole, _ = model(x_TBD)
@@ -135,11 +112,12 @@ def test_blocks_may_be_cut_anywhere():
         torch.testing.assert_close(torch.stack([model.run_step(x, ring) for x in x_TBD]), whole, atol=1e-9, rtol=1e-9)
 
 
-def test_fixed_passes_are_for_training(caplog):
+@pytest.mark.parametrize("passes", [1, 2])
+def test_fixed_passes_are_for_training(passes, caplog):
     """Evaluation is exact; the log says so, and how much the last pass changed."""
     cuda_graphs.log_once.cache_clear()
     caplog.set_level("WARNING")
-    model = build(parallel_passes=2, parallel_tolerance=TIGHT)
+    model = build(parallel_passes=passes, parallel_tolerance=TIGHT)
     exact = build(step_loop="reference")
     x_TBD = torch.randn(15, 2, model.options.decoder_embed_dim, dtype=torch.double)
     model.eval()
@@ -150,8 +128,11 @@ def test_fixed_passes_are_for_training(caplog):
     for _ in range(2):
         model(x_TBD)
     logged = model.report().logged
-    assert logged["parallel_passes"] == 2 and logged["parallel_change"] > 0.01
+    assert logged["parallel_passes"] == passes and logged["parallel_change"] > 0.01
     assert caplog.text.count("training is approximate") == 1
+    in_groups = build(parallel_groups=15)
+    in_groups(x_TBD)
+    assert in_groups.report().logged["parallel_passes"] == 1
 
 
 def test_short_blocks_are_exact(caplog):
