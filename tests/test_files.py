@@ -140,6 +140,7 @@ def test_a_file_names_its_writer(tmp_path):
     for content, command in (
         ('{"accuracy": 0.9}', "one"),
         ('{"written_by": "other"}', "one"),
+        ('{"written_by": "one-more"}', "one"),
         ("one written_by", "one"),
     ):
         (tmp_path / "result").write_text(content)
