@@ -17,7 +17,8 @@ from fb_fairseq.errors import UserError
 
 PREFIX = "decoder."  # of a language model's parameters
 TRANSLATOR = "feedback_decoder"
-# Copies that fairseq 0.12.2's encoder layers keep for PyTorch's fused path; these, and buffers.
+# Names in a checkpoint that are no parameters: buffers, and copies that fairseq 0.12.2's encoder layers keep for
+# PyTorch's fused path.
 FUSED_COPY = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
 NO_PARAMETERS = re.compile(rf".*\.version$|.*\._float_tensor$|{FUSED_COPY}")
 

@@ -17,9 +17,9 @@ from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 LAYERS_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")
 
-# Options of fairseq's Transformer that would do nothing here, or only in the encoder: the stack reads the parameters of
-# fairseq's layers, and calls none of their modules. All others act as there, with one exception: --min-params-to-wrap
-# wraps layers of the encoder only.
+# Options of fairseq's Transformer that would have no effect here, or only in the encoder, because the stack reads the
+# parameters of fairseq's decoder layers, but never calls the layers. All other options work as in fairseq, with one
+# exception: --min-params-to-wrap wraps layers of the encoder only.
 UNSUPPORTED = (
     "cross_self_attention",
     "encoder_xformers_att_config",
@@ -39,8 +39,8 @@ UNSUPPORTED = (
     "tie_adaptive_proj",  # nor in fairseq's own encoder-decoder
     "merge_src_tgt_embed",  # of fairseq-fixed only
     "offload_activations",
-    "char_inputs",
-    "export",  # the first is a relic; the second prepares for TorchScript
+    "char_inputs",  # fairseq does not use it either
+    "export",  # for TorchScript
 )
 
 
@@ -83,7 +83,7 @@ def decoder_options(cfg: FeedbackDecoderConfig) -> TransformerOptions:
     return make_options(
         TransformerOptions,
         cfg,
-        no_decoder_final_norm=True,  # fairseq's decoder has it
+        no_decoder_final_norm=True,  # it belongs to fairseq's decoder, not to the stack
         attention_span=cfg.max_target_positions,
         relative_positions="none",
         activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,

@@ -1,7 +1,7 @@
 """The parts of all language models: embeddings, a stack of layers, and an output layer, by fairseq's names.
 
-``fb_fairseq.pretrained`` has them in plain PyTorch; ``fb_fairseq.transformers`` is their shell for Hugging Face's
-library. Shape suffixes: see ``fb_fairseq/ops/__init__.py``; V counts the symbols.
+``fb_fairseq.pretrained`` makes models of them without fairseq; ``fb_fairseq.transformers`` wraps them for Hugging
+Face's library. Shape suffixes: see ``fb_fairseq/ops/__init__.py``; V counts the symbols.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class TextModel(OutputLayer):
     memory_storage = "keys-values"
 
     def add(self, stack: Stack, words: WordLayers) -> None:
-        """Take a stack, and what is on both sides of it; once, in the constructor."""
+        """Set the stack, its embeddings and its output layer. To be called once, in the constructor."""
         self.hold(stack)
         self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection

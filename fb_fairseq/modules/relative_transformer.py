@@ -66,7 +66,7 @@ class RelativeTransformer(TransformerStack):
         weights = self.layer_weights(layer, reach)
         heads = o.decoder_attention_heads
         before = o.decoder_normalize_before
-        # No step of the block attends to its last one.
+        # The block's last step is left out: no step of the block attends to it.
         keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), attention_projection(layer), heads)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),

@@ -1,7 +1,7 @@
 """Starts fairseq's commands in tests 0.3 s sooner: hydra 1.0 merges the same twelve dataclasses for each of them.
 
-What a command's choices (``task=…``, ``model=…``) amount to is composed once a process; the values are then set on a
-copy.
+The configuration for each combination of choices (``task=…``, ``model=…``) is composed once per process; other values
+are then set on a copy.
 """
 
 import contextlib

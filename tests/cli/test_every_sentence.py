@@ -1,5 +1,5 @@
-"""Every sentence is used once, whatever multiple ``--required-batch-size-multiple`` asks batches to be: fairseq-fixed,
-the fairseq of Python 3.12, leaves out the last batch."""
+"""Every sentence is used exactly once, whatever ``--required-batch-size-multiple`` is. (fairseq-fixed alone, which
+Python 3.12 needs, drops the last batch.)"""
 
 from unittest import mock
 

@@ -32,8 +32,8 @@ LANGUAGE_MODEL = "language_modeling/hydra/feedback_small"
 
 
 def test_mistakes_are_one_line(commands, byte_data, tmp_path):
-    """hydra passes errors on; on Python 3.10 its own report fails. A named architecture, which fairseq would silently
-    ignore, is refused with what to give instead."""
+    """hydra passes errors on to our one line. (On Python 3.10, its own report of errors crashes.) A named architecture,
+    which fairseq would silently ignore, is refused with what to give instead."""
     for override, message in (
         ("model.attention_span=0", "--attention-span 0: "),
         ("model._name=feedback_transformer_lm_char_ptb", ".*hydra-train cannot resolve named architectures; give"),

@@ -30,8 +30,8 @@ class Loop:
     summary: str
     runs: str
     devices: tuple[str, ...] = DEVICES  # types of devices on which it runs
-    # whether it records attention weights. If not, its backward pass computes them again and leaves them in the tile's
-    # workspace, which then lies in memory head by head.
+    # whether it records attention weights. If not, its backward pass computes them again, into the tile's workspace,
+    # which is then laid out head by head.
     records_weights = True
     own_threads = False  # whether it divides streams among threads itself; torch then uses one thread in the loop
     # whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are compared with the

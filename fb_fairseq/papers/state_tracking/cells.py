@@ -41,19 +41,19 @@ class SLSTM(nn.Module):
         outputs = []
         if state is None:
             state = (x_BLD.new_zeros(B, self.heads, D // self.heads),) * 4
-        cell, normaliser, top, output = state
+        cell, normaliser, stabiliser, output = state
         for l in range(L):
             seen = torch.einsum("bhe,hef->bhf", output, self.recurrent).unflatten(-1, (-1, 4))
             candidate, input_gate, forget, output_gate = (gates[:, l] + seen).unbind(-1)
-            kept = F.logsigmoid(forget) + top
-            top = torch.maximum(kept, input_gate)  # both exponentials are at most 1
-            scale = (input_gate - top).exp()
-            share = (kept - top).exp()
+            kept = F.logsigmoid(forget) + stabiliser
+            stabiliser = torch.maximum(kept, input_gate)  # both exponentials are at most 1
+            scale = (input_gate - stabiliser).exp()
+            share = (kept - stabiliser).exp()
             cell = share * cell + scale * candidate.tanh()
             normaliser = share * normaliser + scale
             output = output_gate.sigmoid() * cell / normaliser.clamp(min=1e-6)
             outputs.append(output)
-        return self.out(self.norm(torch.stack(outputs, 1)).flatten(2)), (cell, normaliser, top, output)
+        return self.out(self.norm(torch.stack(outputs, 1)).flatten(2)), (cell, normaliser, stabiliser, output)
 
 
 class RecurrentBody(Body):

@@ -16,7 +16,7 @@ from fb_fairseq.papers.toy_tasks.common import Tracking
 
 COMMAND = (*PYTHON, "fb_fairseq", "state-tracking")
 MODELS = ("feedback", "transformer", "lstm")
-# All of ``state-tracking``, whose module imports torch.
+# All models of ``state-tracking``, repeated here because importing its module would import torch.
 KNOWN = (
     *MODELS,
     "mamba",

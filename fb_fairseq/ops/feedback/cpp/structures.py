@@ -1,5 +1,5 @@
-"""The structures of the arguments of calls of C++, by ctypes. They are made from src/arguments.def, as C++'s own are;
-nothing is listed twice.
+"""ctypes structures for the arguments of the C++ functions. These and C++'s own are generated from src/arguments.def,
+so that no field is listed twice.
 """
 
 import ctypes
