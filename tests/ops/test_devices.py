@@ -106,3 +106,10 @@ def test_steps(monkeypatch, kind, seed):
     for x_BD in x_TBD:
         model.run_step(x_BD, ring)
     assert WatchedStep.made > made and not cuda_graphs._capturing_failed
+
+
+def test_nothing_is_captured_after_a_failure(monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
+    assert cuda_graphs.can_capture(torch.device("cuda")) and not cuda_graphs.can_capture(torch.device("cpu"))
+    cuda_graphs.disable_capturing(RuntimeError("no"))
+    assert not cuda_graphs.can_capture(torch.device("cuda"))

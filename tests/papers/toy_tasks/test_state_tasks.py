@@ -19,7 +19,7 @@ def matrix(name):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_products(group):
-    """The label of a step is the product of matrices so far; column i of a permutation's matrix has its 1 in row p(i)."""
+    """The label of a step is the product of matrices so far; that of a permutation has a 1 in row p(i) of column i."""
     assert len(named(group).elements) == len(set(named(group).elements)) == ORDERS[group]
     for i in range(20):
         inputs, labels = word_problem(SeededRandom(1, group, i), group, 30)
