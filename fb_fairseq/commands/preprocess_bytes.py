@@ -72,7 +72,7 @@ def binarise(
         splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
         destdir: folder, created if it does not exist.
         append_eos: whether to write ``</s>`` after each document.
-        overwrite: see ``fb_fairseq.files.own_folder``.
+        overwrite: see ``fb_fairseq.folders.own_folder``.
     """
     counts = np.zeros(len(SYMBOLS), dtype=np.int64)
     for document in splits["train"]:

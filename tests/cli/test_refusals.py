@@ -279,7 +279,7 @@ def test_evaluation_without_its_task(commands, byte_data, files):
 
 def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
     """The second is refused as long as the first runs, and touches nothing."""
-    holder = "import sys, fb_fairseq.files as f; f.lock_folder('--out', sys.argv[1]); print(1, flush=True); input()"
+    holder = "import sys, fb_fairseq.folders as f; f.lock_folder('--out', sys.argv[1]); print(1, flush=True); input()"
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
     arguments += ["--user-dir", PLUGIN]

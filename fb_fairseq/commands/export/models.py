@@ -34,7 +34,7 @@ def write_folder(
         folder: to write.
         trained: the model.
         codes: file of subword-nmt's codes, by which its words are split.
-        overwrite: see ``fb_fairseq.files.own_folder``.
+        overwrite: see ``fb_fairseq.folders.own_folder``.
         dtype: type of the numbers in the file of weights, as torch names it; None: single precision.
 
     Returns:
