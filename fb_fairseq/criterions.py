@@ -67,7 +67,9 @@ class LanguageModelLoss(FairseqCriterion):
 
     def __init__(self, task, sentence_avg=False):
         super().__init__(task)
-        if sentence_avg is True:  # (without a whole configuration it is the name of the other option)
+        if (
+            sentence_avg is True
+        ):  # (in a configuration that is not whole, it is the text "${optimization.sentence_avg}")
             raise UserError("--sentence-avg: --criterion lm_loss averages over tokens; leave it out")
         self.byte_data = getattr(task, "byte_data", False)  # fairseq's own tasks do not have it
         self.eos = task.target_dictionary.eos()
@@ -117,7 +119,7 @@ class LanguageModelLoss(FairseqCriterion):
 
         totals = summed(logging_outputs)
         tokens, judged, byte_count = (totals.get(name, 0.0) for name in ("ntokens", "judged", "bytes"))
-        if tokens == 0:  # of weight 0: where there is no entry, fairseq's trainer logs -1, of weight 1
+        if tokens == 0:  # logged with weight 0, because for a missing loss fairseq's trainer logs -1 with weight 1
             metrics.log_scalar("loss", math.nan, 0, round=3)
             return
         bits = totals["loss"] / math.log(2)

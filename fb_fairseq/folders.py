@@ -1,4 +1,4 @@
-"""Folders of output, whose files appear together or not at all, and to which only one run writes.
+"""Folders of output, whose files are written aside and moved into place at the end, and to which only one run writes.
 
 A command replaces only what it has written itself: it recognises its folders by a hidden file (``check_own_folder``).
 """
@@ -38,9 +38,12 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, ma
         files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
         new = {os.path.relpath(file, temporary): file for file in files}
         check_own_folder(option, path, command, overwrite, made_from, names=new)
-        for name, file in new.items():
-            os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
-            os.replace(file, os.path.join(path, name))
+        places = {file: os.path.join(path, name) for name, file in new.items()}
+        for place in filter(os.path.isdir, places.values()):
+            raise UserError(f"{option} {place}: is a folder, where a file has to be; remove it, or give another folder")
+        for file, place in places.items():
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.replace(file, place)
         with atomic_write(os.path.join(path, MARK.format(command))) as mark, open(mark, "w", encoding="utf-8") as file:
             lines = [made_from or command, *(f"{name} {_state(os.path.join(path, name))}" for name in sorted(new))]
             file.write("\n".join(lines) + "\n")

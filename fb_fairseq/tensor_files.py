@@ -76,7 +76,8 @@ def is_intact(path: str) -> bool:
 
 
 def unsafe_file(path: str, error: Exception) -> UserError:
-    """The error for a file that ``torch.load`` has refused; torch's own advises to switch the protection off."""
+    """The error for a file that ``torch.load`` has refused; torch's own message advises switching the protection
+    off."""
     found = re.search(r"(?:GLOBAL|global:?|class) ([\w.]+\.\w+)", str(error))
     what = f" ({found[1]})" if found else ""
     return UserError(

@@ -229,3 +229,14 @@ def test_text_of_another_encoding(tmp_path):
     path.write_bytes("größer".encode("latin-1"))
     with pytest.raises(UserError, match="text: is not UTF-8 text"), open_text(str(path)) as file:
         file.read()
+
+
+def test_a_folder_where_a_file_has_to_be(tmp_path):
+    path = tmp_path / "out"
+    write(path, a="old", b="old")
+    (path / "b").unlink()
+    (path / "b").mkdir()
+    refused(path, "--out .*/b: is a folder, where a file has to be", a="new", b="new", overwrite=True)
+    (path / "b").rmdir()
+    write(path, a="new", b="new", overwrite=True)
+    assert content(path) == {"a": "new", "b": "new"}

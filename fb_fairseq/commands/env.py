@@ -39,8 +39,9 @@ def step_loop() -> str:
     for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         loop = LOOPS[PREFERRED[kind]]
         problem = loop.unavailable(torch.device(kind))
-        found = f" ({loop.details()})" if problem is None and loop.details() else ""
-        texts.append(f"{REFERENCE} on {kind} ({problem})" if problem else f"{loop.name} on {kind}{found}")
+        found = REFERENCE if problem else loop.name
+        details = problem or loop.details()
+        texts.append(f"{found} on {kind} ({details})" if details else f"{found} on {kind}")
     return f"{'; '.join(texts)}; otherwise {REFERENCE}"
 
 

@@ -34,7 +34,7 @@ SCRIPTS.remove("examples/environment.sh")
     ],
 )
 def test_commands(commands, command, arguments, expected):
-    """Wherever --help stands: the options of all that is chosen, and fairseq's own."""
+    """``--help`` in any place lists fairseq's options and those of the chosen task, model and criterion."""
     result = commands.run(f"fairseq-{command}", "--help", "--user-dir", PLUGIN, *arguments.split())
     assert result.status == 0 and not result.errors, result.errors
     text = " ".join(" ".join(result.out).split())
@@ -45,7 +45,7 @@ def test_commands(commands, command, arguments, expected):
 
 @pytest.mark.parametrize("script", [*SCRIPTS, "tests/run.sh"])
 def test_scripts(script, tmp_path):
-    """The comment at their top, which has a line to type; nothing is set up."""
+    """``--help`` prints the script's first comment, with a command to type, and sets nothing up."""
     environment = {"PATH": "/usr/bin:/bin", "FB_FAIRSEQ_VENV": str(tmp_path / "none")}
     done = subprocess.run(
         ["bash", str(REPOSITORY / script), "--help"], env=environment, capture_output=True, text=True, timeout=60

@@ -8,7 +8,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fb_fairseq.commands.average_checkpoints import write_average
-from fb_fairseq.commands.plot.files import layer_weights
+from fb_fairseq.commands.plot.checkpoints import layer_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.checkpoints import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original

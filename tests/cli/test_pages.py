@@ -14,7 +14,7 @@ from pathlib import Path
 import fairseq
 import pytest
 
-from fb_fairseq.commands.plot.files import read_log
+from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.commands.preprocess_bytes import binarise
 from tests.cli.browser import serving
 from tests.cli.checkpoints import loss_by_hand

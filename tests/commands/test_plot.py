@@ -1,13 +1,14 @@
 """Figures from logs of both kinds and from checkpoints."""
 
+import json
 import math
 
 import pytest
 import torch
 
-from fb_fairseq.commands.plot import files
+from fb_fairseq.commands.plot import checkpoints, logs
 from fb_fairseq.commands.plot.command import main
-from fb_fairseq.commands.plot.files import continued, read_log
+from fb_fairseq.commands.plot.logs import continued, read_log
 from fb_fairseq.commands.plot.panels import draw_curves, draw_layer_weights_over_training
 from fb_fairseq.drawing.style import BLUE, VERMILLION
 
@@ -51,6 +52,20 @@ def test_damaged_lines_are_left_out(tmp_path, damaged):
     assert read_log(str(path), "loss") == {"train_inner": [(10, 7.5), (20, 5.5)], "valid": [(20, 6)]}
 
 
+def test_a_line_that_was_cut(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(SIMPLE + "2026-11-28 01:00:04 | INFO | train_inner | epoch 002:     10 / 99 ")
+    assert read_log(str(path), "loss")["train"] == [(20, 6.5)]
+
+
+def test_time_of_epochs_shorter_than_the_interval(tmp_path):
+    """Their only times are at their ends."""
+    path = tmp_path / "train.log"
+    lines = [{"train_loss": 8 - n, "train_num_updates": n, "train_wall": 60 * n} for n in (1, 2)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert read_log(str(path), "loss", "minutes") == {"train": [(1, 7), (2, 6)]}
+
+
 def test_dollars_are_text(tmp_path):
     """matplotlib reads mathematics between them, and refuses this."""
     path = tmp_path / "train.log"
@@ -81,7 +96,7 @@ def test_layer_weights(tmp_path):
     logits = torch.tensor([0.0, 1.0, 2.0])
     cfg = {"model": {"arch": "feedback_transformer_lm"}}
     torch.save({"model": {"decoder.memory.layer_weights": logits}, "cfg": cfg}, tmp_path / "a.pt")
-    assert files.layer_weights(str(tmp_path / "a.pt")) == pytest.approx(logits.softmax(0).tolist())
+    assert checkpoints.layer_weights(str(tmp_path / "a.pt")) == pytest.approx(logits.softmax(0).tolist())
 
 
 def test_finetuning_continues_the_curve():
@@ -139,7 +154,7 @@ def test_layer_weights_over_training(tmp_path):
         for step in (0.1, 0.2)
     ]
     log.write_text(LOG + "".join(lines))
-    layers = files.read_layer_weights(str(log))
+    layers = logs.read_layer_weights(str(log))
     assert layers == [[(10, 0.6), (20, 0.7)], [(10, 0.4), (20, 0.3)]]
     _, axes = pyplot.subplots()
     draw_layer_weights_over_training(axes, layers)
@@ -154,7 +169,7 @@ def test_spans(tmp_path):
     spans = enumerate([[0.0, 0.5], [1.0, 0.1]])
     model = {f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in spans}
     torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
-    assert files.adaptive_spans(path) == [[8, 58], [100, 18]]
+    assert checkpoints.adaptive_spans(path) == [[8, 58], [100, 18]]
     main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.svg")])
     text = (tmp_path / "spans.svg").read_text()
     assert f"<!-- {path} -->" in text and "<!-- other -->" in text, "without a name, of several, the path"

@@ -35,7 +35,7 @@ def write_folder(
         trained: the model.
         codes: file of subword-nmt's codes, by which its words are split.
         overwrite: see ``fb_fairseq.folders.own_folder``.
-        dtype: type of the numbers in the file of weights, as torch names it; None: single precision.
+        dtype: type of the numbers in the file of weights, as torch names it; None: that of the model, single precision.
 
     Returns:
         The names of its files.
@@ -43,16 +43,18 @@ def write_folder(
     from fb_fairseq.transformers.card import model_card
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
-    stale = os.path.join(folder, TARGET_FOLDER)
     dictionaries = list(trained.symbols.values())
     task = trained.task
-    folders = ["", TARGET_FOLDER] if trained.translates and dictionaries[0] != dictionaries[1] else [""]
-    if len(folders) == 1 and os.path.isdir(stale):  # which would be read
-        raise UserError(f"--to {stale}: this model has no second tokenizer; remove it, or give another folder")
+    has_target_tokenizer = trained.translates and dictionaries[0] != dictionaries[1]
+    folders = ["", TARGET_FOLDER] if has_target_tokenizer else [""]
+    old = os.path.join(folder, TARGET_FOLDER)
+    if not has_target_tokenizer and os.path.isdir(old):  # which would be read
+        raise UserError(f"--to {old}: this model has no second tokenizer; remove it, or give another folder")
     with using(trained.path):
         model = transformers_model(trained)
     facts = dict(trained.facts)
     parameters = list(model.parameters())
+    # Whether numbers change in this type: figures that were measured before are of others then.
     if dtype is not None and not all(p.equal(p.to(getattr(torch, dtype)).to(p.dtype)) for p in parameters):
         rounded = ("numbers", f"rounded to {dtype} after the figures above were measured")
         facts["notes"] = [*facts.get("notes", ()), rounded]
@@ -74,8 +76,8 @@ def write_folder(
                 parameters=sum(p.numel() for p in parameters),
                 reads=reads,
                 facts=facts,
-                target_tokenizer=len(folders) > 1,
-                labelled=" ".join(dictionaries[0][-3:]),
+                target_tokenizer=has_target_tokenizer,
+                labelled=" ".join(dictionaries[0][-3:]),  # an example for models of labels
             )
             file.write(card)
         return sorted(os.listdir(temporary))
@@ -99,7 +101,7 @@ def transformers_model(trained: TrainedModel):
         known["activation_dropout"] = known.get("activation_dropout") or known.get("relu_dropout")
         if known.get("adaptive_softmax_cutoff"):
             known["share_decoder_input_output_embed"] = False  # fairseq ignores it then
-    inputs, *_ = trained.symbols.values()
+    inputs, *_ = trained.symbols.values()  # a language model has one dictionary
     *_, outputs = trained.symbols.values()
     known["source_vocab_size"] = len(inputs)
     names = [*config_class.option_defaults()]
@@ -127,13 +129,13 @@ def transformers_model(trained: TrainedModel):
 
 
 def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = None) -> None:
-    """Save configuration and weights, with their facts and checksum; others may read them as any new file.
+    """Save configuration and weights, with their facts and checksum. The files get the permissions of any new file.
 
     Args:
         model: of transformers.
         folder: an existing folder.
         facts: see ``fb_fairseq.facts``.
-        dtype: type of the numbers in the file, which become those of ``model`` again when loaded; None: the same.
+        dtype: see ``write_folder``; when loaded, the numbers get the type that they have in ``model`` again.
     """
     from transformers.utils import logging
 

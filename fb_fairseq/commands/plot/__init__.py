@@ -2,7 +2,8 @@
 look into models.
 
 command.py      the command
-files.py        what a run has left: learning curves, layer weights, adaptive spans
+logs.py         learning curves
+checkpoints.py  layer weights and adaptive spans
 models.py       the language models that are run, and the texts
 measures.py     what models attend to; how much context helps them; how right they are
 panels.py       draws curves, bars and heat maps

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_overwrite, no_log
-from fb_fairseq.commands.plot import files, panels
+from fb_fairseq.commands.plot import checkpoints, logs, panels
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.drawing.models import model_name
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
     Attributes:
         group: of options, by what they read.
-        draw: draws what ``measured`` finds: of all paths, by name; or of a single one.
+        draw: draws the results of ``measured`` by name; or with ``each``, a single one.
         help: of the option.
         each: whether each path has a panel of its own.
     """
@@ -116,18 +116,19 @@ def make_panels(args) -> tuple[list[Panel], list[str]]:
     """
     drawn, told = [], []
     if args.metric is None:
-        args.metric = "bpb" if all(files.read_log(path, "bpb") for _, path in args.curves) else "loss"
+        args.metric = "bpb" if all(logs.read_log(path, "bpb") for _, path in args.curves) else "loss"
     for option, kind in KINDS.items():
         found = {name: measured(args, option, paths) for name, paths in named(args, option).items()}
         if kind.each:
             for name, value in found.items():
                 size = panels.map_size(value) if option == "attention_map" else (0, 0)
-                is_wide = option.startswith("attention")
-                drawn.append(Panel(partial(kind.draw, found=value), wide=is_wide, size=size, title=name))
+                wide = option.startswith("attention")
+                drawn.append(Panel(partial(kind.draw, found=value), wide, size, title=name))
         elif found:
             settings = {"metric": args.metric, "x": args.x} if option == "curves" else {}
             drawn.append(Panel(partial(kind.draw, found=found, **settings)))
-            told += panels.TABLES[option](found) if option in panels.TABLES else []
+            if option in panels.TABLES:
+                told += panels.TABLES[option](found)
     return drawn, told
 
 
@@ -148,13 +149,13 @@ def measured(args, option: str, paths: list[str]) -> Any:
     """Read or measure the value that a panel shows of these paths, which have one name."""
     path = paths[0]
     if option == "curves":
-        return [files.read_curves(path, args.metric, args.x) for path in paths]
+        return [logs.read_curves(path, args.metric, args.x) for path in paths]
     if option == "layer_weights_over_training":
-        return files.read_layer_weights(path)
+        return logs.read_layer_weights(path)
     if option == "layer_weights":
-        return files.layer_weights(path)
+        return checkpoints.layer_weights(path)
     if option == "spans":
-        return files.adaptive_spans(path)
+        return checkpoints.adaptive_spans(path)
     import torch
 
     from fb_fairseq.commands.plot import measures
@@ -211,12 +212,9 @@ def build_parser() -> CommandParser:
             metavar="[NAME=]LOG" if kind.group == LOGS else "[NAME=]CHECKPOINT",
             help=f"{kind.help}; one panel each" if kind.each else kind.help,
         )
-    logs = groups[LOGS]
-    models = groups[MODELS]
-    logs.add_argument("--metric", help="metric of --curves: loss, ppl, … (default: bpb of byte models, else loss)")
-    logs.add_argument(
-        "--x", choices=files.X_AXES, default=files.X_AXES[0], help="x axis of --curves (default: %(default)s)"
-    )
+    curves, models = groups[LOGS], groups[MODELS]
+    curves.add_argument("--metric", help="metric of --curves: loss, ppl, … (default: bpb of byte models, else loss)")
+    curves.add_argument("--x", choices=logs.X_AXES, default="updates", help="x axis of --curves (default: %(default)s)")
     models.add_argument("--data", help="folder of binarised text to run the models on")
     models.add_argument("--split", default="valid", help="split of --data (default: %(default)s)")
     models.add_argument(
@@ -261,8 +259,7 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     if not any(getattr(args, option) for option in KINDS):
-        *first, last = map(flag, KINDS)
-        parser.error(f"give {', '.join(first)} or {last}, or several of them")
+        parser.error(f"give one of {', '.join(map(flag, KINDS))}, or several")
     parser.check_least(args, tokens=1, context=1)
     with parser.one_line_errors(), no_log():
         check_figure("--out", args.out, NAME, args.overwrite)

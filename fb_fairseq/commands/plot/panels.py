@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fb_fairseq.commands.plot.files import SECONDS, Curve, Curves, continued
+from fb_fairseq.commands.plot.logs import SECONDS, Curve, Curves, continued
 from fb_fairseq.drawing.figure import without_math
 from fb_fairseq.drawing.marks import draw_curve, draw_lines, draw_reference, explain_curves, write_cells, write_out
 from fb_fairseq.drawing.models import colors, ordered_colors
@@ -43,7 +43,7 @@ def draw_curves(axes, found: Mapping[str, Sequence[Curves]], metric: str, x: str
     Args:
         found: the stages of each run, by its name: training, and perhaps fine-tuning.
         metric: its name in logs.
-        x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.files.X_AXES``.
+        x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
     """
     color, kinds = colors(found), {}
     for name, stages in found.items():

@@ -136,7 +136,7 @@ class BlockInputs(NamedTuple):
             of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
         active: which layers run (LayerDrop); a layer that does not run passes its input on. Loops other than the
             reference run all. None: all.
-        dtype: of matrix products, known while the block runs.
+        dtype: of matrix products, set when the block starts to run; None before.
     """
 
     x_TBD: Tensor

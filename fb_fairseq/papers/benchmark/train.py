@@ -2,7 +2,7 @@
 
 Measures the Feedback Transformer with each step loop that runs on the device, a Transformer of the same size, and the
 all-attention network with as many persistent vectors as a feed-forward sublayer has units. Embeddings, output layer and
-optimizer, which are the same for all, are left out. The models take turns.
+optimizer, which are the same for all, are left out. On a CPU the models take turns.
 
 --compare spans measures what shorter adaptive spans save: all heads have the same span, S, S/2, S/4, … steps. (In
 training, memory is kept 64 steps further than the longest head reaches.) --compare blocks measures blocks of half, one,
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cases_on(device: str) -> dict[str, Case]:
-    """The cases that are measured on a device: its step loops, the plain one first, and other models. A loop without
-    a warm-up is also measured recomputing its activations.
+    """The cases that are measured on a device: its step loops, the plain one first, and other models. A loop that
+    does not run as CUDA graphs is also measured with its activations recomputed.
     """
     cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
     for loop in LOOPS.values():
@@ -95,19 +95,24 @@ def blocks(args: argparse.Namespace) -> dict[str, Case]:
 
 def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Measure all cases. Returns the measurements of each."""
-    known = {"loops": lambda args: cases_on(args.device), "spans": spans, "blocks": blocks}[args.compare](args)
-    cases = models.only(known, args)
-    makers: dict[str, Callable[[], Work]] = {name: partial(training_step, case, args) for name, case in cases.items()}
-    found = dict(zip(makers, measure(list(makers.values()), args.device, args.repeats, partial(measured, args.device))))
+    if args.compare == "loops":
+        cases = cases_on(args.device)
+    elif args.compare == "spans":
+        cases = spans(args)
+    else:
+        cases = blocks(args)
+    cases = models.only(cases, args)
+    makers = [partial(training_step, case, args) for case in cases.values()]
+    results = measure(makers, args.device, args.repeats, partial(measured, args.device))
+    found = dict(zip(cases, results))
     base = next((name for name in found if name.startswith("transformer")), next(iter(found)))
-    for each in found.values():
-        each["relative"] = round(each["tokens_per_second"] / found[base]["tokens_per_second"], 4)
-    shown = ("tokens_per_second", "relative", "peak_bytes", "saved_bytes", "carried_bytes")
-    rows = [[name, *(each[key] / (1e6 if "bytes" in key else 1) for key in shown)] for name, each in found.items()]
-    table(["", "tokens/s", f"relative to {base}", "peak MB", "MB kept for backward", "MB carried"], rows)
-    passes = [[name, each["passes"]] for name, each in found.items() if "passes" in each]
-    if passes:
-        table(["", "passes"], passes)
+    rows = []
+    for name, result in found.items():
+        result["relative"] = round(result["tokens_per_second"] / found[base]["tokens_per_second"], 4)
+        megabytes = [result[key] / 1e6 for key in ("peak_bytes", "saved_bytes", "carried_bytes")]
+        rows.append([name, result["tokens_per_second"], result["relative"], *megabytes, result.get("passes", "")])
+    head = ["", "tokens/s", f"relative to {base}", "peak MB", "MB kept for backward", "MB carried", "passes"]
+    table(head, rows)
     return found
 
 
@@ -151,9 +156,9 @@ def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tens
 
 def training_step(case: Case, args: argparse.Namespace) -> Work:
     """A training step of a model on a random block, into which a full memory is carried. ``args``: the command's."""
-    args = argparse.Namespace(**{**vars(args), **case.sizes})
-    model = models.build_model(case.model, args, **case.options)
-    x_TBD, state = models.block_with_full_memory(model, args)
+    sized = argparse.Namespace(**{**vars(args), **case.sizes})
+    model = models.build_model(case.model, sized, **case.options)
+    x_TBD, state = models.block_with_full_memory(model, sized)
 
     def forward() -> Tensor:
         return model.run_block(x_TBD, StreamState(state.memory_KCBD))[0]

@@ -28,8 +28,12 @@ class StreamDataset(FairseqDataset):
         self.layout = layout
 
     def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
-        """Serve the corpus in this layout. ``option``: the options that set the number of streams, for the error
-        message.
+        """Serve the corpus in this layout.
+
+        Args:
+            layout: of the streams.
+            option: the options that set the number of streams, for messages. If it begins with ``--batch-size``, a
+                warning is logged where there is text for one turn only.
         """
         if layout.streams > layout.max_streams:
             raise UserError(

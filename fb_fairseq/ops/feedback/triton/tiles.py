@@ -12,8 +12,8 @@ import torch
 
 PROGRAMS = 96  # a product on a step's few rows should have about so many programs
 LONG_INNER = 1024  # from here on, larger pieces of the inner dimension are faster
-# Shared memory of a program in KB, by compute capability; others have 99 (8.6, 8.9, 12.x), or 64 (7.5).
-SHARED_MEMORY = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
+# Shared memory of a program in KB, by compute capability; others have at least 99 (8.6, 8.9, 12.x), or 64 (7.5).
+SHARED_MEMORY = {(8, 0): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227}
 EARLY_SINCE = (9, 0)  # compute capability from which a kernel may start while the one before it ends
 ASYNCHRONOUS_SINCE = (8, 0)  # compute capability from which copies to shared memory run beside the computation
 

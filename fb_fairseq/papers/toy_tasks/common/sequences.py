@@ -22,7 +22,7 @@ class LabelledSequence(NamedTuple):
 
 
 def with_output(given: Sequence[str], output: Sequence[str]) -> LabelledSequence:
-    """The sequence that asks for symbols after others.
+    """A sequence of given symbols, ``=``, and the output that the model has to produce.
 
     Args:
         given: the symbols before ``=``, which have no labels.
@@ -47,7 +47,7 @@ class SeededRandom:
         self._random = random.Random(zlib.crc32(repr((seed, *key)).encode())).random
 
     def fraction(self) -> float:
-        """A uniform number from 0 to 1, which is excluded."""
+        """A uniform number in [0, 1)."""
         return self._random()
 
     def randint(self, low: int, high: int) -> int:

@@ -1,20 +1,21 @@
-"""Read what a run has left: learning curves and layer weights from logs, layer weights and adaptive spans from
-checkpoints.
-"""
+"""Learning curves in the logs of training."""
 
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from fb_fairseq.commands.read_model import read_parameters
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
 Curve = list[tuple[float, float]]  # (update or time of training, value)
 Curves = dict[str, Curve]  # of a run, by tag: train_inner, train, valid, …
 UPDATES = "num_updates"  # key of the x axis in fairseq's logs
-# A line of --log-format simple: within an epoch; or at its end or of a validation, whose split is named.
+# A line of --log-format simple. Within an epoch:
+#     epoch 001:     10 / 20 loss=2.1, ppl=4.3, …
+# At its end, or of a validation, whose split is named:
+#     epoch 001 | loss 2.1 | ppl 4.3 | …
+#     epoch 001 | valid on 'valid' subset | loss 2.1 | …
 SIMPLE = re.compile(r"epoch \d+(?::\s+\d+ / \d+ (?P<inner>.*)| \| (?:\w+ on '(?P<split>.*?)' subset \| )?(?P<end>.*))")
 SECONDS = {"minutes": 60, "hours": 3600}  # of the x axes of time
 X_AXES = ("updates", *SECONDS)
@@ -31,11 +32,19 @@ def values_of(line: str) -> dict[str, str]:
     found = SIMPLE.search(line)
     if found is None:
         raise ValueError
-    if found["inner"]:
+    if found["inner"] is not None:
         return dict(value.split("=") for value in found["inner"].split(", "))
     prefix = found["split"] or "train"
     named = map(str.split, found["end"].split(" | "))
     return {f"{prefix}_{name}": value for name, value in named}
+
+
+def points(values: Mapping[str, str], metric: str) -> Iterator[tuple[str, float, float]]:
+    """The tag, updates and value of a metric in the values of a line, for each tag that has it."""
+    for key in values:
+        prefix = key.removesuffix(UPDATES)
+        if prefix != key and prefix + metric in values and math.isfinite(float(values[key])):
+            yield prefix[:-1] or "train_inner", float(values[key]), float(values[prefix + metric])
 
 
 def read_log(path: str, metric: str, x: str = "updates") -> Curves:
@@ -55,30 +64,28 @@ def read_log(path: str, metric: str, x: str = "updates") -> Curves:
         for line in file:
             try:
                 values = values_of(line)
-                wall = float(values.get("wall", last))
-                before += last if wall < last else 0
-                last = wall
-                for key in values:
-                    prefix = key.removesuffix(UPDATES)
-                    if prefix != key and prefix + metric in values:
-                        updates = float(values[key])
-                        value = float(values[prefix + metric])
-                        if math.isfinite(updates):
-                            point = (before + wall) / SECONDS[x] if x in SECONDS else updates, value
-                            curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
+                wall = float(values.get("wall", values.get("train_wall", last)))  # (the second one at an epoch's end)
+                found = list(points(values, metric))
             except (ValueError, TypeError, RecursionError):
                 # Without values, or damaged. (The configuration is logged as a Python dict, which is not JSON.)
                 continue
+            if wall < last:
+                before += last
+            last = wall
+            for tag, updates, value in found:
+                at = (before + wall) / SECONDS[x] if x in SECONDS else updates
+                curves.setdefault(tag, []).append((at, value))
     return curves
 
 
 def read_curves(path: str, metric: str, x: str) -> Curves:
-    """The curves of a log that is to have the metric; see ``read_log``."""
+    """The curves of a log, which must contain the metric; see ``read_log``."""
     curves = read_log(path, metric, x)
-    if not curves and not read_log(path, UPDATES):
-        raise UserError(f"--curves {path}: has no line of a training; give what fairseq-train printed (no tqdm bar)")
     if not curves:
-        raise UserError(f"--curves {path}: {metric} is not logged there; name another metric with --metric")
+        raise UserError(
+            f"--curves {path}: {metric} is not logged there; name another metric with --metric, or give what "
+            "fairseq-train printed (no tqdm bar)"
+        )
     return curves
 
 
@@ -101,7 +108,7 @@ def read_layer_weights(path: str) -> list[Curve]:
 
 
 def continued(stages: Sequence[Curves]) -> list[Curves]:
-    """The stages of a run one behind the other, whatever number their updates begin with.
+    """The curves of consecutive stages, shifted so that each stage begins where the one before ends.
 
     ``stages``: the curves of each stage, such as training and fine-tuning; not empty.
     """
@@ -116,27 +123,3 @@ def continued(stages: Sequence[Curves]) -> list[Curves]:
         moved.append({tag: [(x + shift, y) for x, y in curve] for tag, curve in curves.items()})
         end = xs[-1] + shift
     return moved
-
-
-def layer_weights(path: str) -> list[float]:
-    """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1)."""
-    import torch
-
-    logits = read_parameters(path).parameters.get("decoder.memory.layer_weights")
-    if logits is None or logits.dim() != 1 or not logits.is_floating_point():
-        raise UserError(f"--layer-weights {path}: has none that are learned; give one of --memory-composition weighted")
-    return torch.softmax(logits.float(), 0).tolist()
-
-
-def adaptive_spans(path: str) -> list[list[float]]:
-    """The spans in steps by layer and head, ramp included. ``path``: a checkpoint or an exported folder."""
-    from fb_fairseq.tensor_files import using
-
-    trained = read_parameters(path)
-    names = (f"decoder.layers.{l}.self_attn.adaptive_span.z" for l in range(len(trained.parameters)))
-    learned = [trained.parameters[name].float().flatten() for name in names if name in trained.parameters]
-    if not learned:
-        raise UserError(f"--spans {path}: its spans are fixed; give a checkpoint of --adaptive-span")
-    with using(path):
-        S, ramp = (int(trained.options[name]) for name in ("attention_span", "adaptive_span_ramp"))
-        return [(z * S + ramp).clamp(max=S).tolist() for z in learned]
