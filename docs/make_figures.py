@@ -76,8 +76,9 @@ def draw_transformer(axes) -> None:
     for layer in range(LAYERS):
         for step in range(STEPS - 1):
             # From what the past layer reads, below the boxes between.
-            bend = 0.05 + 0.02 * (STEPS - 2 - step)
-            start, end = (1.7 * step, 1.15 * layer - 0.5), (now - 0.35, 1.15 * layer - 0.27)
+            between = STEPS - 2 - step
+            bend = 0.02 + 0.06 * between
+            start, end = (1.7 * step, 1.15 * layer - 0.38 - 0.09 * between), (now - 0.45, 1.15 * layer - 0.27)
             _arrow(axes, start, end, bend, VERMILLION)
 
 
