@@ -112,7 +112,7 @@ OWN = [
     ("score --gen $gen --sentences 4", "3 hypotheses, not --sentences 4: generate all"),
     ("score --sys $bpe --ref $bpe", "4 of 6 words are subwords .*--remove-bpe"),
     ("score --sys $gen", "give --gen FILE, or --sys FILE and --ref FILE"),
-    ("plot --out $new.png", "give --curves, --layer-weights-over-training, .* or --position-accuracy, or several"),
+    ("plot --out $new.png", "give one of --curves, --layer-weights-over-training, .* --position-accuracy, or several"),
     ("plot --curves nowhere --out $new.png", "nowhere: no such file"),
     ("plot --curves $log --metric ppl --out $new.png", "log: ppl is not logged"),
     (
