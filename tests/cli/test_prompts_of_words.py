@@ -45,7 +45,7 @@ def test_temperature(word_data, adaptive, temperature):
     torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("prompt", ["w1 </s> w2", "</s> w1", "w1 </s>"])
+@pytest.mark.parametrize("prompt", ["w1 </s> w2", "</s> w1", "w1 </s>", "</s>"])
 def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
     """Refused, as fairseq's search would drop or move what follows; our own command continues them."""
     message = "prompt.* </s>.*use fb-fairseq generate"
