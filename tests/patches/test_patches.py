@@ -2,12 +2,14 @@
 
 import argparse
 import copy
+import importlib.machinery
 import io
 import logging
 import os
 import pickle
 import subprocess
 import sys
+import types
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,8 +18,10 @@ import torch
 
 from fb_fairseq import patches
 from fb_fairseq.errors import UserError
+from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches import libraries
 from fb_fairseq.patches.error_lines import one_line
+from fb_fairseq.patches.safe_loading import patch_literal_values
 from tests.conftest import REPOSITORY
 
 
@@ -229,3 +233,13 @@ def test_files_of_programs_that_allow_numpy(tmp_path):
     for loaded in (found, torch.load(tmp_path / "x.pt", weights_only=True)):
         assert (loaded["state"] == value["state"]).all() and loaded["number"] == 3.5
     assert set(map(id, torch.serialization.get_safe_globals())) == allowed
+
+
+@pytest.mark.parametrize("spec,patched", [("fairseq_cli.train", True), ("mine", False), (None, False)])
+def test_a_command_that_runs_as_the_main_module_evaluates_no_code(monkeypatch, spec, patched):
+    """As by ``python -m fairseq_cli.train``: its name is ``__main__`` then."""
+    main = types.ModuleType("__main__")
+    main.__spec__ = spec and importlib.machinery.ModuleSpec(spec, None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    patch_literal_values()
+    assert (getattr(main, "eval", None) is parse_literal) == patched
