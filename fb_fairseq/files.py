@@ -17,7 +17,7 @@ from fb_fairseq.errors import UserError
 WRITER = "written_by"  # the key under which a file names the command that wrote it
 EDGE = 4096  # bytes of a file's beginning and end that are searched for it
 # The key, and the bytes between it and the name: in pickles of ``torch.save``; or in JSON, PNG, GIF, SVG and PDF.
-SIGN = rb"(?s)written_by(?:q.X....|[^a-z]{1,5})"
+SIGN = b"(?s)" + WRITER.encode() + rb"(?:q.X....|[^a-z]{1,5})"
 
 
 @contextmanager

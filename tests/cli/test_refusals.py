@@ -115,10 +115,7 @@ OWN = [
     ("plot --out $new.png", "give one of --curves, --layer-weights-over-training, .* --position-accuracy, or several"),
     ("plot --curves nowhere --out $new.png", "nowhere: no such file"),
     ("plot --curves $log --metric ppl --out $new.png", "log: ppl is not logged"),
-    (
-        "plot --curves $text --out $new.png",
-        "text: loss is not logged there; name another metric with --metric, or give what fairseq-train printed",
-    ),
+    ("plot --curves $text --out $new.png", "text: has no line of a training; give what fairseq-train printed"),
     ("plot --layer-weights $folder --out $new.png", "folder: has no config.json"),
     ("plot --layer-weights $plain --out $new.png", "plain.pt: has none that are learned"),
     ("plot --layer-weights $model --out $new.xyz", "--out .*give a name that ends with .png"),

@@ -43,8 +43,10 @@ def points(values: Mapping[str, str], metric: str) -> Iterator[tuple[str, float,
     """The tag, updates and value of a metric in the values of a line, for each tag that has it."""
     for key in values:
         prefix = key.removesuffix(UPDATES)
-        if prefix != key and prefix + metric in values and math.isfinite(float(values[key])):
-            yield prefix[:-1] or "train_inner", float(values[key]), float(values[prefix + metric])
+        if prefix != key and prefix + metric in values:
+            updates = float(values[key])
+            if math.isfinite(updates):
+                yield prefix[:-1] or "train_inner", updates, float(values[prefix + metric])
 
 
 def read_log(path: str, metric: str, x: str = "updates") -> Curves:
@@ -81,11 +83,10 @@ def read_log(path: str, metric: str, x: str = "updates") -> Curves:
 def read_curves(path: str, metric: str, x: str) -> Curves:
     """The curves of a log, which must contain the metric; see ``read_log``."""
     curves = read_log(path, metric, x)
+    if not curves and not read_log(path, UPDATES):
+        raise UserError(f"--curves {path}: has no line of a training; give what fairseq-train printed (no tqdm bar)")
     if not curves:
-        raise UserError(
-            f"--curves {path}: {metric} is not logged there; name another metric with --metric, or give what "
-            "fairseq-train printed (no tqdm bar)"
-        )
+        raise UserError(f"--curves {path}: {metric} is not logged there; name another metric with --metric")
     return curves
 
 

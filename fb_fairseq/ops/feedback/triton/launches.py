@@ -10,7 +10,6 @@ from torch import Tensor
 from fb_fairseq.ops.feedback.block import Room
 from fb_fairseq.ops.feedback.triton import memory, products
 from fb_fairseq.ops.feedback.triton.tiles import (
-    ProductTile,
     attention_tile,
     floor_power_of_2,
     gpu_of,
@@ -78,11 +77,6 @@ class Launcher:
         self.early = self.gpu.starts_early and device.type == "cuda" and hasattr(tl.extra.cuda, "gdc_wait")
         self.scale = s.E**-0.5
 
-    def tile(self, kernel, columns: int, inner: int) -> ProductTile:
-        """The tile of a product; see ``product_tile``."""
-        norm, rich = kernel in WITH_NORM, kernel in RICH
-        return product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, norm=norm, rich=rich)
-
     def launch(self, kernel, grid: tuple[int, ...], **arguments: Any) -> None:
         """Launch a kernel; with ``early``, while the one before it ends: it waits before it reads anything."""
         options = {"launch_pdl": True} if self.early else {}
@@ -97,7 +91,8 @@ class Launcher:
             sets: number of products.
             arguments: the kernel's other arguments.
         """
-        tile = self.tile(kernel, columns, inner)
+        norm, rich = kernel in WITH_NORM, kernel in RICH
+        tile = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, norm=norm, rich=rich)
         grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
         self.launch(kernel, grid, B=self.sizes.B, P=self.P, **arguments, **tile.options())
 
