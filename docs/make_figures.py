@@ -32,9 +32,9 @@ FEEDBACK, TRANSFORMER, ATTENTION = "feedback_transformer_lm", "relative_transfor
 ORDER = ("Feedback Transformer", "Transformer", "LSTM")
 UPDATES = (1000, 4000, 16000)
 PASSES = {
-    "PTB, characters": "text (letters of Penn Treebank)",
-    "walk": "the blocked random walk (where is the agent?)",
-    "products in A5": "products of permutations of five things (group A5)",
+    "PTB, characters": ("text (letters of Penn Treebank)", BLUE),
+    "walk": ("the blocked random walk (where is the agent?)", VERMILLION),
+    "products in A5": ("products of permutations of five things (group A5)", INK),
 }
 
 
@@ -275,16 +275,22 @@ def persistent_vectors() -> list[Panel]:
     return persistent_memory.panels(best, "N512")
 
 
-def parallel_passes() -> list[Panel]:
-    """Errors of the memory on text, the walk and A5."""
+def _draw_passes(axes) -> None:
     path = REPOSITORY / "examples/benchmark/results/2026-11-28-xeon-passes.json"
     errors = json.loads(path.read_text())["errors"]
-    found = {f"Feedback Transformer trained on {PASSES[name]}": values for name, values in errors.items()}
-    return [Panel(partial(plots.draw_passes, found=found))]
+    for (task, (name, color)), marker in zip(PASSES.items(), "os^"):
+        axes.plot(range(1, len(errors[task]) + 1), errors[task], color=color, marker=marker, markersize=3, label=name)
+    axes.set(yscale="log", xlabel="passes over all steps at once", ylabel="error of the memory, relative to its norm")
+    axes.legend(title="trained on")
+
+
+def parallel_passes() -> list[Panel]:
+    """Errors of a Feedback Transformer's memory on text, the walk and A5."""
+    return [Panel(_draw_passes)]
 
 
 FIGURES = {
-    "docs/figures/parallel_passes.png": parallel_passes,
+    "examples/figures/parallel_passes.png": parallel_passes,
     "docs/figures/idea.png": lambda: [Panel(draw_transformer, size=(0, 3.9)), Panel(draw_feedback, size=(0, 3.9))],
     "docs/figures/streams.png": lambda: [Panel(draw_streams, size=(0, 3.1))],
     "examples/figures/blocked_random_walk.png": blocked_walk,

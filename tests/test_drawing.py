@@ -74,11 +74,6 @@ DRAWN = {
         "accuracy (%)",
         dict(found={"a": PositionCounts([0, 4], [0, 1])}),
     ),
-    panels.draw_passes: (
-        "passes over all steps at once",
-        "error of the memory, relative to its norm",
-        dict(found={"a": [0.5, 1e-7]}),
-    ),
     panels.draw_shares: ("head", "layer", dict(found=Shares(NUMBERS, ["1", "2"], "head"))),
     panels.draw_attention_map: (
         "step that is attended to",

@@ -8,7 +8,6 @@ from argparse import SUPPRESS
 import torch
 import torch.nn as nn
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.logging import metrics
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.models.transformer.transformer_legacy import (
@@ -145,9 +144,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
                 y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(inputs)
             else:
                 y_TBD, _ = self.stack.run_loop(inputs)
-                if self.training:
-                    for name, value in self.stack.convergence.items():
-                        metrics.log_scalar(name, value, round=4)
         if self.layer_norm is not None:
             y_TBD = self.layer_norm(y_TBD)
         features = y_TBD.transpose(0, 1)

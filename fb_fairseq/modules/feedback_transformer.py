@@ -12,8 +12,7 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops.cuda_graphs import log_once
-from fb_fairseq.ops.feedback.loops import PARALLEL, REFERENCE, log_choice, run_block
-from fb_fairseq.ops.feedback.parallel import parallel_block
+from fb_fairseq.ops.feedback.loops import REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
@@ -37,7 +36,6 @@ class FeedbackTransformer(TransformerStack):
     def __init__(self, options: TransformerOptions, layers: Sequence[nn.Module] | None = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
-        self.convergence: dict[str, Tensor] = {}  # of the last training block in parallel passes, for the log
 
     def attention_parameters(self) -> list[nn.Parameter]:
         """Parameters without a gradient if T = 1 and nothing is carried in."""
@@ -89,16 +87,7 @@ class FeedbackTransformer(TransformerStack):
         if inputs.active is not None and not all(inputs.active):  # (LayerDrop)
             loop = REFERENCE
         log_choice(loop)
-        if loop == PARALLEL:
-            training = self.training and torch.is_grad_enabled()
-            o = self.options
-            passes = o.parallel_passes if training else 0
-            results, convergence = parallel_block(passes, o.parallel_groups, o.parallel_tolerance, inputs)
-            if training:
-                self.convergence = convergence
-            out_TBD, memory_KTBD = results
-        else:
-            out_TBD, memory_KTBD = run_block(loop, inputs)
+        out_TBD, memory_KTBD = run_block(loop, inputs)
         return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)
 
     @outside_compiler
@@ -187,12 +176,8 @@ class FeedbackTransformer(TransformerStack):
         )
 
     def report(self) -> Report:
-        """Adaptive spans; in training the convergence of parallel passes, in validation the share of each layer in the
-        memory.
-        """
+        """Adaptive spans; in validation the share of each layer in the memory."""
         report = super().report()
-        if self.training:
-            report.logged.update(self.convergence)
         weights = self.memory.layer_weights
         if weights is not None and weights.dim() == 1 and not self.training:
             shares = torch.softmax(weights.float(), 0)

@@ -11,14 +11,7 @@ from fb_fairseq.ops.layers import ACTIVATIONS
 
 STEP_LOOP_VARIABLE = "FB_FAIRSEQ_STEP_LOOP"
 # Of the options of stacks, those of a feedback memory.
-FEEDBACK_OPTIONS = (
-    "memory_composition",
-    "memory_projections",
-    "step_loop",
-    "parallel_passes",
-    "parallel_groups",
-    "parallel_tolerance",
-)
+FEEDBACK_OPTIONS = ("memory_composition", "memory_projections", "step_loop")
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
 
@@ -91,19 +84,6 @@ class TransformerOptions(CheckedOptions):
         CHOICES,
         OLD_NAMES,
     )
-    parallel_passes: int = option(
-        0,
-        "with --step-loop parallel: so many passes over a block in training, an approximation; 0: until they converge "
-        "(validation and evaluation always do)",
-    )
-    parallel_groups: int = option(
-        1,
-        "with --step-loop parallel: a pass runs the steps in so many groups (8: every eighth step), one after another, "
-        "each with what the groups before it have just computed: the same arithmetic, and fewer passes",
-    )
-    parallel_tolerance: float = option(
-        1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
-    )
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(
         "all-attn",
@@ -123,7 +103,6 @@ class TransformerOptions(CheckedOptions):
     def __post_init__(self):
         self.check_fields()
         self.check_positive("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads")
-        self.check_positive("parallel_groups")
         self.check(self.decoder_head_dim >= 0, "decoder_head_dim", "must be a width, or 0 for model width / heads")
         self.check(
             self.decoder_head_dim or self.decoder_embed_dim % self.decoder_attention_heads == 0,
@@ -131,8 +110,6 @@ class TransformerOptions(CheckedOptions):
             f"does not divide --decoder-embed-dim {self.decoder_embed_dim}; "
             "give a number that does, or the width of a head with --decoder-head-dim",
         )
-        self.check(self.parallel_passes >= 0, "parallel_passes", "must be a number of passes, or 0 for convergence")
-        self.check(self.parallel_tolerance > 0, "parallel_tolerance", "must be above 0, such as 1e-4")
         self.check(self.attention_span >= 1, "attention_span", "must be 1 or more steps")
         self._check_composition()
         self._check_persistent_memory()

@@ -183,12 +183,11 @@ def block_attention(
     span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
     age_TB: Tensor | None = None,
-    stride: int = 1,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of the queries of T steps at once: ``step_attention`` for each.
 
-    The newest slot is the step before the last query's. So the newest slot of query t is C - (T - t) without a stride;
-    it attends to that one and the S - 1 before it.
+    The newest slot is the step before the last query's. So the newest slot of query t is C - T + t; it attends to that
+    one and the S - 1 before it.
 
     Args:
         span: S.
@@ -197,7 +196,6 @@ def block_attention(
         span_mask_HS: soft mask, column d - 1 for distance d; None: all ones.
         return_lse: also return the logarithm of the softmax's sum.
         age_TB: the age of each stream's episode at each step, beyond which it does not look back; None: S steps.
-        stride: from the step of a query to that of the next.
 
     Returns:
         The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
@@ -205,26 +203,24 @@ def block_attention(
     (T, C), S = (len(q_TBHE), len(k_CBHE)), span
     if C == 0:
         return nothing_attended(q_TBHE, return_lse)
-    steps = max(1, max(S, LEAST_STEPS) // stride)
+    steps = max(S, LEAST_STEPS)
     if T > steps:  # piece by piece: few of all T x C pairs are within the span
         pieces = []
         for first in range(0, T, steps):
-            own, last = slice(first, first + steps), max(0, C - stride * (T - min(T, first + steps)))
-            slots = slice(max(0, C - stride * (T - 1 - first) - S), last)
+            own, last = slice(first, first + steps), max(0, C - T + min(T, first + steps))
+            slots = slice(max(0, C - T + first - S + 1), last)
             mask = mask_BHTS and Dropout(mask_BHTS.keep[:, :, own], mask_BHTS.scale)
             age = None if age_TB is None else age_TB[own]
-            arguments = k_CBHE[slots], v_CBHE[slots], S, positions, mask, span_mask_HS, return_lse, age, stride
+            arguments = k_CBHE[slots], v_CBHE[slots], S, positions, mask, span_mask_HS, return_lse, age
             pieces.append(block_attention(q_TBHE[own], *arguments))
         return tuple(map(torch.cat, zip(*pieces))) if return_lse else torch.cat(pieces)
-    weights_BHTC, lse_BHT1 = block_attention_weights(
-        q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, age_TB, stride
-    )
+    weights_BHTC, lse_BHT1 = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, age_TB)
     weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
     if mask_BHTS is not None:
-        weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C, stride), mask_BHTS.scale))
+        weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
     out_BHTE = torch.einsum("bhtc,cbhe->bhte", weights_BHTC, v_CBHE)
     if positions.value_SE is not None:
-        out_BHTE = out_BHTE + by_distance(weights_BHTC, S, stride) @ positions.value_SE.flip(0)
+        out_BHTE = out_BHTE + by_distance(weights_BHTC, S) @ positions.value_SE.flip(0)
     out_TBHE = out_BHTE.permute(2, 0, 1, 3)
     return (out_TBHE, lse_BHT1.permute(2, 0, 1, 3)) if return_lse else out_TBHE
 
@@ -237,12 +233,11 @@ def block_attention_weights(
     span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
     age_TB: Tensor | None = None,
-    stride: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
     """The weights a of ``block_attention``, [B, H, T, C] for C > 0 slots, before dropout; at least fp32.
 
     Args:
-        q_TBHE, k_CBHE, span, positions, span_mask_HS, age_TB, stride: see ``block_attention``.
+        q_TBHE, k_CBHE, span, positions, span_mask_HS, age_TB: see ``block_attention``.
         return_lse: compute the logarithm of the softmax's sum, even where the weights do not need it.
 
     Returns:
@@ -252,18 +247,18 @@ def block_attention_weights(
     q_BHTE = q_TBHE.permute(1, 2, 0, 3)
     scores_BHTC = torch.einsum("bhte,cbhe->bhtc", q_BHTE, k_CBHE)
     if positions.key_SE is not None:
-        scores_BHTC = scores_BHTC + by_slot(q_BHTE @ positions.key_SE.flip(0).t(), C, stride)
+        scores_BHTC = scores_BHTC + by_slot(q_BHTE @ positions.key_SE.flip(0).t(), C)
     scores_BHTC = scores_BHTC * q_BHTE.shape[-1] ** -0.5
     scores_BHTC = at_least_fp32(scores_BHTC)
     if span_mask_HS is not None:
-        mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C, stride)
+        mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)
         if age_TB is not None:
-            mask_HTC = mask_HTC * slots_of_episode(age_TB, C, stride)
+            mask_HTC = mask_HTC * slots_of_episode(age_TB, C)
         weights_BHTC, lse_BHT1 = span_softmax(scores_BHTC, mask_HTC)
     else:
-        reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C, stride)
+        reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
         if age_TB is not None:
-            reached_TC = reached_TC & slots_of_episode(age_TB, C, stride)
+            reached_TC = reached_TC & slots_of_episode(age_TB, C)
         # Filled with a finite number, and with zero after the softmax: so rows that reach no slot become zero, and
         # their gradient is not NaN.
         scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
@@ -286,18 +281,17 @@ def attention_by_distance(
     return by_distance(weights_BHTC, span).flip(-1)
 
 
-def slots_of_episode(age_TB: Tensor, slots: int, stride: int) -> Tensor:
+def slots_of_episode(age_TB: Tensor, slots: int) -> Tensor:
     """The slots of ``block_attention`` that belong to a stream's episode at each step: [B, 1, T, C]."""
-    device = age_TB.device
-    to_last_T = stride * torch.arange(len(age_TB), device=device).flip(0)  # steps from each query to the last one
-    distance_TC = slots - to_last_T[:, None] - torch.arange(slots, device=device)
+    T, device = len(age_TB), age_TB.device
+    distance_TC = slots - T + 1 + torch.arange(T, device=device)[:, None] - torch.arange(slots, device=device)
     return (distance_TC <= age_TB.t()[:, :, None])[:, None]
 
 
-def by_slot(x_TS: Tensor, slots: int, stride: int = 1) -> Tensor:
-    """Reindex from distances to slots: row t is shifted ``stride`` t columns to the right. [..., T, S] to [..., T, C].
+def by_slot(x_TS: Tensor, slots: int) -> Tensor:
+    """Reindex from distances to slots: row t is shifted t columns to the right. [..., T, S] to [..., T, C].
 
-    With T = 3, S = 4 and a stride of 1::
+    With T = 3 and S = 4::
 
         distance  4 3 2 1        slot  0 1 2 3 4 5
         t = 0     a b c d              a b c d . .
@@ -307,19 +301,19 @@ def by_slot(x_TS: Tensor, slots: int, stride: int = 1) -> Tensor:
     Slots out of reach (dots) get zero.
 
     Args:
-        slots: C. Of the columns above the last C are kept; if there are more slots, zeros go before them.
+        slots: C. Of the S + T - 1 columns above the last C are kept; if there are more slots, zeros go before them.
     """
     T, S = x_TS.shape[-2:]
-    width = S + stride * (T - 1)
-    # Rows in memory, read as rows that are narrower by the stride: each begins so many columns further right.
-    shifted = F.pad(x_TS, (0, stride * T)).flatten(-2)[..., : T * width].unflatten(-1, (T, width))
+    width = S + T - 1
+    # Rows of width S + T in memory, read as rows of width S + T - 1: each begins one column further right.
+    shifted = F.pad(x_TS, (0, T)).flatten(-2)[..., : T * width].unflatten(-1, (T, width))
     return shifted[..., width - slots :] if slots <= width else F.pad(shifted, (slots - width, 0))
 
 
-def by_distance(x_TC: Tensor, span: int, stride: int = 1) -> Tensor:
-    """The inverse of ``by_slot``: row t is shifted ``stride`` t columns to the left. [..., T, C] to [..., T, S].
+def by_distance(x_TC: Tensor, span: int) -> Tensor:
+    """The inverse of ``by_slot``: row t is shifted t columns to the left. [..., T, C] to [..., T, S].
 
-    With T = 3, S = 4 and a stride of 1::
+    With T = 3 and S = 4::
 
         slot  0 1 2 3 4 5        distance  4 3 2 1
               a b c d x x        t = 0     a b c d
@@ -327,6 +321,6 @@ def by_distance(x_TC: Tensor, span: int, stride: int = 1) -> Tensor:
               x x i j k l        t = 2     i j k l
     """
     T, C = x_TC.shape[-2:]
-    width = span + stride * (T - 1)
+    width = span + T - 1
     x_TC = F.pad(x_TC, (width - C, 0))  # a negative pad crops slots that no query reaches
-    return F.pad(x_TC.flatten(-2), (0, stride * T)).unflatten(-1, (T, width + stride))[..., :span]
+    return F.pad(x_TC.flatten(-2), (0, T)).unflatten(-1, (T, width + 1))[..., :span]

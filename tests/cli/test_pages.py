@@ -36,7 +36,7 @@ RUN_ELSEWHERE = {
     "recipes.md": "tests/cli/test_recipes.py",
     "state-tracking.md": "tests/cli/test_recipes.py",
 }
-LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "parallel-passes", "streams")
+LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
 RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "plain-torch", "transformers", "translation"}
 
 

@@ -170,7 +170,6 @@ LOOPS = {
     "reference": ({}, ["step loop: reference (asked for by --step-loop)"]),
     "cpp": ({}, ["step loop: cpp (asked for by --step-loop)"]),
     "triton": ({"checkpoint_activations": True}, ["triton: it does not run on cpu; the reference runs"]),
-    "parallel": ({}, ["step loop: parallel (asked for by --step-loop)"]),
 }
 
 
@@ -185,4 +184,3 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         entries = json_logs(log, "train_inner")
         losses[name] = [float(entry["loss"]) for entry in entries]
         assert len(entries) == 4 and losses[name] == pytest.approx(losses["reference"], abs=2e-3)
-    assert all(float(entry["parallel_passes"]) >= 2 and "parallel_change" not in entry for entry in entries)

@@ -266,15 +266,3 @@ def test_lines_are_drawn():
     panels.draw_position_accuracy(axes, {"": many})
     line = axes.get_lines()[0]
     assert len(line.get_xdata()) == 100 and set(line.get_ydata()) == {50} and line.get_xdata()[0] == 2
-
-
-def test_passes():
-    """The first pass is wrong, and after as many passes as steps the memory is the step loop's."""
-    loaded = load(FeedbackLM, memory_composition="weighted", adaptive_span=False)
-    tokens_BT = text(40)[0:40].view(2, 20)
-    found = measures.errors_by_pass(loaded, tokens_BT)
-    assert found[0] > 1e-3 and found[-1] < 1e-6 and len(found) <= 20
-    assert measures.errors_by_pass(loaded, tokens_BT[:, :1])[0] < 1e-12, "one step is exact at once"
-    assert panels.pass_values({"A": found})[0].startswith(f"A: {found[0]:.2g}, ")
-    with pytest.raises(UserError, match="has no feedback memory; give a checkpoint of feedback_transformer_lm"):
-        measures.errors_by_pass(load(RelativeLM), tokens_BT)

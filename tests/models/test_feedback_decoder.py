@@ -15,7 +15,6 @@ OPTIONS = [
     dict(memory_composition="previous", memory_projections="per-layer", encoder_embed_dim=9, activation_fn="tanh"),
     dict(memory_composition="layer:1", layernorm_embedding=True, no_cross_attention=True),
     dict(decoder_normalize_before=True, no_decoder_final_norm=True, decoder_output_dim=8),
-    dict(step_loop="parallel", parallel_tolerance=1e-12),
 ]
 
 

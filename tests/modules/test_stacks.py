@@ -163,8 +163,6 @@ PERSISTENT = dict(persistent_memory_size=4)
 BAD_OPTIONS = [
     (dict(decoder_layers=0), "must be 1 or more"),
     (dict(attention_span=0), "must be 1 or more"),
-    (dict(parallel_passes=-1), "must be a number of passes"),
-    (dict(parallel_groups=0), "must be 1 or more"),
     (dict(activation_fn="sine"), "unknown; choose from relu"),
     (dict(attention_dropout=1.0), "must be a probability below 1"),
     (dict(decoder_embed_dim=10, decoder_attention_heads=4), ".*--decoder-head-dim"),

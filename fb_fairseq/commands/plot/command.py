@@ -6,7 +6,6 @@
     fb-fairseq plot --layer-weights-over-training train.log --out weights.png
     fb-fairseq plot --attention checkpoint_best.pt --data DATA-BIN --out attention.png
     fb-fairseq plot --attention-map checkpoint_best.pt --prompt "to be or not to be" --out map.png
-    fb-fairseq plot --passes A=a.pt B=b.pt --prompt "to be or not to be" --out passes.png
     fb-fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
     fb-fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
     fb-fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
@@ -79,11 +78,6 @@ KINDS = {
         "draw the attention between the tokens of a short text",
         each=True,
     ),
-    "passes": Kind(
-        MODELS,
-        panels.draw_passes,
-        "draw the error of a feedback memory that is computed for all steps at once, in passes (--step-loop parallel)",
-    ),
     "persistent_shares": Kind(
         MODELS,
         panels.draw_shares,
@@ -127,8 +121,8 @@ def make_panels(args) -> tuple[list[Panel], list[str]]:
         elif found:
             settings = {"metric": args.metric, "x": args.x} if option == "curves" else {}
             drawn.append(Panel(partial(kind.draw, found=found, **settings)))
-            if option in panels.TABLES:
-                told += panels.TABLES[option](found)
+            if option == "context_perplexity":
+                told += panels.context_table(found)
     return drawn, told
 
 
@@ -178,7 +172,6 @@ def measured(args, option: str, paths: list[str]) -> Any:
         streams = torch.tensor([text_of(model, args.prompt, args.text)]), 1
     measure = {
         "attention": measures.mean_attention,
-        "passes": measures.errors_by_pass,
         "persistent_shares": measures.persistent_shares,
         "persistent_use": measures.persistent_use,
     }[option]

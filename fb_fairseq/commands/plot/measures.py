@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fb_fairseq.commands.plot.models import check_attention, progress
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules import AllAttention, FeedbackTransformer
+from fb_fairseq.modules import AllAttention
 from fb_fairseq.ops.attention import by_slot
 from fb_fairseq.pretrained.model import LanguageModel
 
@@ -21,8 +21,6 @@ SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
 MAP_TOKENS = 100  # more labels than these could not be read
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
-MOST_PASSES, PASSES_STEPS = 40, 512  # passes over a text, and its steps, at most
-LEAST_ERROR = 1e-6  # from here on, rounding decides
 
 
 class Shares(NamedTuple):
@@ -305,35 +303,3 @@ def losses(model: LanguageModel, features_MD: Tensor, targets_M: Tensor) -> Tens
     parts = zip(features_MD.split(SCORED_TOGETHER), targets_M.split(SCORED_TOGETHER))
     found = [model.log_probs(part[None])[0].cpu().gather(1, targets[:, None]) for part, targets in parts]
     return -torch.cat(found)[:, 0]
-
-
-@torch.no_grad()
-def errors_by_pass(model: LanguageModel, tokens_BT: Tensor, context: int = 0) -> list[float]:
-    """The error of the memory after each of the parallel passes, relative to the norm of the step loop's memory.
-
-    Args:
-        tokens_BT: streams that begin with an empty memory; their first ``PASSES_STEPS`` steps are run.
-        context: is of no importance here: all steps count.
-    """
-    from fb_fairseq.ops.feedback.loops import AUTO, run_block
-    from fb_fairseq.ops.feedback.parallel import ParallelBlock, relative_change
-    from fb_fairseq.ops.feedback.types import BlockInputs
-
-    stack = model.stack
-    if not isinstance(stack, FeedbackTransformer):
-        raise UserError(f"{model.source}: has no feedback memory; give a checkpoint of feedback_transformer_lm")
-    x_TBD = model.embed(tokens_BT[:, :PASSES_STEPS].to(model.device), 0).transpose(0, 1)
-    empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
-    weights = stack.loop_weights(x_TBD.device, stack.reaches())
-    options = stack.loop_options(max(stack.reaches()))
-    inputs = BlockInputs(x_TBD, empty_KCBD, weights, options)
-    exact_KTBD = run_block(AUTO, inputs).memory_KTBD
-    block = ParallelBlock(inputs)
-    errors = []
-    memory_KTBD = block.start_KTBD
-    for _ in progress(range(min(MOST_PASSES, len(x_TBD))), model):
-        memory_KTBD = block(memory_KTBD).memory_KTBD
-        errors.append(float(relative_change(memory_KTBD, exact_KTBD)))
-        if errors[-1] < LEAST_ERROR:
-            break
-    return errors

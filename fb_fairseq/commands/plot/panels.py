@@ -151,17 +151,6 @@ def draw_context_losses(axes, found: Mapping[str, "ContextLosses"]) -> None:
     axes.set_ylabel("bits per byte" if last.unit == "byte" else "perplexity")
 
 
-def pass_values(found: Mapping[str, list[float]]) -> list[str]:
-    """The numbers that ``draw_passes`` draws, a line for each model."""
-    return [f"{name or 'passes'}: {', '.join(f'{error:.2g}' for error in errors)}" for name, errors in found.items()]
-
-
-def draw_passes(axes, found: Mapping[str, list[float]]) -> None:
-    """The error of the memory against the number of passes. ``found``: the error after each pass."""
-    draw_lines(axes, {name: (range(1, len(errors) + 1), errors) for name, errors in found.items()}, marker=".")
-    axes.set(yscale="log", xlabel="passes over all steps at once", ylabel="error of the memory, relative to its norm")
-
-
 def draw_position_accuracy(axes, found: Mapping[str, "PositionCounts"]) -> None:
     """Accuracy against the position in the sequence; of long sequences, means of neighbouring positions."""
     lines = {}
@@ -205,6 +194,3 @@ def draw_attention_map(axes, found: "AttentionMap") -> None:
     axes.set_yticks(range(number), labels[1:], fontsize=TINY)
     axes.set(xlabel="step that is attended to", ylabel="step that attends", title=found.what)
     axes.figure.colorbar(image, ax=axes, label="share of attention, mean of all heads (square-root scale)", shrink=0.8)
-
-
-TABLES = {"context_perplexity": context_table, "passes": pass_values}  # what is told beside the figure

@@ -7,7 +7,6 @@ loops.py       the table of loops, --step-loop auto, and what runs a block or a 
 passes.py      the two passes over a block: of the reference, or around the steps of a loop
 block.py       a block's sizes, weights, slots and record of activations
 tile.py, gradients.py   a tile of steps backward, and the sums of the weights' gradients over tiles
-parallel.py    all steps at once, in passes until they converge
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs

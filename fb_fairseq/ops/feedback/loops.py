@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
 REFERENCE, CPP, TRITON = LOOPS  # the first one runs where others do not
-AUTO, PARALLEL = "auto", "parallel"
+AUTO = "auto"
 PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
-OLD_NAMES = {"torch": REFERENCE, "fast": REFERENCE, "native": CPP, "fused": TRITON, "graph": TRITON}
+OLD_NAMES = {"parallel": AUTO, "torch": REFERENCE, "fast": REFERENCE, "native": CPP, "fused": TRITON, "graph": TRITON}
 
 GRAPHS = BlockGraphs(LOOPS[REFERENCE])
 
@@ -46,7 +46,6 @@ class Choice(NamedTuple):
 CHOICES: dict[str, Choice] = {
     AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere", "everywhere"),
     **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
-    PARALLEL: Choice("all steps at once, in passes until they converge, or so many (--parallel-passes)", "everywhere"),
 }
 
 
@@ -97,7 +96,7 @@ class Stepper:
     """
 
     def __init__(self, name: str):
-        self.name = AUTO if name == PARALLEL else name  # a single step has nothing to run in parallel
+        self.name = name
         self.kept: dict[str, dict[str, Any]] = {}
         self.graphs = StepGraphs()
 

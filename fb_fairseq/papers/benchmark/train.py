@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.ops.feedback.loops import LOOPS, PARALLEL, REFERENCE
+from fb_fairseq.ops.feedback.loops import LOOPS, REFERENCE
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
 from fb_fairseq.papers.benchmark.models import Case
@@ -30,13 +30,6 @@ OTHER_MODELS = {
     "transformer": Case("transformer"),
     "transformer, recomputing": Case("transformer", {"checkpoint_activations": True}),
     "all-attention": Case("all-attention"),
-}
-# Passes over all steps of a block at once: fixed, and until they converge.
-PASSES = {
-    "parallel": {"parallel_passes": 6},
-    "parallel, converged": {"parallel_passes": 0},
-    "parallel, 8 groups": {"parallel_passes": 2, "parallel_groups": 8},
-    "parallel, 8 groups, converged": {"parallel_groups": 8},
 }
 SHORT_SPAN = 8  # spans of this length or less are not halved
 
@@ -61,8 +54,7 @@ def cases_on(device: str) -> dict[str, Case]:
         if not loop.as_graphs:
             options = {"step_loop": loop.name, "checkpoint_activations": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
-    parallel = {name: Case("feedback", {"step_loop": PARALLEL, **options}) for name, options in PASSES.items()}
-    return {**cases, **parallel, **OTHER_MODELS}
+    return {**cases, **OTHER_MODELS}
 
 
 def spans(args: argparse.Namespace) -> dict[str, Case]:
@@ -110,8 +102,8 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     for name, result in found.items():
         result["relative"] = round(result["tokens_per_second"] / found[base]["tokens_per_second"], 4)
         megabytes = [result[key] / 1e6 for key in ("peak_bytes", "saved_bytes", "carried_bytes")]
-        rows.append([name, result["tokens_per_second"], result["relative"], *megabytes, result.get("passes", "")])
-    head = ["", "tokens/s", f"relative to {base}", "peak MB", "MB kept for backward", "MB carried", "passes"]
+        rows.append([name, result["tokens_per_second"], result["relative"], *megabytes])
+    head = ["", "tokens/s", f"relative to {base}", "peak MB", "MB kept for backward", "MB carried"]
     table(head, rows)
     return found
 
@@ -119,16 +111,12 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
 def measured(device: str, step: Work, seconds: float) -> dict[str, float]:
     """The speed and memory of a training step, which takes so many seconds."""
     step.model.zero_grad(set_to_none=True)
-    found = {
+    return {
         "tokens_per_second": round(step.words / seconds, 1),
         "peak_bytes": peak_bytes(step.run, device),
         "saved_bytes": saved_bytes(step.forward, step.model),
         "carried_bytes": step.state(),
     }
-    convergence = getattr(step.model, "convergence", {})
-    if "parallel_passes" in convergence:
-        found["passes"] = int(convergence["parallel_passes"])
-    return found
 
 
 def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tensor, carried: int = 0) -> Work:

@@ -31,16 +31,13 @@ def test_decode(capsys):
 
 def test_train(capsys):
     found = results(capsys, "train", *BLOCK)
-    assert {"cpp", "all-attention", "parallel"} <= found.keys()
+    assert {"cpp", "all-attention"} <= found.keys()
     for each in found.values():
         assert each["relative"] == pytest.approx(
             each["tokens_per_second"] / found["transformer"]["tokens_per_second"], abs=1e-4
         )
         assert each["peak_bytes"] > each["saved_bytes"] > 0
     assert found["cpp"]["carried_bytes"] == 20 * 4 * 16 * 4 == found["transformer"]["carried_bytes"] // 2
-    assert (
-        found["parallel"]["passes"] == 6 >= found["parallel, converged"]["passes"] > 0 and "passes" not in found["cpp"]
-    )
 
 
 def test_memory(capsys, monkeypatch):
