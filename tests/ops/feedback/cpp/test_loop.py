@@ -24,7 +24,7 @@ def widened(case: Case) -> Case:
     wide.model = copy.deepcopy(case.model).double()
     wide.x = case.x.detach().double().requires_grad_()
     wide.memory = case.memory.double()
-    wide.seed = case.seed.double()
+    wide.d_out = case.d_out.double()
     wide.learned = dict(wide.model.named_parameters(), input=wide.x)
     if case.cross:
         wide.cross = copy.deepcopy(case.cross).double()
