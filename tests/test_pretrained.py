@@ -72,8 +72,8 @@ def test_the_random_numbers_of_the_process_stay(seed):
 
 
 @torch.no_grad()
-def test_the_prompt_is_read_by_the_fast_loop(monkeypatch):
-    """How much is read decides which loop reads it."""
+def test_the_length_of_the_prompt_is_known_to_its_reader(monkeypatch):
+    """It decides which loop reads."""
     model, found = pretrained.load("python"), []
     reader = model.reader
 

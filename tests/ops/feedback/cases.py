@@ -166,8 +166,8 @@ def compare(ours, plain, tolerance):
 def compare_norms(ours, plain, tolerance):
     """As ``compare``, by the norm of each difference: rounding errors of long sums hit small entries, too.
 
-    The tolerance is relative to the plain result's norm; where this is less than a hundredth of the largest, to that: the
-    gradients of keys' biases are zero.
+    The tolerance is relative to the plain result's norm, but at least to a hundredth of the largest: the gradients of
+    keys' biases are zero.
     """
     least = max(value.double().norm() for value in plain.values() if value is not None) / 100
     for name, expected in plain.items():
