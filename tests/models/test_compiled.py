@@ -16,7 +16,11 @@ def language_model():
 
 def decoder():
     source = batch([5, 7, 2])
-    return build_decoder(attention_dropout=0.2, step_loop="torch"), (source, source.ne(PAD).sum(1), batch([6, 4, 5]))
+    return build_decoder(attention_dropout=0.2, step_loop="reference"), (
+        source,
+        source.ne(PAD).sum(1),
+        batch([6, 4, 5]),
+    )
 
 
 def outcome(model, forward, inputs):
