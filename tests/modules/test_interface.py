@@ -1,4 +1,4 @@
-"""All stacks offer the declared interface, each option is described once, and memories are cut and copied."""
+"""All stacks offer the declared interface, options have help, and memories are cut and copied."""
 
 import copy
 import io
@@ -8,10 +8,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
-from fb_fairseq.modules.affine import norm
-from fb_fairseq.modules.interface import Report, Stack, StepMemory
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from tests.modules.options import random_stack
 
@@ -29,24 +26,15 @@ def build(stack):
 def test_stacks_offer_the_interface(stack):
     """(What it computes: test_episodes.py.)"""
     model = build(stack)
-    assert isinstance(model, Stack)
     _, state = model.run_block(torch.randn(T, B, D))
-    report = model.report()
-    assert isinstance(report, Report) and all(value.dim() == 0 for value in report.logged.values())
-    model.clamp()
-    for memory in (model.new_ring(), model.ring_after(state)):
-        assert isinstance(memory, StepMemory) and memory.nbytes() >= 0
+    assert all(value.dim() == 0 for value in model.report().logged.values())
+    assert all(parameter.ge(0).all() and parameter.le(1).all() for parameter in model.clamp())
+    assert model.ring_after(state).nbytes() > 0
 
 
 @pytest.mark.parametrize("options", [TransformerOptions, LSTMOptions])
-def test_options_are_described(options):
+def test_options_have_help(options):
     assert all(f.metadata.get("help") for f in fields(options))
-
-
-def test_another_epsilon_is_refused():
-    """All arithmetic assumes torch's default, which fairseq's layers have too."""
-    with pytest.raises(UserError, match="epsilon 1e-06"):
-        norm(torch.nn.LayerNorm(3, eps=1e-6))
 
 
 def test_state_is_cut_to_the_span_and_copied():
@@ -57,7 +45,7 @@ def test_state_is_cut_to_the_span_and_copied():
     assert new.memory_KCBD.untyped_storage().nbytes() == 4 * 2 * 3 * 4  # keeps no larger tensor alive
 
 
-def test_a_larger_or_smaller_span_is_handled():
+def test_a_larger_or_smaller_span_keeps_the_newest_steps():
     old = StreamState(torch.arange(4.0).view(1, 4, 1, 1))
     x = torch.zeros(2, 1, 1)
     assert StreamState.entering(old, 1, 3, x).memory_KCBD.flatten().tolist() == [1, 2, 3]
