@@ -22,7 +22,8 @@ LM_SIZES = dict(decoder_layers=2, **LM_WIDTHS, decoder_normalize_before=True)
 
 
 def vanilla(path, **changes):
-    """A vanilla translation model, saved as fairseq does: 0.12 with a configuration, 0.10 with a Namespace."""
+    """A vanilla translation model, saved to a file: without changes with a configuration, as of fairseq 0.12; with any
+    with a Namespace, as 0.10."""
     model = build(TransformerModel, **changes)
     heads = dict(decoder_attention_heads=2, encoder_attention_heads=3, activation_fn="relu")
     norms = dict(decoder_normalize_before=False, encoder_normalize_before=False)
