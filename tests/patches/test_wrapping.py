@@ -108,6 +108,7 @@ wrap_all()
 fb_fairseq.patches.apply_patches()
 check()
 
+# And the hook works through all wrappers: the streams' memory is saved.
 saved = []
 
 class Iterator:
