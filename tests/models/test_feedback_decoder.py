@@ -19,10 +19,12 @@ OPTIONS = [
 
 
 def forward(model, source, target):
+    """The logits of a batch of sentences."""
     return model(source, source.ne(PAD).sum(1), target)[0]
 
 
 def encode(model, source):
+    """The encoder's output of a batch of sentences."""
     return model.encoder(source, source.ne(PAD).sum(1))
 
 

@@ -34,6 +34,7 @@ def vanilla(path, **changes):
 
 
 def outputs(model):
+    """A translation model's logits for the same sentences each time."""
     torch.manual_seed(1)
     source = batch([5, 7, 2])
     target = batch([6, 4, 5])
@@ -129,6 +130,7 @@ def test_output_layers_of_old_checkpoints(tied):
 
 
 def vanilla_lm(path, **changes):
+    """A vanilla language model of the sizes ``LM_SIZES``, saved to a file as fairseq 0.12 does."""
     more = dict(decoder_input_dim=12, decoder_output_dim=12, max_target_positions=30, tokens_per_sample=30)
     args = argparse.Namespace(**LM_SIZES, **more, base_layers=0, **changes)
     base_lm_architecture(args)

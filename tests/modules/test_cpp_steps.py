@@ -31,6 +31,7 @@ def build(seed, stack=FeedbackTransformer, **changes):
 
 
 def steps_of(model, x_TBD, ring):
+    """Features [T, B, D], one step after the other."""
     return torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
 
 

@@ -16,6 +16,7 @@ B, T, D = 2, 3, 8
 
 
 def build(stack):
+    """A stack of two layers, with adaptive spans where it has spans."""
     if stack is LSTM:
         return LSTM(LSTMOptions(decoder_layers=2, decoder_embed_dim=D))
     options = dict(decoder_layers=2, decoder_embed_dim=D, decoder_ffn_embed_dim=5, decoder_attention_heads=2)
@@ -53,6 +54,7 @@ def test_a_larger_or_smaller_span_keeps_the_newest_steps():
 
 
 def saved(ring):
+    """A memory as it is after ``torch.save`` and ``torch.load``."""
     file = io.BytesIO()
     torch.save(ring, file)
     file.seek(0)

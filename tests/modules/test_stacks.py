@@ -35,6 +35,7 @@ def build(stack, options):
 
 
 def run(model, x_TBD, cuts, state=None):
+    """The features of a stream that is cut into blocks of these lengths, and the state after the last one."""
     outputs = []
     for block in x_TBD.split(cuts):
         y, state = model(block, state)

@@ -32,6 +32,7 @@ def captures(monkeypatch):
 
 
 def build(step_loop="triton", seed=1, **changes):
+    """A stack of the sizes above in evaluation and double precision."""
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
     options = {**sizes, "adaptive_span": False, **changes}
     return random_stack(FeedbackTransformer, seed, step_loop=step_loop, **options).double().eval()
@@ -50,11 +51,13 @@ def graphs_of(model):
 
 
 def embeddings(steps, rows=B, seed=2):
+    """Embeddings [T, B, D], the same for the same seed."""
     torch.manual_seed(seed)
     return torch.randn(steps, rows, D, dtype=torch.double)
 
 
 def equal_steps(models, rings, x_TBD):
+    """Run steps by two models, each with its memory: the features are equal."""
     for x_BD in x_TBD:
         results = [model.run_step(x_BD, memory) for model, memory in zip(models, rings)]
         torch.testing.assert_close(*results, atol=1e-10, rtol=1e-10)
@@ -244,6 +247,7 @@ def test_parameters_elsewhere_in_memory(captures):
 
 
 def copy_of(memory):
+    """A memory of its own with the same contents."""
     other = memory.copy_for(memory.buffer.shape[1], ring.MemoryRing(memory.span))
     other.copy_rows(memory)
     return other

@@ -8,11 +8,13 @@ from fb_fairseq.optim import ClippedAdagrad, ClippedAdagradConfig, FairseqClippe
 
 
 def parameters():
+    """The values of two parameters, always the same."""
     torch.manual_seed(1)
     return [torch.randn(5, 3), torch.randn(4)]
 
 
 def steps(optimizer, own):
+    """Three updates, with gradients of several sizes."""
     for scale in (1.0, 0.01, 3.0):
         for i, parameter in enumerate(own):
             parameter.grad = torch.linspace(-scale, scale, parameter.numel()).view_as(parameter) * (i + 1)

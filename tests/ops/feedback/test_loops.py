@@ -60,6 +60,7 @@ def own(monkeypatch):
 
 
 def build(name):
+    """A stack of always the same options and parameters, with this --step-loop."""
     torch.manual_seed(1)
     return FeedbackTransformer(random_options(1, step_loop=name, attention_span=5, adaptive_span=False)).double()
 

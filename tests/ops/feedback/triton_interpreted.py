@@ -49,6 +49,7 @@ def loop():
 
 
 def case_of(seed, **changes):
+    """A case of three steps unless ``changes`` say otherwise; with an encoder or episodes, by the seed."""
     return Case(seed, **{"steps": 3, "cross": seed % 3 == 0, "resets": seed % 4 == 0, **changes})
 
 
@@ -174,10 +175,12 @@ def captured(monkeypatch):
 
 
 def build(seed, **changes):
+    """A stack in evaluation and double precision whose steps run by --step-loop triton."""
     return random_stack(FeedbackTransformer, seed, step_loop="triton", attention_span=5, **changes).double().eval()
 
 
 def plain_copy(model):
+    """The same model with --step-loop reference."""
     other = copy.deepcopy(model)
     other.options = dataclasses.replace(model.options, step_loop="reference")
     return other
