@@ -42,12 +42,10 @@ REFUSED = dict(
     scale_resids=True,
     offload_activations=True,
 )
-# Nor in fairseq's own Transformer; the last two without --adaptive-softmax-cutoff.
-NO_EFFECT = {"decoder_input_dim", "adaptive_softmax_dropout", "adaptive_softmax_factor"}
-
-
 if hasattr(TransformerConfig(), "merge_src_tgt_embed"):  # fairseq-fixed
     REFUSED["merge_src_tgt_embed"] = True
+# Without an effect in fairseq's own Transformer, too; the last two without --adaptive-softmax-cutoff.
+NO_EFFECT = {"decoder_input_dim", "adaptive_softmax_dropout", "adaptive_softmax_factor"}
 
 
 def test_every_option_of_fairseq_is_served_or_refused():
