@@ -1,4 +1,4 @@
-"""Files that run code when they are read without protection, made by the tests themselves."""
+"""Files that run code when they are read without protection, and damaged files, made by the tests themselves."""
 
 import io
 import os

@@ -6,7 +6,8 @@ A fault is a comparison, an operator, a number, a condition or an argument that 
 message, an annotation or a docstring. It is made in a copy of the tree. A process that has imported torch, fairseq and
 transformers, but none of this code, is forked for each one; so a fault costs seconds. First come the tests of the area
 that name the changed module, then its other tests, then the commands' (tests/cli). What survives the tests that ``bash
-tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found.
+tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found. A
+fault is undecided where no test has failed when the time is up: it may never end, or the time is short.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Areas: the code, without the rooms of other areas, and its tests.
@@ -113,12 +114,15 @@ def python_mutations(path: str, text: str) -> Iterator[Mutation]:
     lines = text.splitlines()
 
     def place(line: int, column: int) -> int:
+        """The offset in the text of a column, which ast counts in bytes, of a line."""
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
     def begin(node) -> int:
+        """The offset in the text of a node's first character."""
         return place(node.lineno, node.col_offset)
 
     def end(node) -> int:
+        """The offset in the text of the character after a node."""
         return place(node.end_lineno, node.end_col_offset)
 
     def between(left, right, changes: dict[str, str]) -> Iterator[Mutation]:
@@ -127,25 +131,28 @@ def python_mutations(path: str, text: str) -> Iterator[Mutation]:
         if found and found[0] in changes:
             yield Mutation(path, end(left) + found.start(), found[0], changes[found[0]])
 
+    def of_call(node: ast.Call) -> Iterator[Mutation]:
+        """The first two arguments swapped, or one with a name left out."""
+        if len(node.args) >= 2 and not any(isinstance(x, ast.Starred) for x in node.args):
+            a, b = node.args[:2]
+            both = text[begin(a) : end(b)]
+            swapped = text[begin(b) : end(b)] + text[end(a) : begin(b)] + text[begin(a) : end(a)]
+            if swapped != both:
+                yield Mutation(path, begin(a), both, swapped)
+        for keyword in node.keywords:
+            if keyword.arg is not None and keyword.arg not in ("dtype", "device", "help"):
+                comma = re.match(r"\s*,", text[end(keyword) :])
+                length = end(keyword) - begin(keyword) + (comma.end() if comma else 0)
+                yield Mutation(path, begin(keyword), text[begin(keyword) :][:length], "")
+
     def visit(node) -> Iterator[Mutation]:
+        """The faults of a node and of all nodes in it."""
         if isinstance(node, (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)):
             return
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            if SPOKEN.search(name):
+            if SPOKEN.search(ast.unparse(node.func)):
                 return
-            if len(node.args) >= 2 and not any(isinstance(x, ast.Starred) for x in node.args):
-                a, b = node.args[:2]
-                both = text[begin(a) : end(b)]
-                swapped = text[begin(b) : end(b)] + text[end(a) : begin(b)] + text[begin(a) : end(a)]
-                if swapped != both:
-                    yield Mutation(path, begin(a), both, swapped)
-            for keyword in node.keywords:
-                if keyword.arg is not None and keyword.arg not in ("dtype", "device", "help"):
-                    comma = re.match(r"\s*,", text[end(keyword) :])
-                    yield Mutation(
-                        path, begin(keyword), text[begin(keyword) : end(keyword) + (comma.end() if comma else 0)], ""
-                    )
+            yield from of_call(node)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             yield from between(node.left, node.comparators[0], COMPARISONS)
         if isinstance(node, ast.BoolOp):
@@ -222,40 +229,58 @@ def tests_for(area: str, mutation: Mutation) -> list[str]:
     return files(AREAS[area][1]) + files([COMMANDS])
 
 
+class FirstFailure:
+    """A plugin of pytest that writes the name of the first test that fails to a file."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    def note(self, report, more: str = "") -> None:
+        """Write a report's name down, if it is the first that failed."""
+        if report.failed and not self.path.exists():
+            self.path.write_text(report.nodeid + more)
+
+    def pytest_runtest_logreport(self, report) -> None:
+        """pytest's, after each test."""
+        self.note(report)
+
+    def pytest_collectreport(self, report) -> None:
+        """pytest's, after each import."""
+        self.note(report, " (import)")
+
+
+def run_tests(tree: pathlib.Path, arguments: list[str], failure: pathlib.Path) -> NoReturn:
+    """Run a tree's tests in this process, in a session of its own; it ends with their exit code.
+
+    Args:
+        failure: where to write the first test that fails.
+    """
+    import pytest
+
+    os.setsid()
+    os.chdir(tree)
+    sys.path[:] = [str(tree), *(p for p in sys.path if os.path.abspath(p or ".") != str(REPOSITORY))]
+    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+        del sys.modules[name]
+    os.environ["PYTHONPATH"] = str(tree)
+    os.environ["FB_FAIRSEQ_CACHE"] = str(tree / "cache")
+    output = os.open(tree / "mutations-output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os._exit(int(pytest.main(arguments, plugins=[FirstFailure(failure)])))
+
+
 def killed_by(tree: pathlib.Path, tests: list[str], options: list[str], seconds: float) -> str | None:
-    """Run tests of a tree in a child of this process; the first that fails, "time" or "crash"; None: they pass."""
-    report = tree / "mutations-report.txt"
-    report.unlink(missing_ok=True)
+    """Run tests of a tree in a child of this process: the first that fails, or "crash"; None: they pass.
+
+    Raises:
+        TimeoutError: they run longer, and none has failed.
+    """
+    failure = tree / "mutations-report.txt"
+    failure.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        os.setsid()
-        os.chdir(tree)
-        sys.path[:] = [str(tree), *(p for p in sys.path if os.path.abspath(p or ".") != str(REPOSITORY))]
-        for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
-            del sys.modules[name]
-        os.environ["PYTHONPATH"] = str(tree)
-        os.environ["FB_FAIRSEQ_CACHE"] = str(tree / "cache")
-        output = os.open(tree / "mutations-output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        import pytest
-
-        class Failures:
-            """Writes the first failure down."""
-
-            @staticmethod
-            def pytest_runtest_logreport(report):
-                if report.failed and not path.exists():
-                    path.write_text(report.nodeid)
-
-            @staticmethod
-            def pytest_collectreport(report):
-                if report.failed and not path.exists():
-                    path.write_text(f"{report.nodeid} (import)")
-
-        path = report
-        arguments = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *options, *tests]
-        os._exit(int(pytest.main(arguments, plugins=[Failures()])))
+        run_tests(tree, ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *options, *tests], failure)
     deadline, status = time.monotonic() + seconds, None
     while status is None and time.monotonic() < deadline:
         done, found = os.waitpid(child, os.WNOHANG)
@@ -267,10 +292,29 @@ def killed_by(tree: pathlib.Path, tests: list[str], options: list[str], seconds:
         pass
     if status is None:
         os.waitpid(child, 0)
-        return None  # (nothing has failed until then)
-    if status == 0 or os.waitstatus_to_exitcode(status) == 5:  # nothing was collected
-        return None
-    return report.read_text() if report.exists() else "crash"
+    if failure.exists():
+        return failure.read_text()
+    if status is None:
+        raise TimeoutError
+    passed = status == 0 or os.waitstatus_to_exitcode(status) == 5  # 5: nothing was collected
+    return None if passed else "crash"
+
+
+def outcome(tree: pathlib.Path, tests: list[str], kinds: list[str], seconds: float) -> tuple[str, str]:
+    """The kind of tests that notices a tree's fault, "survived" or "undecided"; and that in words.
+
+    Args:
+        kinds: "usual", and after it "ci" if what survives is to be tried with these tests, too.
+        seconds: for each kind.
+    """
+    for kind in kinds:
+        try:
+            by = killed_by(tree, tests, [f"--{kind}"], seconds)
+        except TimeoutError:
+            return "undecided", f"UNDECIDED after {seconds:g} s ({kind})"
+        if by is not None:
+            return kind, f"{kind}: {by}"
+    return "survived", "SURVIVED"
 
 
 def main() -> None:
@@ -280,7 +324,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=24, help="faults in all, as many from each area")
     parser.add_argument("--area", choices=list(AREAS), action="append", help="instead of all areas")
     parser.add_argument("--ci", action="store_true", help="try what survives with the tests of --ci, too")
-    parser.add_argument("--seconds", type=float, default=120, help="for each run of tests")
+    parser.add_argument("--seconds", type=float, default=120, help="for each run of tests; then undecided")
     options = parser.parse_args()
     areas = options.area or list(AREAS)
     # Imported before the forks, so that each costs seconds; none of this package.
@@ -302,20 +346,17 @@ def main() -> None:
             for mutation in draw(area, options.seed, -(-options.number // len(areas))):
                 text = (REPOSITORY / mutation.path).read_text(encoding="utf-8")
                 (tree / mutation.path).write_text(mutation.applied(text), encoding="utf-8")
-                tests, by = tests_for(area, mutation), None
-                for kind in ("usual", "ci") if options.ci else ("usual",):
-                    by = killed_by(tree, tests, [f"--{kind}"], options.seconds)
-                    if by is not None:
-                        break
+                kinds = ["usual", "ci"] if options.ci else ["usual"]
+                found, words = outcome(tree, tests_for(area, mutation), kinds, options.seconds)
                 (tree / mutation.path).write_text(text, encoding="utf-8")
-                counts[area][kind if by else "survived"] += 1
-                print(f"{area:12} {f'{kind}: {by}' if by else 'SURVIVED':60} {mutation.described(text)}", flush=True)
+                counts[area][found] += 1
+                print(f"{area:12} {words:60} {mutation.described(text)}", flush=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     for area, found in counts.items():
         print(
             f"{area:12} {found.total():3} faults: {found['usual']} noticed, {found['ci']} with --ci only, "
-            f"{found['survived']} survived"
+            f"{found['survived']} survived, {found['undecided']} undecided"
         )
 
 

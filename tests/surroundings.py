@@ -55,8 +55,14 @@ def heed_interrupts() -> None:
 
 @contextlib.contextmanager
 def terminated(trainer, method, count, number):
-    """``kill`` comes to this process before this method of a class is called where the count is this number, and ends
-    it."""
+    """``kill`` comes to this process before a method is called where a count is this number; the block must end by the
+    SystemExit of that signal.
+
+    Args:
+        trainer: the class.
+        method: the name of its method, which takes no arguments.
+        count: the name of its attribute that counts.
+    """
     call = getattr(trainer, method)
 
     def signalled(self):

@@ -84,8 +84,8 @@ def test_a_command_replaces_its_own_folder(tmp_path):
 
 
 def test_what_others_have_written_stays(tmp_path):
-    """Files without this command's mark; files of other names; and its own, if they were changed or moved there since.
-    Told to, it replaces those of its own names, and touches nothing else."""
+    """Files without this command's mark; files of other names; and its own, if they were replaced since. Told to, it
+    replaces those of its own names, and touches nothing else."""
     (tmp_path / "a").write_text("mine")
     refused(tmp_path, f"--out {tmp_path}: has files that this command has not written; give a new or empty", b="1")
     write(tmp_path / "out", a="1", inner_b="2")
@@ -104,6 +104,10 @@ def test_what_others_have_written_stays(tmp_path):
         assert content(tmp_path / "out") == {"a": "3", "inner/b": "4", **({} if before else {name: "mine"})}
         if before is None:
             file.unlink()
+
+
+def test_its_own_files_stay_if_they_were_edited_copied_or_moved(tmp_path):
+    write(tmp_path / "out", a="1", inner_b="2")
     (tmp_path / "out/a").write_text("edited")
     for copy in (shutil.copytree(tmp_path / "out", tmp_path / "copy"), tmp_path / "out"):
         refused(copy, "/a: this command has not written it, or it was changed since", a="3", inner_b="4")
@@ -137,13 +141,13 @@ def test_runs_write_to_folders_of_their_own(tmp_path):
 def test_a_file_names_its_writer(tmp_path):
     """Nothing else will do: a file of the same format may be the user's."""
     path = str(tmp_path / "result")
-    for content, command in (
+    for text, command in (
         ('{"accuracy": 0.9}', "one"),
         ('{"written_by": "other"}', "one"),
         ('{"written_by": "one-more"}', "one"),
         ("one written_by", "one"),
     ):
-        (tmp_path / "result").write_text(content)
+        (tmp_path / "result").write_text(text)
         with pytest.raises(UserError, match=f"--out {path}: this command has not written it; give another path"):
             check_output_file("--out", path, command)
         check_output_file("--out", path, command, overwrite=True)

@@ -72,8 +72,8 @@ def test_the_random_numbers_of_the_process_stay(seed):
 
 
 @torch.no_grad()
-def test_the_prompt_is_read_by_the_fast_loop(monkeypatch):
-    """How much is read decides which loop reads it."""
+def test_the_length_of_the_prompt_is_known_to_its_reader(monkeypatch):
+    """It decides which loop reads."""
     model, found = pretrained.load("python"), []
     reader = model.reader
 
@@ -147,11 +147,15 @@ def test_without_fairseq_and_transformers():
     assert done.stdout.startswith("def main(") and "True ['21435', '12453', '24153']" in done.stdout, done.stderr
 
 
-def test_names_in_commands(tmp_path, capsys):
+def test_a_model_of_labels_cannot_generate(capsys):
     pytest.importorskip("fairseq")
     with pytest.raises(SystemExit):
         main(["generate", "--path", "a5", "--cpu"])
     assert "--path a5: gives labels, and cannot generate text; use explore" in capsys.readouterr().err
+
+
+def test_export_keeps_the_numbers_and_the_card(tmp_path):
+    pytest.importorskip("fairseq")
     pytest.importorskip("transformers")
     for folder, options in {"python": ["--dtype", "bfloat16"], "wide": []}.items():
         main(["export", "python", "--to", str(tmp_path / folder), *options])
@@ -162,10 +166,16 @@ def test_names_in_commands(tmp_path, capsys):
         assert rows == expected, "all that is known"
     assert "| numbers | rounded to bfloat16, with which the figures above were measured |" in text
     assert "| updates | 13,500 |" in text and "\nlicense: PSF-2.0\n" in text
+
+
+def test_generate_takes_a_model_by_itself(capsys):
     main(["generate", "--length", "1", "--cpu"])
     assert "def main(" in capsys.readouterr().out
+
+
+def test_plot_takes_names_and_folders(tmp_path):
     pytest.importorskip("matplotlib")
     main(["plot", "--layer-weights", "python", "a5", "--out", str(tmp_path / "weights.png")])
-    options = ["--attention-map", str(tmp_path / "wide"), "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
-    main(["plot", "--attention", str(tmp_path / "wide"), *options])
+    options = ["--attention-map", "python", "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
+    main(["plot", "--attention", pretrained.folder("python"), *options])
     assert "<!-- \u21b5 -->" in (tmp_path / "map.svg").read_text(encoding="utf-8")

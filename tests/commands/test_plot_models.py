@@ -41,6 +41,7 @@ class Lines(list):
 
 
 def text(length, seed=0):
+    """A corpus of so many random tokens, in lines of seven."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(4, 24, (length,), generator=generator)
     return Corpus(Lines(tokens.split(7)), eos=2)
@@ -54,10 +55,12 @@ def load_both(model, **changes):
 
 
 def load(model, **changes):
+    """A model in double precision as commands read it."""
     return load_both(model, **changes)[0]
 
 
 def lstm():
+    """A streaming LSTM of one layer, as commands read it."""
     words = dictionary()
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     cfg = StreamingLSTMLMConfig(decoder_layers=1, decoder_embed_dim=8)

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 import tarfile
+import tempfile
 
 import torch
 
@@ -22,6 +23,7 @@ from tests.cli.parallel_text import train as train_translation
 FILES = pathlib.Path(__file__).parent
 UPDATES = 40
 SMALL = dict(decoder_embed_dim=8, decoder_ffn_embed_dim=12, no_epoch_checkpoints=True, disable_validation=True, lr=0.02)
+# Options of training by case; None leaves out what the tests' commands give otherwise.
 LANGUAGE_MODELS = {
     "feedback": dict(adaptive_span=True, adaptive_span_loss=1e-4, adaptive_span_ramp=3, adaptive_span_init=0.4),
     "feedback_per_layer": dict(
@@ -102,8 +104,8 @@ def measure(case: str, checkpoint, data, folder) -> dict:
     (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in PROMPTS))
 
     def continuations(*more):
-        options = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
-        log = run("interactive", data, *options, "--max-len-b", 20, *more)
+        given = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
+        log = run("interactive", data, *given, "--max-len-b", 20, *more)
         return re.findall(r"^D-\d+\t[^\t]*\t(.*)$", log, re.M)
 
     tokens = torch.tensor([list(range(2, 14)), list(range(70, 82))])
@@ -147,16 +149,11 @@ def copy_checkpoint(source: pathlib.Path, target: pathlib.Path) -> None:
         shutil.copy(path, target / path.name)
 
 
-def main() -> None:
-    """Write all files to a folder."""
-    import tempfile
-
+def write_all(out: pathlib.Path, scratch: pathlib.Path) -> None:
+    """Write the archives of all cases to a folder, with another one for what is needed on the way."""
     from tests.cli.conftest import write_byte_data
     from tests.cli.parallel_text import preprocess
 
-    torch.set_num_threads(1)
-    out = pathlib.Path(sys.argv[1])
-    scratch = pathlib.Path(tempfile.mkdtemp())
     write_byte_data(scratch / "bytes")
     parallel = preprocess(scratch)
     for case in [*LANGUAGE_MODELS, *TRANSLATION]:
@@ -171,6 +168,13 @@ def main() -> None:
             archive.add(out / case, arcname=".")
         shutil.rmtree(out / case)
         print(f"Wrote {out / case}.tar.gz")
+
+
+def main() -> None:
+    """Write all archives to the folder that is named on the command line."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_all(pathlib.Path(sys.argv[1]), pathlib.Path(scratch))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ SIZES = dict(
 
 
 def dictionary(words=20):
+    """So many words after fairseq's special symbols."""
     made = Dictionary()
     for word in range(words):
         made.add_symbol(f"word{word}")
@@ -33,18 +34,23 @@ def dictionary(words=20):
 
 
 def build(model=FeedbackDecoderModel, **changes):
+    """A model in evaluation, all of whose parameters are moved at random, norms and biases too.
+
+    Args:
+        changes: options in place of those of ``SIZES``.
+    """
     task = argparse.Namespace(source_dictionary=dictionary(11), target_dictionary=dictionary(14))
     args = argparse.Namespace(**{**SIZES, **changes})
     made = model.build_model(args, task).eval()
     with torch.no_grad():
-        for parameter in made.parameters():  # layer norms and biases too
+        for parameter in made.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return made
 
 
-def batch(sentences):
-    """Tokens of these lengths, padded on the right."""
-    tokens = torch.full((len(sentences), max(sentences)), PAD)
-    for row, length in enumerate(sentences):
+def batch(lengths):
+    """Random sentences of these lengths, padded on the right."""
+    tokens = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in enumerate(lengths):
         tokens[row, :length] = torch.randint(4, 15, (length,))
     return tokens

@@ -30,6 +30,7 @@ SIZES = dict(**WIDTHS, attention_span=5, tokens_per_sample=30)
 
 
 def configuration(model, **changes):
+    """The options of a class of models: ``SIZES`` with these changes."""
     sizes = {**SIZES, **changes}
     if model is AllAttentionLM:
         sizes = {**sizes, "persistent_memory_size": 7}
@@ -38,6 +39,7 @@ def configuration(model, **changes):
 
 
 def build(model, task=None, **changes):
+    """A model of a class as it is initialised, in training; without a task with a dictionary of 20 words."""
     words = dictionary(20)
     task = task or argparse.Namespace(source_dictionary=words, target_dictionary=words)
     return model.build_model(configuration(model, **changes), task)
@@ -59,4 +61,5 @@ def both(model, **changes):
 
 
 def tokens(batch, steps):
+    """Random words [B, T] of the dictionary of 20."""
     return torch.randint(4, 24, (batch, steps))

@@ -14,7 +14,7 @@ def sample():
     return dict(src_tokens=source, src_lengths=source.ne(PAD).sum(1), prev_output_tokens=target)
 
 
-def test_only_an_asked_for_attention_costs_the_fast_loop(monkeypatch):
+def test_only_attention_that_is_asked_for_runs_in_the_reference(monkeypatch):
     """Without alignments training runs --step-loop's loop, and returns no attention."""
     model = build().train()
     monkeypatch.setattr(model.decoder.stack, "run_reference_loop", lambda *_: pytest.fail("the reference loop ran"))

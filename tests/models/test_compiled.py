@@ -11,12 +11,18 @@ from tests.models.language_models import tokens
 
 
 def language_model():
+    """A model with dropout, and the arguments of a call."""
     return build_lm(FeedbackTransformerLanguageModel, dropout=0.2), (tokens(3, 7),)
 
 
 def decoder():
+    """A translation model with dropout, and the arguments of a call."""
     source = batch([5, 7, 2])
-    return build_decoder(attention_dropout=0.2, step_loop="torch"), (source, source.ne(PAD).sum(1), batch([6, 4, 5]))
+    return build_decoder(attention_dropout=0.2, step_loop="reference"), (
+        source,
+        source.ne(PAD).sum(1),
+        batch([6, 4, 5]),
+    )
 
 
 def outcome(model, forward, inputs):

@@ -19,11 +19,28 @@ OPTIONS = [
 
 
 def forward(model, source, target):
+    """The logits of a batch of sentences."""
     return model(source, source.ne(PAD).sum(1), target)[0]
 
 
 def encode(model, source):
+    """The encoder's output of a batch of sentences."""
     return model.encoder(source, source.ne(PAD).sum(1))
+
+
+def attend(attention, query, memory, projection=None):
+    """fairseq's MultiheadAttention of one query [B, D] over memories [C, B, D].
+
+    Args:
+        projection: what keys and values come from in place of the attention's own.
+    """
+    if projection is None:
+        return attention(query[None], memory, memory, need_weights=False)[0][0]
+    k, v = projection.k_proj, projection.v_proj
+    H, (_, B, D) = attention.num_heads, memory.shape
+    q, k, v = (x.view(-1, B * H, D // H).transpose(0, 1) for x in (attention.q_proj(query), k(memory), v(memory)))
+    done = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(B, D)
+    return attention.out_proj(done)
 
 
 def by_hand(model, source, target):
@@ -36,17 +53,6 @@ def by_hand(model, source, target):
     memories, outputs = [], []
     x_BTD = decoder._embed(target, 0)
     mix = decoder.memory.mix()
-
-    def attend(attention, query, memory, projection=None):
-        """MultiheadAttention of one query over memories [C, B, D]."""
-        if projection is None:
-            return attention(query[None], memory, memory, need_weights=False)[0][0]
-        k, v = projection.k_proj, projection.v_proj
-        H, (_, B, D) = attention.num_heads, memory.shape
-        q, k, v = (x.view(-1, B * H, D // H).transpose(0, 1) for x in (attention.q_proj(query), k(memory), v(memory)))
-        done = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(B, D)
-        return attention.out_proj(done)
-
     for x in x_BTD.unbind(1):
         states = [x]
         for l, layer in enumerate(layers):

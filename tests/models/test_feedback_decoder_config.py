@@ -1,4 +1,4 @@
-"""Options of feedback_decoder: none of fairseq's without an effect."""
+"""Every option of fairseq's Transformer is on one of two lists: served, or refused by name."""
 
 import dataclasses
 
@@ -9,37 +9,18 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_decoder_config import UNSUPPORTED
 from tests.models.decoders import build
 
-SMALL = dict(layers=2, embed_dim=12, ffn_embed_dim=20, attention_heads=2)
-
-
 GROUPS = ("encoder", "decoder", "quant_noise")  # of options that are nested in TransformerConfig
 
-# Options of fairseq's Transformer that have an effect, with a value other than the default.
-SERVED = dict(
-    activation_fn="gelu",
-    dropout=0.3,
-    attention_dropout=0.1,
-    activation_dropout=0.1,
-    relu_dropout=0.1,
-    max_source_positions=50,
-    max_target_positions=50,
-    share_decoder_input_output_embed=True,
-    share_all_embeddings=True,
-    no_token_positional_embeddings=True,
-    layernorm_embedding=True,
-    no_scale_embedding=True,
-    checkpoint_activations=True,
-    no_cross_attention=True,
-    no_decoder_final_norm=True,
-    adaptive_softmax_cutoff=[5, 9],
-    encoder_embed_path="file",
-    decoder_embed_path="file",
-    decoder_output_dim=8,
-    min_params_to_wrap=10,
+# Served options are named here by hand: one of fairseq's that is on neither list fails.
+SERVED = set(
+    "activation_fn dropout attention_dropout activation_dropout relu_dropout max_source_positions max_target_positions "
+    "share_decoder_input_output_embed share_all_embeddings no_token_positional_embeddings layernorm_embedding "
+    "no_scale_embedding checkpoint_activations no_cross_attention no_decoder_final_norm adaptive_softmax_cutoff "
+    "encoder_embed_path decoder_embed_path decoder_output_dim min_params_to_wrap".split()
 )
-for side in ("encoder", "decoder"):
-    sizes = dict(SMALL, normalize_before=True, learned_pos=True, layerdrop=0.1, layers_to_keep="0")
-    SERVED.update({f"{side}_{name}": value for name, value in sizes.items()})
+OF_EACH_SIDE = "layers embed_dim ffn_embed_dim attention_heads normalize_before learned_pos layerdrop layers_to_keep"
+SERVED |= {f"{side}_{name}" for side in ("encoder", "decoder") for name in OF_EACH_SIDE.split()}
+# Refused ones, each with a value other than the default.
 REFUSED = dict(
     cross_self_attention=True,
     encoder_xformers_att_config="{}",
@@ -61,12 +42,10 @@ REFUSED = dict(
     scale_resids=True,
     offload_activations=True,
 )
-# Nor in fairseq's own Transformer; the last two without --adaptive-softmax-cutoff.
-NO_EFFECT = {"decoder_input_dim", "adaptive_softmax_dropout", "adaptive_softmax_factor"}
-
-
 if hasattr(TransformerConfig(), "merge_src_tgt_embed"):  # fairseq-fixed
     REFUSED["merge_src_tgt_embed"] = True
+# Without an effect in fairseq's own Transformer, too; the last two without --adaptive-softmax-cutoff.
+NO_EFFECT = {"decoder_input_dim", "adaptive_softmax_dropout", "adaptive_softmax_factor"}
 
 
 def test_every_option_of_fairseq_is_served_or_refused():
@@ -79,7 +58,7 @@ def test_every_option_of_fairseq_is_served_or_refused():
             inner = dataclasses.fields(group if isinstance(group, type) else type(group))
         names |= {f.name} if inner is None else {f"{f.name}_{option.name}" for option in inner}
     names = {name for name in names if not name.endswith("_name")}
-    assert names - REFUSED.keys() - NO_EFFECT == SERVED.keys()
+    assert names - REFUSED.keys() - NO_EFFECT == SERVED
     assert REFUSED.keys() >= set(UNSUPPORTED) & names
 
 

@@ -22,7 +22,8 @@ LM_SIZES = dict(decoder_layers=2, **LM_WIDTHS, decoder_normalize_before=True)
 
 
 def vanilla(path, **changes):
-    """A vanilla translation model, saved as fairseq does: 0.12 with a configuration, 0.10 with a Namespace."""
+    """A vanilla translation model, saved to a file: without changes with a configuration, as of fairseq 0.12; with any
+    with a Namespace, as 0.10."""
     model = build(TransformerModel, **changes)
     heads = dict(decoder_attention_heads=2, encoder_attention_heads=3, activation_fn="relu")
     norms = dict(decoder_normalize_before=False, encoder_normalize_before=False)
@@ -33,6 +34,7 @@ def vanilla(path, **changes):
 
 
 def outputs(model):
+    """A translation model's logits for the same sentences each time."""
     torch.manual_seed(1)
     source = batch([5, 7, 2])
     target = batch([6, 4, 5])
@@ -128,6 +130,7 @@ def test_output_layers_of_old_checkpoints(tied):
 
 
 def vanilla_lm(path, **changes):
+    """A vanilla language model of the sizes ``LM_SIZES``, saved to a file as fairseq 0.12 does."""
     more = dict(decoder_input_dim=12, decoder_output_dim=12, max_target_positions=30, tokens_per_sample=30)
     args = argparse.Namespace(**LM_SIZES, **more, base_layers=0, **changes)
     base_lm_architecture(args)

@@ -1,4 +1,4 @@
-"""The decoders inside fairseq: names, padding, positions, embeddings, pruning."""
+"""The language models inside fairseq: names, padding, streams, embeddings, initial values, pruning, decoding."""
 
 import argparse
 import dataclasses
@@ -9,10 +9,9 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.positions import sinusoidal_positions
-from fb_fairseq.ops import threads as step_loop_threads
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.models.decoders import dictionary
-from tests.models.language_models import MODELS, SIZES, WIDTHS, FeedbackLM, build, tokens
+from tests.models.language_models import MODELS, WIDTHS, FeedbackLM, build, configuration, tokens
 from tests.modules.options import randomise
 from tests.modules.test_dropout import check_rate
 
@@ -116,10 +115,10 @@ def test_initialisation(model):
 def test_layers_to_keep(composition):
     """A pruned model is the full one with the other layers' weights left out of the memory."""
     changes = dict(memory_composition=composition, memory_projections="per-layer")
-    full = build(FeedbackLM, **{**changes, "decoder_layers": 3})
+    full = build(FeedbackLM, **changes, decoder_layers=3)
     randomise(full)
     state = full.state_dict()
-    cfg = MODELS[FeedbackLM](**{**SIZES, **changes, "decoder_layers": 3, "decoder_layers_to_keep": "0,2"})
+    cfg = configuration(FeedbackLM, **changes, decoder_layers=3, decoder_layers_to_keep="0,2")
     words = dictionary(20)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     pruned = FeedbackLM.build_model(cfg, task)
@@ -165,41 +164,3 @@ def test_decoding_equals_the_full_forward(model, storage, changes):
         for length in [prompt, *range(prompt + 1, 24)]:
             outputs.append(decoder.decoder(batch[:, :length], incremental_state=state)[0])
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("model,threads", zip(VANILLA, (1, 3)))
-def test_threads_are_chosen_before_training(model, threads, torch_threads, monkeypatch, caplog):
-    """Once, and for a model that runs step by step only; running it changes nothing."""
-    monkeypatch.setattr(step_loop_threads, "_kept", 1)
-    caplog.set_level("INFO")
-    torch.set_num_threads(3)
-    model = build(model)
-    batch = tokens(2, 4)
-    for training in (True, False):
-        model.train(training)(batch)
-    assert torch.get_num_threads() == 3 and not caplog.messages
-    for _ in range(2):
-        model.before_train_step({"net_input": {"src_tokens": batch}})
-        assert torch.get_num_threads() == threads
-        torch.set_num_threads(threads)
-    assert len(caplog.messages) == (threads == 1)
-    torch.set_num_threads(3)
-    model.before_train_step({"net_input": {"src_tokens": batch}})
-    assert torch.get_num_threads() == 3, "only before the first step"
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_spans_are_clamped_after_an_update(model):
-    """And so are the fp32 copies, from which the next update starts."""
-    model = build(model, adaptive_span=True)
-    parameters = list(model.parameters())
-    with torch.no_grad():
-        for parameter in parameters:
-            parameter.fill_(1.5)
-    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-    model.after_optimizer_step(argparse.Namespace(fp16_params=parameters, fp32_params=copies))
-    for (name, parameter), copy in zip(model.named_parameters(), copies):
-        bound = 1.0 if name.endswith("adaptive_span.z") else 1.5
-        assert parameter.eq(bound).all() and copy.eq(bound).all(), name
-    assert any(name.endswith("adaptive_span.z") for name, _ in model.named_parameters())
-    model.after_optimizer_step(argparse.Namespace())  # an optimizer without copies

@@ -43,6 +43,7 @@ COLUMNS = {
     "Transformer + adaptive span, large": (BYTES, ["relative_transformer_lm_char_large"]),
 }
 ARCHITECTURES = [(arch, column) for column, (_, archs) in COLUMNS.items() for arch in archs]
+PAPERS = {**TABLE_9, **SECTION_5}
 # What the papers' columns call an option of a model.
 OPTIONS = {
     "layers": "decoder_layers",
@@ -57,12 +58,12 @@ OPTIONS = {
 
 
 def test_all_columns_have_architectures():
-    assert set(COLUMNS) == {*TABLE_9, *SECTION_5}
+    assert COLUMNS.keys() == PAPERS.keys()
 
 
 def check_model(args, column):
     """Compare a model's options with a column of the papers."""
-    paper = {**TABLE_9, **SECTION_5}[column]
+    paper = PAPERS[column]
     for name, option in OPTIONS.items():
         if paper.get(name) is not None:
             assert getattr(args, option, False) == paper[name], option
@@ -89,7 +90,6 @@ OTHERS = {
     "feedback_transformer_lm_wikitext103_large_shared_span2048": (WORDS, 124.6),  # the paper's number: below
     "all_attention_lm_wikitext103_3clusters": (WORDS, 135.8),
 }
-PAPERS = {**TABLE_9, **SECTION_5}
 COUNTS = {arch: (COLUMNS[column][0], PAPERS[column]["parameters"] / 1e6) for arch, column in ARCHITECTURES} | OTHERS
 
 
@@ -114,12 +114,14 @@ def test_three_clusters():
     assert sizes[:2] == wanted[:2] and sizes[2] == pytest.approx(wanted[2], rel=0.05)
 
 
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_transformer_lm_char_ptb", *list(COUNTS)[-3:-1]])
-def test_post_norm(arch):
-    """It can be reached from every named architecture, and stays the default elsewhere."""
-    assert getattr(resolve(arch), "decoder_normalize_before", False) == (arch != "feedback_transformer_lm")
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", *COUNTS])
+def test_both_norms_can_be_reached(arch):
     assert resolve(arch, "--decoder-normalize-before").decoder_normalize_before
     assert not resolve(arch, "--no-decoder-normalize-before").decoder_normalize_before
+
+
+def test_post_norm_is_the_default_without_a_name():
+    assert not getattr(resolve("feedback_transformer_lm"), "decoder_normalize_before", False)
 
 
 @pytest.mark.parametrize("arch", COUNTS)

@@ -12,6 +12,7 @@ KINDS = {"untied": {}, "tied": dict(tied=True), "projections": dict(tied=True, t
 
 
 def own(tied=False, tie_projections=False, dropout=0.0, bias=False):
+    """An embedding and a softmax of this package, as ``embedding`` and ``softmax``."""
     embedding = AdaptiveEmbedding(V, PAD, D, FACTOR, CUTOFFS)
     ties = dict(tied=embedding if tied else None, tie_projections=tie_projections)
     softmax = AdaptiveSoftmax(V, D, CUTOFFS, FACTOR, dropout, bias, **ties)
@@ -19,6 +20,7 @@ def own(tied=False, tie_projections=False, dropout=0.0, bias=False):
 
 
 def fairseqs(tied=False, tie_projections=False, dropout=0.0):
+    """The same of fairseq."""
     modules = pytest.importorskip("fairseq.modules")
     embedding = modules.AdaptiveInput(V, PAD, D, FACTOR, D, CUTOFFS)
     ties = dict(adaptive_inputs=embedding if tied else None, tie_proj=tie_projections)
@@ -27,6 +29,7 @@ def fairseqs(tied=False, tie_projections=False, dropout=0.0):
 
 
 def seeded(build, **kwargs):
+    """What ``own`` or ``fairseqs`` builds from the same random numbers each time."""
     torch.manual_seed(3)
     return build(**kwargs)
 
@@ -82,13 +85,18 @@ def test_same_computation_as_fairseqs(kind, last, dropout):
     assert all(gradients[name].equal(value) for name, value in reference.items())
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_probabilities(kind, bias):
-    """They add up to 1; with targets, theirs are the same; losses, their gradients and guesses agree with them."""
+def random_softmax(kind, bias):
+    """A softmax, all of whose parameters are random, and features [3, 20, D]."""
     softmax = own(bias=bias, **kind)["softmax"]
     for p in softmax.parameters():
         torch.nn.init.normal_(p)
-    features = torch.randn(3, 20, D, requires_grad=True)
+    return softmax, torch.randn(3, 20, D, requires_grad=True)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_probabilities(kind, bias):
+    """They add up to 1; with targets, theirs are the same; losses, their gradients and guesses agree with them."""
+    softmax, features = random_softmax(kind, bias)
     target = torch.randint(V, (3, 20))
     log_probs = softmax.get_log_prob(features, None)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(3, 20))
@@ -105,10 +113,22 @@ def test_probabilities(kind, bias):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     again, nothing = adaptive_losses(softmax, features, target, counted, training=True)
     assert again.equal(losses) and nothing is None, "training makes no guesses"
+
+
+def test_losses_without_a_cluster(kind):
+    """No target is a word of the first one after the shortlist."""
+    softmax, features = random_softmax(kind, True)
     some = features[:2, :2]
-    target = torch.tensor([[0, V - 1], [3, V - 2]])  # no word of the first cluster
+    target = torch.tensor([[0, V - 1], [3, V - 2]])
     losses, _ = adaptive_losses(softmax, some, target, target >= 0, training=True)
-    torch.testing.assert_close(losses.view(2, 2), -log_probs[:2, :2].gather(2, target[..., None])[..., 0])
+    log_probs = softmax.get_log_prob(some, None)
+    torch.testing.assert_close(losses.view(2, 2), -log_probs.gather(2, target[..., None])[..., 0])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_guesses(kind, bias):
+    """The most probable words, whatever their cluster."""
+    softmax, _ = random_softmax(kind, bias)
     features = 20 * torch.randn(500, D)
     guesses = adaptive_guess(softmax, features)
     assert guesses.equal(softmax.get_log_prob(features[None], None)[0].argmax(-1))

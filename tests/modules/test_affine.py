@@ -8,8 +8,9 @@ import torch.nn as nn
 from torch.nn.utils import parametrizations
 from torch.testing._internal.two_tensor import TwoTensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
-from fb_fairseq.modules.affine import is_bare_linear
+from fb_fairseq.modules.affine import is_bare_linear, norm
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.reference import feedback_block
@@ -19,16 +20,16 @@ STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
 
 
 class Adapter(nn.Module):
-    """As peft's LoRA: ``base(x) + B A dropout(x)``."""
+    """As peft's LoRA: ``base(x) + B A x``."""
 
-    def __init__(self, base, dropout=0.0):
+    def __init__(self, base):
         super().__init__()
-        self.base_layer, self.dropout = base, nn.Dropout(dropout)
+        self.base_layer = base
         self.a = nn.Linear(base.in_features, 2, False)
         self.b = nn.Linear(2, base.out_features, False)
 
     def forward(self, x):
-        return self.base_layer(x) + self.b(self.a(self.dropout(x)))
+        return self.base_layer(x) + self.b(self.a(x))
 
     def merge(self):
         merged = copy.deepcopy(self.base_layer)
@@ -36,8 +37,8 @@ class Adapter(nn.Module):
         return merged
 
 
-def build(stack, seed=1, **changes):
-    return random_stack(stack, seed, adaptive_span=False, **({} if stack is AllAttention else changes))
+def build(stack, **changes):
+    return random_stack(stack, 1, adaptive_span=False, **changes)
 
 
 def linear_maps(model):
@@ -55,10 +56,10 @@ def merged_copy(model):
     return merged
 
 
-def adapted(model, **options):
+def adapted(model):
     """The model with adapters everywhere, and its merged copy."""
     for parent, name in linear_maps(model):
-        setattr(parent, name, Adapter(getattr(parent, name), **options))
+        setattr(parent, name, Adapter(getattr(parent, name)))
     return model, merged_copy(model)
 
 
@@ -105,7 +106,7 @@ def test_adapters_that_are_switched_off(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The loops that ran: reference ones."""
+    """Grows with each block that the reference runs."""
     log_once.cache_clear()
     ran = []
     counted = lambda *arguments, **options: ran.append(1) or feedback_block(*arguments, **options)
@@ -202,8 +203,14 @@ def test_hooks(stack, calls, caplog):
     assert caplog.text.count("its hooks do not run") == 1 and "layer" not in seen
 
 
-def test_another_norm():
-    """Is called, by the reference loop."""
+def test_another_epsilon_is_refused():
+    """All arithmetic assumes torch's default, which fairseq's layers have too."""
+    with pytest.raises(UserError, match="epsilon 1e-06"):
+        norm(nn.LayerNorm(3, eps=1e-6))
+
+
+def test_a_norm_of_another_class_is_called():
+    """By the reference loop."""
     model = build(FeedbackTransformer, decoder_normalize_before=True).eval()
     x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
     before = model.run_block(x_TBD)[0]
@@ -212,7 +219,7 @@ def test_another_norm():
     assert not torch.allclose(model.run_block(x_TBD)[0], before)
 
 
-def test_an_encoder():
+def test_an_encoder_calls_its_adapters():
     torch.manual_seed(1)
     sizes = dict(encoder_embed_dim=8, encoder_ffn_embed_dim=12, encoder_attention_heads=2, encoder_layers=2)
     encoder = TransformerEncoder(EncoderOptions(**sizes), nn.Embedding(9, 8)).eval()

@@ -19,8 +19,8 @@ pytestmark = needs_cpp_loop
 
 
 @pytest.fixture
-def native_steps(monkeypatch):
-    """The numbers of streams of the steps that ran natively."""
+def cpp_steps(monkeypatch):
+    """The numbers of streams of the steps that ran in C++."""
     ran, run = [], CppStep.run
     monkeypatch.setattr(CppStep, "run", lambda self, x, *rest: ran.append(len(x)) or run(self, x, *rest))
     return ran
@@ -31,6 +31,7 @@ def build(seed, stack=FeedbackTransformer, **changes):
 
 
 def steps_of(model, x_TBD, ring):
+    """Features [T, B, D], one step after the other."""
     return torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
 
 
@@ -51,7 +52,7 @@ def assert_close(ours, expected):
 @pytest.mark.parametrize("stack", [FeedbackTransformer, RelativeTransformer])
 @pytest.mark.parametrize("seed", range(12))
 @torch.no_grad()
-def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_threads):
+def test_equals_a_block(seed, stack, threads, cpp_steps, monkeypatch, torch_threads):
     """Rings that grow, and that are full and overwrite their slots; from the first step on, or after a block."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
@@ -61,12 +62,12 @@ def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_t
     first = 9 * (seed % 2)
     ring = model.ring_after(model.run_block(x_TBD[:first])[1]) if first else model.new_ring()
     ours = steps_of(model, x_TBD[first:], ring)
-    assert native_steps == [5] * (20 - first)
+    assert cpp_steps == [5] * (20 - first)
     assert_close(ours, exact(model, x_TBD)[first:])
 
 
 @torch.no_grad()
-def test_episodes(native_steps):
+def test_episodes(cpp_steps):
     model = build(1, attention_span=6)
     x_TBD = torch.randn(12, 3, model.options.decoder_embed_dim)
     age_TB = torch.stack([torch.arange(12), torch.arange(12) % 5, torch.arange(12) % 3], 1)
@@ -74,14 +75,14 @@ def test_episodes(native_steps):
     for x_BD, age_B in zip(x_TBD, age_TB):
         ring.reset(age_B)
         ours.append(model.run_step(x_BD, ring))
-    assert len(native_steps) == 12
+    assert len(cpp_steps) == 12
     assert_close(torch.stack(ours), exact(model, x_TBD, age_TB=age_TB))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
-def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threads):
+def test_reordered_streams(seed, threads, cpp_steps, monkeypatch, torch_threads):
     """As in beam search: hypotheses are taken more than once, others not at all; streams leave; the ring overwrites."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
@@ -99,11 +100,11 @@ def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threa
             history = history[:, order]
         history = torch.cat([history, torch.randn(1, *history.shape[1:])])
         assert_close(model.run_step(history[-1], ring), exact(model, history)[-1])
-    assert len(native_steps) == 16
+    assert len(cpp_steps) == 16
 
 
 @torch.no_grad()
-def test_a_step_of_another_kind_after_reordering(native_steps):
+def test_a_step_of_another_kind_after_reordering(cpp_steps):
     model = build(3, attention_span=6)
     x_TBD = torch.randn(5, 4, model.options.decoder_embed_dim)
     order = torch.tensor([2, 2, 0, 1])
@@ -112,7 +113,7 @@ def test_a_step_of_another_kind_after_reordering(native_steps):
     ring.reorder(order)
     with torch.enable_grad():
         ours = model.run_step(x_TBD[4], ring)
-    assert len(native_steps) == 4
+    assert len(cpp_steps) == 4
     assert_close(ours, exact(model, torch.cat([x_TBD[:4, order], x_TBD[4:]]))[-1])
 
 
@@ -127,7 +128,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_new_weights_are_packed(change, native_steps):
+def test_new_weights_are_packed(change, cpp_steps):
     model = build(2)
     x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
     with torch.no_grad():
@@ -137,11 +138,11 @@ def test_new_weights_are_packed(change, native_steps):
         assert model.stepper.kept["cpp"]["step"] is packed  # kept where nothing changes
         CHANGES[change](model)
         assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
-    assert len(native_steps) == 9
+    assert len(cpp_steps) == 9
 
 
 @torch.no_grad()
-def test_a_change_between_steps_of_a_ring(native_steps):
+def test_a_change_between_steps_of_a_ring(cpp_steps):
     model = build(2)
     x_BD = torch.randn(2, model.options.decoder_embed_dim)
     ring = model.new_ring()
@@ -151,24 +152,25 @@ def test_a_change_between_steps_of_a_ring(native_steps):
     expected_ring = wide.new_ring()
     expected_ring.buffer, expected_ring.position = ring.buffer.double(), 1
     assert_close(model.run_step(x_BD, ring), wide.run_step(x_BD.double(), expected_ring))
+    assert len(cpp_steps) == 2
 
 
 @torch.no_grad()
-def test_other_loops_are_not_native(native_steps):
+def test_what_other_loops_and_storages_run(cpp_steps):
     model = build(2, step_loop="reference")
     model.run_step(torch.randn(2, model.options.decoder_embed_dim), model.new_ring())
     model = build(2)
     model.run_step(torch.randn(2, model.options.decoder_embed_dim), model.new_ring("vectors"))
-    assert native_steps == []
+    assert cpp_steps == []
 
 
 @pytest.mark.parametrize("hypotheses", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
-def test_attention_to_an_encoder(seed, hypotheses, native_steps):
+def test_attention_to_an_encoder(seed, hypotheses, cpp_steps):
     case = Case(seed, steps=1, cross=True, dtype=torch.float32, dropout=0.0)
     compare_decoding_with_an_encoder(case, hypotheses, 2e-5)
-    assert len(native_steps) == 4
+    assert len(cpp_steps) == 4
 
 
 @torch.no_grad()
@@ -186,28 +188,29 @@ def test_wrong_numbers_of_rows():
 
 
 @torch.no_grad()
-def test_after_steps_in_another_type(native_steps):
+def test_after_steps_in_another_type(cpp_steps):
     model = build(2)
     ring = model.new_ring()
     x_BD = torch.randn(4, model.options.decoder_embed_dim)
     model.double().run_step(x_BD.double(), ring)
     model.float()
     assert_close(model.run_step(x_BD, ring), exact(model, torch.stack([x_BD, x_BD]))[1])
-    assert native_steps == []
+    assert cpp_steps == []
 
 
 @torch.no_grad()
-def test_rings_in_several_threads(native_steps):
+def test_rings_in_several_threads(cpp_steps):
     model = build(2)
     x_TBD = torch.randn(8, 3, model.options.decoder_embed_dim)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: torch.no_grad()(steps_of)(model, x_TBD * (i + 1), model.new_ring()), range(8)))
     for i, ours in enumerate(found):
         assert_close(ours, exact(model, x_TBD * (i + 1)))
+    assert len(cpp_steps) == 8 * 8
 
 
 @torch.no_grad()
-def test_one_changed_entry(native_steps):
+def test_one_changed_entry():
     """Through ``data``, which torch does not count: in any parameter, at any place."""
     model = build(2, decoder_embed_dim=48, decoder_ffn_embed_dim=96)
     x_TBD = torch.randn(1, 2, 48)
@@ -223,7 +226,7 @@ def test_one_changed_entry(native_steps):
 
 @pytest.mark.parametrize("seed", range(12))
 @torch.no_grad()
-def test_nan_and_infinity(seed, native_steps):
+def test_nan_and_infinity(seed, cpp_steps):
     """Steps show what plain steps show."""
     model = build(seed, FeedbackTransformer if seed % 2 else RelativeTransformer, activation_fn="relu")
     draw = torch.Generator().manual_seed(seed)
@@ -234,4 +237,4 @@ def test_nan_and_infinity(seed, native_steps):
     plain.stepper = Stepper("reference")
     x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
     ours, expected = (steps_of(m, x_TBD, m.new_ring()) for m in (model, plain))
-    assert spoiled.kinds(ours).equal(spoiled.kinds(expected)) and len(native_steps) == 6
+    assert spoiled.kinds(ours).equal(spoiled.kinds(expected)) and len(cpp_steps) == 6

@@ -14,6 +14,7 @@ L, D = 3, 64
 
 
 def build(kind, **more):
+    """A stack of a class with ``L`` layers of width ``D``, the same each time."""
     torch.manual_seed(1)
     sizes = dict(decoder_layers=L, decoder_embed_dim=D, decoder_ffn_embed_dim=D, decoder_attention_heads=4)
     return kind(TransformerOptions(**sizes, attention_span=8, **more))

@@ -45,6 +45,7 @@ def check_rate(build, name, left_out, forward):
 
 
 def stack_of(kind, variant, **rates):
+    """A stack of a class with these rates of dropout; ``variant``: of All-attention's persistent memory."""
     if kind is LSTM:
         return LSTM(LSTMOptions(decoder_layers=3, decoder_embed_dim=10, **rates))
     sizes = dict(decoder_layers=2, decoder_embed_dim=10, decoder_attention_heads=2, attention_span=6)

@@ -1,4 +1,4 @@
-"""All stacks offer the declared interface, each option is described once, and memories are cut and copied."""
+"""Stacks report scalars, options have help, and memories have a size, are cut and copied."""
 
 import copy
 import io
@@ -8,10 +8,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
-from fb_fairseq.modules.affine import norm
-from fb_fairseq.modules.interface import Report, Stack, StepMemory
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from tests.modules.options import random_stack
 
@@ -19,6 +16,7 @@ B, T, D = 2, 3, 8
 
 
 def build(stack):
+    """A stack of two layers, with adaptive spans where it has spans."""
     if stack is LSTM:
         return LSTM(LSTMOptions(decoder_layers=2, decoder_embed_dim=D))
     options = dict(decoder_layers=2, decoder_embed_dim=D, decoder_ffn_embed_dim=5, decoder_attention_heads=2)
@@ -26,27 +24,17 @@ def build(stack):
 
 
 @pytest.mark.parametrize("stack", [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM])
-def test_stacks_offer_the_interface(stack):
+def test_reports_are_scalars_and_memories_have_a_size(stack):
     """(What it computes: test_episodes.py.)"""
     model = build(stack)
-    assert isinstance(model, Stack)
     _, state = model.run_block(torch.randn(T, B, D))
-    report = model.report()
-    assert isinstance(report, Report) and all(value.dim() == 0 for value in report.logged.values())
-    model.clamp()
-    for memory in (model.new_ring(), model.ring_after(state)):
-        assert isinstance(memory, StepMemory) and memory.nbytes() >= 0
+    assert all(value.dim() == 0 for value in model.report().logged.values())
+    assert model.ring_after(state).nbytes() > 0
 
 
 @pytest.mark.parametrize("options", [TransformerOptions, LSTMOptions])
-def test_options_are_described(options):
+def test_options_have_help(options):
     assert all(f.metadata.get("help") for f in fields(options))
-
-
-def test_another_epsilon_is_refused():
-    """All arithmetic assumes torch's default, which fairseq's layers have too."""
-    with pytest.raises(UserError, match="epsilon 1e-06"):
-        norm(torch.nn.LayerNorm(3, eps=1e-6))
 
 
 def test_state_is_cut_to_the_span_and_copied():
@@ -57,7 +45,7 @@ def test_state_is_cut_to_the_span_and_copied():
     assert new.memory_KCBD.untyped_storage().nbytes() == 4 * 2 * 3 * 4  # keeps no larger tensor alive
 
 
-def test_a_larger_or_smaller_span_is_handled():
+def test_a_larger_or_smaller_span_keeps_the_newest_steps():
     old = StreamState(torch.arange(4.0).view(1, 4, 1, 1))
     x = torch.zeros(2, 1, 1)
     assert StreamState.entering(old, 1, 3, x).memory_KCBD.flatten().tolist() == [1, 2, 3]
@@ -65,6 +53,7 @@ def test_a_larger_or_smaller_span_is_handled():
 
 
 def saved(ring):
+    """A memory as it is after ``torch.save`` and ``torch.load``."""
     file = io.BytesIO()
     torch.save(ring, file)
     file.seek(0)

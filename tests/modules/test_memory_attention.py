@@ -71,6 +71,7 @@ def all_memories(model, x_TBD, state):
     return torch.cat(memories, 1)
 
 
+@torch.no_grad()
 def weights_slot_by_slot(model, l, past, x_D):
     """Layer l's weights at a step by the slot-by-slot reference: of the context by head [H, S], nearest first, and of
     the persistent vectors by group [U, N]. ``past``: its inputs at the steps before; ``x_D``: what it projects queries
@@ -78,34 +79,31 @@ def weights_slot_by_slot(model, l, past, x_D):
     o, layer = model.options, model.layers[l]
     reach = model.reaches()[l]
     projection = attention_projection(layer)
-    E = model.options.head_dim
     weights = model.layer_weights(layer, reach)
     past = [layer_norm(step_D, projection.norm) for step_D in past][-reach:]
     q_HE = project_query(x_D, weights, o.decoder_attention_heads, o.decoder_normalize_before)
-    N, variant = o.persistent_memory_size, weights.variant
     plain = reference.AllAttentionReference(
         weights, projection, model.positions.weights(), o.decoder_attention_heads, True
     )
     context, persistent = [], []
     for h in range(o.context_heads):
-        slots = plain.context_slots(past, h, slice(h * E, (h + 1) * E))
-        together = variant == "all-attn" and N
-        every = slots + (reference.vectors(weights, h) if together else [])
-        parts = [slot.mask * torch.exp(q_HE[h] @ slot.key_E / E**0.5) for slot in every]
-        normed = [part / sum(parts) for part in parts]
-        context.append(normed[: len(slots)][::-1] + [torch.zeros(())] * (o.attention_span - len(slots)))
-        if together:
-            persistent.append(normed[len(slots) :])
-    for u in range(0 if variant == "all-attn" or not N else len(weights.persistent.key_UNE)):
-        q_E = {
-            "attn-split": q_HE[u],
-            "head-split": q_HE[len(q_HE) - len(weights.persistent.key_UNE) + u],
-            "single-head": q_HE.flatten(),
-        }.get(variant)
-        if q_E is not None:
-            scores = [q_E @ slot.key_E / len(q_E) ** 0.5 for slot in reference.vectors(weights, u)]
-            persistent.append(torch.stack(scores).softmax(-1))
-    return torch.tensor(context), torch.tensor([list(row) for row in persistent])
+        slots = plain.context_slots(past, h, slice(h * o.head_dim, (h + 1) * o.head_dim))
+        own = reference.vectors(weights, h) if weights.variant == "all-attn" else []
+        shares = softmax(q_HE[h], slots + own)
+        context.append(shares[: len(slots)][::-1] + [torch.zeros(())] * (o.attention_span - len(slots)))
+        persistent.append(shares[len(slots) :])
+    if weights.variant != "all-attn":
+        # What each group of vectors is asked with; of ff-attn it is what the first sublayer returns.
+        queries = {"attn-split": q_HE, "head-split": q_HE[o.context_heads :], "single-head": q_HE.flatten()[None]}
+        groups = enumerate(queries.get(weights.variant, []))
+        persistent = [softmax(q_E, reference.vectors(weights, u)) for u, q_E in groups]
+    return torch.tensor(context), torch.tensor(persistent)
+
+
+def softmax(q_E, slots):
+    """The share of each slot in what a query reads."""
+    parts = [slot.mask * torch.exp(q_E @ slot.key_E / len(q_E) ** 0.5) for slot in slots]
+    return [part / sum(parts) for part in parts]
 
 
 @pytest.mark.parametrize("variant", PERSISTENT_MEMORY_VARIANTS)

@@ -32,6 +32,7 @@ def captures(monkeypatch):
 
 
 def build(step_loop="triton", seed=1, **changes):
+    """A stack of the sizes above in evaluation and double precision."""
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
     options = {**sizes, "adaptive_span": False, **changes}
     return random_stack(FeedbackTransformer, seed, step_loop=step_loop, **options).double().eval()
@@ -50,11 +51,13 @@ def graphs_of(model):
 
 
 def embeddings(steps, rows=B, seed=2):
+    """Embeddings [T, B, D], the same for the same seed."""
     torch.manual_seed(seed)
     return torch.randn(steps, rows, D, dtype=torch.double)
 
 
 def equal_steps(models, rings, x_TBD):
+    """Run steps by two models, each with its memory: the features are equal."""
     for x_BD in x_TBD:
         results = [model.run_step(x_BD, memory) for model, memory in zip(models, rings)]
         torch.testing.assert_close(*results, atol=1e-10, rtol=1e-10)
@@ -99,7 +102,7 @@ def test_gradients_and_autocast_between_captured_steps(captures):
     rings = model.new_ring(), plain.new_ring()
     for t, x_BD in enumerate(embeddings(30)):
         with torch.set_grad_enabled(t in (14, 15)), torch.autocast("cpu", torch.bfloat16, enabled=t in (20, 21)):
-            ours, expected = (m.run_step(x_BD, ring).detach() for m, ring in zip((model, plain), rings))
+            ours, expected = (m.run_step(x_BD, memory).detach() for m, memory in zip((model, plain), rings))
         torch.testing.assert_close(ours, expected)
         if t == 18:
             for memory in rings:
@@ -157,7 +160,7 @@ def test_rings_take_turns(captures):
     for x_BD in embeddings(4 * CAPTURE_AT):
         for pair in zip(rings, others):
             equal_steps((model, plain), pair, x_BD[None])
-            held.append([ring.graph is not None for ring in rings])
+            held.append([memory.graph is not None for memory in rings])
     assert held[-2:] == [[True, False], [False, True]] and len(captures) == 1
     equal_steps((model, plain), (rings[0], others[0]), embeddings(10))
 
@@ -244,6 +247,7 @@ def test_parameters_elsewhere_in_memory(captures):
 
 
 def copy_of(memory):
+    """A memory of its own with the same contents."""
     other = memory.copy_for(memory.buffer.shape[1], ring.MemoryRing(memory.span))
     other.copy_rows(memory)
     return other
@@ -281,16 +285,17 @@ def test_threads_have_graphs_of_their_own(captures):
     model = build()
     plain = plain_copy(model)
     x_TBD = embeddings(30)
-    expected = [plain.run_step(x_BD, memory) for memory in [plain.new_ring()] for x_BD in x_TBD]
 
-    def decode(_):
+    def decode(model):
         with torch.no_grad():
             memory = model.new_ring()
-            found = [model.run_step(x_BD, memory) for x_BD in x_TBD]
-        return all(torch.allclose(a, b, atol=1e-10) for a, b in zip(found, expected))
+            return torch.stack([model.run_step(x_BD, memory) for x_BD in x_TBD])
 
+    expected = decode(plain)
     with ThreadPoolExecutor(3) as pool:
-        assert all(pool.map(decode, range(6)))
+        for found in pool.map(decode, 6 * [model]):
+            torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    assert captures and not graphs_of(model)
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ class Recording(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 self.keep(given)
         for name, given in kwargs.items():
-            if name == "out" or name.startswith("out") or name == "grad_input":
+            if name.startswith("out") or name == "grad_input":
                 self.keep(given)
         result = operation(*args, **kwargs)
         self.calls.append((operation, args, kwargs, result))
@@ -53,7 +53,7 @@ class Recording(TorchDispatchMode):
 
 
 class RecordedGraph:
-    """See ``fb_fairseq.ops.cuda_graph.CudaGraph``."""
+    """See ``fb_fairseq.ops.cuda_graphs.CudaGraph``."""
 
     def __init__(self, function, before=None):
         self.calls = []

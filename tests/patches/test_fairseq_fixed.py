@@ -1,6 +1,5 @@
 """fairseq-fixed does what fairseq 0.12.2 does, whose values these are. (Batches: ``cli/test_every_sentence.py``.)"""
 
-import logging
 import re
 import subprocess
 import sys
@@ -43,16 +42,18 @@ def test_source_length(tmp_path):
     assert found == {int(number): len(text.split()) for number, text in sources.items()} and len(found) == 30
 
 
-def test_log_levels():
+AS_FAIRSEQ_DOES = "import logging; import fb_fairseq.models"
+AFTER_FAIRSEQ = "import fairseq.models, logging; import fb_fairseq.models"
+AFTER_A_PROGRAM = "import logging; logging.basicConfig(level=logging.DEBUG); import fb_fairseq.models"
+TIMES = "assert r.level == logging.INFO and '%(asctime)s' in h.formatter._fmt"
+OWN = "assert r.level == logging.DEBUG and h.formatter._fmt == logging.BASIC_FORMAT"
+
+
+@pytest.mark.parametrize("program,then", [(AS_FAIRSEQ_DOES, TIMES), (AFTER_FAIRSEQ, TIMES), (AFTER_A_PROGRAM, OWN)])
+def test_log_levels(program, then):
     """From INFO on, with times; a program's own settings stay."""
-    code = "import {}logging{}; import fb_fairseq.models; {}"
-    root = "r = logging.getLogger(); h, = r.handlers; "
-    usual = root + "assert r.level == logging.INFO and '%(asctime)s' in h.formatter._fmt"
-    kept = root + "assert r.level == logging.DEBUG and h.formatter._fmt == logging.BASIC_FORMAT"
-    own = "; logging.basicConfig(level=logging.DEBUG)"
-    for values in (("", "", usual), ("fairseq.models, ", "", usual), ("", own, kept)):
-        command = [sys.executable, "-W", "ignore", "-c", code.format(*values)]
-        subprocess.run(command, check=True, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    program += f"; r = logging.getLogger(); h, = r.handlers; {then}"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, cwd=REPOSITORY)
 
 
 def test_encoders_of_either_version():
@@ -71,4 +72,3 @@ def test_encoders_of_either_version():
     other.upgrade_state_dict_named(state, "encoder")
     other.load_state_dict({name.partition(".")[2]: value for name, value in state.items()})
     assert all(other.state_dict()[name].equal(value) for name, value in encoder.state_dict().items() if "norm" in name)
-    assert logging.getLogger().level != logging.DEBUG

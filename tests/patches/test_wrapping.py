@@ -19,6 +19,8 @@ def add_one(original, x):
 
 
 def wrapped_by_others(function):
+    """The function in a wrapper of somebody else."""
+
     @functools.wraps(function)
     def others(*args, **kwargs):
         return function(*args, **kwargs)
@@ -108,6 +110,7 @@ wrap_all()
 fb_fairseq.patches.apply_patches()
 check()
 
+# And the hook works through all wrappers: the streams' memory is saved.
 saved = []
 
 class Iterator:

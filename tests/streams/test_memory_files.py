@@ -13,28 +13,34 @@ MEMORY = [([0, 1], torch.ones(1, 3, 2, 4))]
 
 
 def position(epoch, turns):
+    """A position after so many turns of an epoch."""
     return StreamPosition(epoch=epoch, turns=turns, offsets=[7 * turns], streams=2, tokens=99, fingerprint=5)
 
 
 def files(folder, storage="exact"):
+    """Memory files of a run that was restored from the checkpoint in a folder."""
     memory_files = MemoryFiles(storage)
     memory_files.restored_from = str(folder / "checkpoint_last.pt")
     return memory_files
 
 
 def save(memory_files, folder, epoch, turns, rank=0, processes=1, run="a"):
+    """Save ``MEMORY`` as that of a process at a position."""
     memory_files.save(str(folder), position(epoch, turns), run, rank, processes, MEMORY)
 
 
 def kept(folder):
+    """The names of the files in a folder."""
     return sorted(path.name for path in folder.glob("*"))
 
 
 def name(epoch, turns, rank=0):
+    """What the file of a process at a position is called."""
     return f"stream_memory.{epoch}.{turns}.rank{rank}.pt"
 
 
 def set_date(path, days):
+    """Make a file so many days younger."""
     date = path.stat().st_mtime + days * 86400
     os.utime(path, (date, date))
 

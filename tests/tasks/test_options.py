@@ -9,6 +9,7 @@ from fb_fairseq.tasks.options import StreamingLMConfig, check_batch_options, che
 
 
 def config(**changes):
+    """Options of streaming_lm that are allowed together, with these changes."""
     own = dict(tokens_per_sample=8, valid_streams=2, bptt_warmup_tokens=0, bptt_warmup_iterations=0, labels=False)
     fairseqs = dict(max_tokens=None, max_tokens_valid=None, skip_remainder_batch=False)
     fairseqs.update(batch_size=4, batch_size_valid=4)

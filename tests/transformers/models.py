@@ -33,6 +33,7 @@ KINDS = {
 
 
 def build(kind, **more):
+    """A model in evaluation. ``kind``: one of ``KINDS``; ``more``: further options of its configuration."""
     torch.manual_seed(1)
     name, options = KINDS[kind]
     shape = SHAPE if name != "streaming_lstm_lm" else {n: SHAPE[n] for n in ("decoder_layers", "decoder_embed_dim")}

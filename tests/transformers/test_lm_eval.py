@@ -65,6 +65,7 @@ def texts(tmp_path, monkeypatch):
 
 
 def evaluate(lm_eval, folder, task, batch_size, **model_args):
+    """The figures of a task by lm-eval for the model in a folder, and the responses to its samples in order."""
     from lm_eval.tasks import TaskManager
 
     tasks = dict(tasks=[task], task_manager=TaskManager(include_path=str(TASKS), include_defaults=False))

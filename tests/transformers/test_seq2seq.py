@@ -24,6 +24,7 @@ LENGTHS = (6, 3, 9)
 
 
 def build(kind, **more):
+    """A translation model in evaluation. ``kind``: one of ``KINDS``; ``more``: options in place of its own."""
     torch.manual_seed(1)
     options = {**SHAPE, **KINDS[kind], **more}
     return ft.FeedbackDecoderForConditionalGeneration(ft.FeedbackDecoderConfig(**options)).eval()

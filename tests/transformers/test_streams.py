@@ -25,12 +25,20 @@ LR = 0.01
 
 
 def arguments(folder, steps, **more):
+    """The trainer's settings, on a CPU: so many updates, each of which logs its loss."""
     options = dict(per_device_train_batch_size=1, learning_rate=LR, lr_scheduler_type="constant", logging_steps=1)
     options.update(report_to=[], use_cpu=True, disable_tqdm=True, max_steps=steps)
     return TrainingArguments(str(folder), **{**options, **more})
 
 
 def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, kind="feedback", **more):
+    """Train up to so many updates. Returns the model, and the losses that were logged.
+
+    Args:
+        resume: the folder of the checkpoint to go on from; ``resume_from``: what the memory's callback is told of it.
+        evaluate: the blocks of evaluation.
+        more: further settings of the trainer.
+    """
     collator = collator or StreamCollator()
     options = {"remove_unused_columns": False, "save_steps": 4, "per_device_eval_batch_size": 1, **more}
     data = dict(train_dataset=StreamBlocks(TEXT, STREAMS, STEPS), eval_dataset=evaluate, data_collator=collator)
@@ -135,7 +143,7 @@ def test_where_a_resumed_run_finds_its_memory(tmp_path):
     assert train(second, 8, resume=checkpoint, resume_from=checkpoint)[1][-4:] == losses[-4:]
 
 
-def test_lost_memory(tmp_path):
+def test_lost_memory():
     """Is an error, not an empty memory."""
     model = build("feedback")
     collator = StreamCollator()

@@ -24,6 +24,7 @@ KINDS = ["feedback", "transformer", "all-attention", "adaptive", "lstm"]
 
 
 def tokenizer(side):
+    """A tokenizer of bytes that pads on this side."""
     made = build_tokenizer(["<s>", "<pad>", "</s>", "<unk>", *byte_codec.SYMBOLS])
     made.padding_side = side
     return made
@@ -40,12 +41,14 @@ def losses_by_hand(model, smoothing=0.0):
 
 
 def arguments(folder, kind=transformers.TrainingArguments, **more):
+    """The trainer's settings, on a CPU: one update unless ``more`` says otherwise."""
     options = dict(report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no", logging_steps=1, max_steps=1)
     options.update(per_device_train_batch_size=4, per_device_eval_batch_size=4, learning_rate=0.01, warmup_steps=0)
     return kind(str(folder), **{**options, **more})
 
 
 def trainer(model, folder, side="right", smoothing=0.0, **more):
+    """A trainer of a model on ``TEXTS``, padded on this side."""
     rows = [{"input_ids": text.tolist()} for text in TEXTS]
     data = dict(train_dataset=rows, eval_dataset=rows)
     data["data_collator"] = transformers.DataCollatorForLanguageModeling(tokenizer(side), mlm=False)

@@ -29,6 +29,7 @@ def persistent_attention_reference(q_URE, vectors, mask_URN=None):
 
 
 def stack(**changes):
+    """One all-attention layer with N persistent vectors, in double precision, all parameters random."""
     model = AllAttention(TransformerOptions(**{**SIZES, "decoder_layers": 1, "persistent_memory_size": N, **changes}))
     model.double()
     randomise(model)

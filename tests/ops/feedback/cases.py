@@ -13,22 +13,35 @@ from tests.modules.options import random_options, randomise
 
 
 def block_of(name):
-    """The blocks of a loop, whatever the device."""
+    """A function that runs blocks by the step loop of this name, whatever the device."""
     return partial(run_block_with, lambda inputs, needs_backward: passes_of(LOOPS[name], needs_backward))
 
 
 reference_passes = block_of("reference")  # in one node of autograd, as where no other loop runs
-
 
 # What a block may have to do, as changes of a ``Case``; "same" is the Recurrent Transformer.
 KINDS = {"plain": {}, "encoder": {"cross": True}, "episodes": {"resets": True}, "same": {"memory_composition": "same"}}
 
 
 class Case:
-    """A model with inputs. ``cross``: with attention to an encoder of 5 positions. ``resets``: episodes of 4 steps."""
+    """A model with inputs.
+
+    Args:
+        seed: of options, parameters and inputs; chooses the rates of dropout, too.
+        carried: the number of steps that are carried into the block, cut to the longest span; None: 0, 2 or 50.
+        cross: with attention to an encoder of 5 positions.
+        resets: with episodes of 4 steps.
+        changes: options of the model in place of random ones.
+
+    Attributes:
+        learned: all that gets a gradient by name: the parameters, ``input``, and with ``cross`` ``encoder``.
+        d_out: the gradient of the outputs.
+        cross: the layers of attention to the encoder: three modules for each layer of the model, or none at all.
+        keys: the encoder's keys and values [2, L, 5, B, H, E]; None without ``cross``.
+    """
 
     def __init__(
-        self, seed, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **changes
+        self, seed, *, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **changes
     ):
         torch.manual_seed(seed)
         self.options = random_options(
@@ -47,37 +60,47 @@ class Case:
             for layer in self.model.layers:
                 layer.self_attn.adaptive_span.z.data.uniform_(-0.2, 0.7)  # a mask may be zero everywhere
         self.reaches = self.model.reaches()
-        D, H, E, L = o.decoder_embed_dim, o.decoder_attention_heads, o.head_dim, o.decoder_layers
+        D = o.decoder_embed_dim
         self.x = torch.randn(steps, streams, D, dtype=dtype, requires_grad=True)
         carried = [0, 2, 50][seed % 3] if carried is None else carried
         self.memory = torch.randn(self.model.memory.memories, carried, streams, D, dtype=dtype)[:, -max(self.reaches) :]
         self.dropouts = self.model.draw_dropouts(self.x, o.attention_span)
-        self.seed = torch.randn_like(self.x)
+        self.d_out = torch.randn_like(self.x)
         self.age_TB = None
         if resets:
             starts = torch.randint(4, (streams,))
             self.age_TB = (torch.arange(steps)[:, None] + starts) % 4
             self.age_TB[0, 0] = 100  # a stream whose episode began long before the block
         self.learned = dict(self.model.named_parameters(), input=self.x)
-        self.cross, self.encoder, self.alignment = [], [], {}
+        self.cross = torch.nn.ModuleList()
+        self.keys, self.encoder, self.alignment = None, [], {}
         if cross:
-            self.alignment = dict(alignment_layer=L - 1, alignment_heads=(None, 1)[seed % 2])
-            self.cross = torch.nn.ModuleList(
-                torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
-                for _ in range(L)
-            ).to(dtype)
-            padding = torch.zeros(streams, 5, dtype=torch.bool)
-            padding[0, 3:] = True
-            self.keys = torch.randn(2, L, 5, streams, H, E, dtype=dtype, requires_grad=True)
-            self.encoder = [EncoderContext(self.keys[0, l], self.keys[1, l], padding) for l in range(L)]
-            self.learned.update(self.cross.named_parameters(prefix="cross"), encoder=self.keys)
-            if self.dropouts.hidden_LTBF is not None:
-                masks = (torch.rand(L, steps, streams, H, 5) > 0.3, torch.rand(L, steps, streams, D) > 0.2)
-                self.dropouts = self.dropouts._replace(
-                    cross_LTBHC=Dropout(masks[0], 1 / 0.7), cross_residual_LTBD=Dropout(masks[1], 1 / 0.8)
-                )
+            self.alignment = dict(alignment_layer=o.decoder_layers - 1, alignment_heads=(None, 1)[seed % 2])
+            self.add_encoder()
+
+    def add_encoder(self):
+        """Draw layers of attention to an encoder, its keys and values, and dropout where the model has some."""
+        o = self.options
+        D, H, E, L = o.decoder_embed_dim, o.decoder_attention_heads, o.head_dim, o.decoder_layers
+        steps, streams = self.x.shape[:2]
+        self.cross = torch.nn.ModuleList(
+            torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
+            for _ in range(L)
+        ).to(self.x.dtype)
+        padding = torch.zeros(streams, 5, dtype=torch.bool)
+        padding[0, 3:] = True
+        self.keys = torch.randn(2, L, 5, streams, H, E, dtype=self.x.dtype, requires_grad=True)
+        self.encoder = [EncoderContext(self.keys[0, l], self.keys[1, l], padding) for l in range(L)]
+        self.learned.update(self.cross.named_parameters(prefix="cross"), encoder=self.keys)
+        if self.dropouts.hidden_LTBF is not None:
+            attention = torch.rand(L, steps, streams, H, 5) > 0.3
+            residual = torch.rand(L, steps, streams, D) > 0.2
+            self.dropouts = self.dropouts._replace(
+                cross_LTBHC=Dropout(attention, 1 / 0.7), cross_residual_LTBD=Dropout(residual, 1 / 0.8)
+            )
 
     def weights(self):
+        """The block's weights, with those of attention to the encoder."""
         weights = self.model.loop_weights(self.x.device, self.reaches)
         if not self.cross:
             return weights
@@ -88,6 +111,11 @@ class Case:
         return weights._replace(layers=layers)
 
     def forward(self, loop, recompute=False, x=None):
+        """The block's results (outputs, memories) by a loop: a function of ``BlockInputs``.
+
+        Args:
+            x: the input in place of the case's own.
+        """
         options = self.model.loop_options(max(self.reaches), **self.alignment)
         options = options._replace(recompute=recompute)
         return loop(
@@ -103,23 +131,29 @@ class Case:
         )
 
     def clear(self):
+        """Forget the gradients of all that gets one."""
         for parameter in self.learned.values():
             parameter.grad = None
 
     def gradients(self):
+        """The gradients by name; None where there is none."""
         return {name: parameter.grad for name, parameter in self.learned.items()}
 
+    def results(self, loop, recompute=False):
+        """The block's results by a loop, by name: ``output`` and ``memory``."""
+        return dict(zip(("output", "memory"), self.forward(loop, recompute)))
+
     def run(self, loop, recompute=False):
+        """The block's results by a loop, and all gradients for the gradient ``d_out``, by name; the gradients that the
+        case had are cleared before."""
         self.clear()
         results = self.results(loop, recompute)
-        (results["output"] * self.seed).sum().backward()
+        (results["output"] * self.d_out).sum().backward()
         return {**{name: x if x is None else x.detach() for name, x in results.items()}, **self.gradients()}
-
-    def results(self, loop, recompute=False):
-        return dict(zip(("output", "memory"), self.forward(loop, recompute)))
 
 
 def compare(ours, plain, tolerance):
+    """Results by name equal plain ones to an absolute and relative tolerance; where these are None, to None or zero."""
     for name, expected in plain.items():
         if expected is None:
             assert ours[name] is None or ours[name].abs().max() == 0, name
@@ -129,9 +163,24 @@ def compare(ours, plain, tolerance):
             )
 
 
+def compare_norms(ours, plain, tolerance):
+    """As ``compare``, by the norm of each difference: rounding errors of long sums hit small entries, too.
+
+    The tolerance is relative to the plain result's norm, but at least to a hundredth of the largest: the gradients of
+    keys' biases are zero.
+    """
+    least = max(value.double().norm() for value in plain.values() if value is not None) / 100
+    for name, expected in plain.items():
+        if expected is None:
+            assert ours[name] is None or not ours[name].any(), name
+        else:
+            difference = (ours[name].double() - expected.double()).norm()
+            assert difference < tolerance * max(expected.double().norm(), least), name
+
+
 def compare_decoding_with_an_encoder(case, hypotheses, tolerance):
-    """Decode some steps, with several hypotheses per sentence, by the model's own loop and by the plain step. The
-    weights of one layer's attention are returned, too."""
+    """Decode some steps, with so many hypotheses per sentence, by the model's own loop and by the plain step: outputs,
+    memories and the weights of the first layer's attention. ``case`` cannot be used otherwise afterwards."""
     model = case.model.eval()
     span = max(case.reaches)
     case.reaches = [span] * len(case.reaches)

@@ -6,38 +6,17 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays
 import pytest
 import torch
 
-from fb_fairseq.ops import captures, cuda_graphs
-from fb_fairseq.ops.feedback.cuda_graphs import blocks
-from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
-from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.passes import ReferenceLoop, ReferencePasses, run_block_with
+from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
+from fb_fairseq.ops.feedback.passes import ReferencePasses
 from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.ops.feedback.captured import CAPTURE_AT, GraphLoop, graphs_on_cpu, small
 from tests.ops.feedback.cases import Case, compare, reference_passes
-from tests.ops.recorded_graph import capture_on_cpu
-
-CAPTURE_AT = 3
 
 
 @pytest.fixture
 def graphs(monkeypatch):
-    """Graphs that work on a CPU."""
-    capture_on_cpu(monkeypatch, blocks, BlockGraphs, CAPTURE_AT)
-    return BlockGraphs(LOOPS["reference"])
-
-
-def loop_with(graphs, own=LOOPS["triton"]):
-    """A loop with these graphs; its attribute ``captured`` says whether the last block ran as a graph. (On a CPU there
-    are no kernels: torch's operations are captured.)"""
-
-    def loop(given):
-        def passes_for(inputs, needs_backward):
-            loop.passes = graphs.passes_for(own, inputs, needs_backward)
-            loop.captured = isinstance(loop.passes, CapturedPasses)
-            return loop.passes
-
-        return run_block_with(passes_for, given)
-
-    return loop
+    return graphs_on_cpu(monkeypatch)
 
 
 def warm(case, loop, recompute=False):
@@ -53,7 +32,7 @@ def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
     """Weights, inputs, masks and memory change after the capture."""
     settings = {"carried": [0, 50][seed % 2], "cross": seed % 3 == 0, "resets": seed % 4 == 0}
     case = Case(seed, **settings)
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     warm(case, loop, recompute)
     other = Case(seed, **settings)
     torch.manual_seed(seed + 1000)
@@ -67,15 +46,9 @@ def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
     assert loop.captured
 
 
-def small(**changes):
-    return Case(
-        2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared", **changes
-    )
-
-
 def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
     case = small()
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     warm(case, loop)
     expected = case.run(reference_passes)
     first = case.forward(loop)[0]
@@ -85,11 +58,11 @@ def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
     second = case.forward(loop, x=other.requires_grad_())[0]
     assert not loop.captured, "its activations would be lost"
     case.clear()
-    (first * case.seed).sum().backward(retain_graph=True)
+    (first * case.d_out).sum().backward(retain_graph=True)
     compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 1e-12)
     case.forward(loop)
     assert not loop.captured, "its backward pass may run again"
-    (first * case.seed).sum().backward()
+    (first * case.d_out).sum().backward()
     for name, gradient in case.gradients().items():
         torch.testing.assert_close(gradient, 2 * expected[name])
     case.forward(loop)
@@ -102,7 +75,7 @@ def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
 def test_results_are_not_overwritten(graphs):
     """Outputs, memories and gradients stay as they are in the next replay."""
     case = small()
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     warm(case, loop)
     one = case.run(loop)
     kept = {name: x.clone() for name, x in one.items() if x is not None}
@@ -115,7 +88,7 @@ def test_results_are_not_overwritten(graphs):
 def test_without_gradients(graphs, mode):
     """A graph that is made in inference mode runs outside of it, too."""
     case = small(cross=True)
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     with mode():
         for _ in range(CAPTURE_AT + 1):
             case.forward(loop)
@@ -126,7 +99,7 @@ def test_without_gradients(graphs, mode):
 
 
 def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
         tolerance = 1e-10 if case.x.dtype == torch.double else 2e-5
         for _ in range(CAPTURE_AT):
@@ -139,7 +112,7 @@ def test_bounded_in_number(graphs, monkeypatch):
     """A graph is dropped for another one if it was not used for a while and is not held."""
     monkeypatch.setattr(BlockGraphs, "kept", 2)
     monkeypatch.setattr(BlockGraphs, "window", 20)
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     cases = [small(steps=steps) for steps in (2, 3, 4)]
 
     def steps():
@@ -162,7 +135,7 @@ def test_bounded_in_number(graphs, monkeypatch):
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):
     monkeypatch.setattr(BlockGraphs, "window", 10)
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     often = small(carried=0)
     rare = small(carried=0, steps=4)
     for _ in range(10):
@@ -182,7 +155,7 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, gpu, monkey
     )
     monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",) if gpu else ("cuda",))
     case = small()
-    loop = loop_with(graphs)
+    loop = GraphLoop(graphs)
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 2):
         compare(case.run(loop), plain, 1e-10)
@@ -194,122 +167,10 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, gpu, monkey
 @pytest.mark.parametrize("carried,captured_at", [(0, CAPTURE_AT), (3, None), (7, 2)])
 def test_memories_between_empty_and_full_are_not_captured(graphs, carried, captured_at):
     """They come once per epoch; a full memory comes again and again, and is captured at once."""
-    case, loop = Case(2, steps=3, carried=carried, attention_span=7, adaptive_span=False), loop_with(graphs)
+    case = Case(2, steps=3, carried=carried, attention_span=7, adaptive_span=False)
+    loop = GraphLoop(graphs)
     found = []
     for _ in range(CAPTURE_AT):
         case.run(loop)
         found.append(loop.captured)
     assert found == [captured_at is not None and block >= captured_at for block in range(1, CAPTURE_AT + 1)]
-
-
-# Kernels are checked as they will be replayed. (A loop with torch's operations in place of kernels.)
-
-
-class Spoiled(ReferencePasses):
-    def forward(self, inputs):
-        self.loop.blocks += 1
-        results = super().forward(inputs)
-        if self.loop.forward is not None:
-            self.loop.forward(*results)
-        return results
-
-    def backward(self, d_out_TBD):
-        gradients = super().backward(d_out_TBD)
-        if self.loop.backward is not None:
-            self.loop.backward(gradients)
-        return gradients
-
-
-class Kernels(ReferenceLoop):
-    """Torch's operations, spoiled: ``forward`` changes a block's results, ``backward`` its gradients."""
-
-    as_graphs = True
-    passes_class = Spoiled
-
-    def __init__(self, forward=None, backward=None):
-        self.forward, self.backward, self.blocks = forward, backward, 0
-
-
-def fail(*_):
-    raise TypeError("no such kernel\nmore text")
-
-
-# Kernels, and what is logged of them.
-KERNELS = [
-    (Kernels(), None),
-    (Kernels(fail), "failed: no such kernel"),
-    (Kernels(lambda out_TBD, memory_KTBD: out_TBD.mul_(1.1)), "its results differ by 0.1"),
-    (Kernels(lambda out_TBD, memory_KTBD: memory_KTBD.mul_(1.1)), "its results differ by 0.1"),
-    (Kernels(None, lambda gradients: gradients.weights.layers[0].fc1.weight.mul_(1.1)), "its results differ by"),
-]
-
-
-@pytest.mark.parametrize("kernels,problem", KERNELS)
-def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
-    """Wrong ones are named once and not used: torch's operations are captured in their place."""
-    cuda_graphs.log_once.cache_clear()
-    loop = loop_with(graphs, kernels)
-    case = small(dtype=torch.float32)
-    expected = case.run(feedback_block)
-    for _ in range(CAPTURE_AT + 2):
-        compare(case.run(loop), expected, 2e-5)
-    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) == (problem is None)
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == (problem is not None) and all(problem in line and "more text" not in line for line in lines)
-    before = kernels.blocks
-    for steps in (4, 5):
-        other = small(dtype=torch.float32, steps=steps)
-        compare(other.run(loop), other.run(feedback_block), 2e-5)
-    assert (kernels.blocks > before) == (problem is None), "without a graph kernel by kernel, if that is right"
-
-
-def test_the_replay_is_compared(graphs, monkeypatch, caplog):
-    """A graph that computes something else than what was captured."""
-    cuda_graphs.log_once.cache_clear()
-    loop = loop_with(graphs, Kernels())
-    case = small()
-    case.run(loop)
-    make = blocks.CapturedPasses.__init__
-
-    def made(self, *arguments):
-        make(self, *arguments)
-        if self.passes.loop.as_graphs:
-            self.own[0] = torch.zeros_like(self.own[0])  # not what the graph reads
-            self.own_inputs.x_TBD.zero_()
-
-    monkeypatch.setattr(blocks.CapturedPasses, "__init__", made)
-    compare(case.run(loop), case.run(feedback_block), 1e-10)
-    assert "its results differ by" in caplog.text and loop.captured
-
-
-def test_a_nan_is_no_verdict(graphs, caplog):
-    """The next block is compared."""
-    cuda_graphs.log_once.cache_clear()
-    kernels = Kernels()
-    case = small()
-    loop = loop_with(graphs, kernels)
-    with torch.no_grad():
-        good = case.learned["input"].clone()
-        case.learned["input"].fill_(float("nan"))
-    for _ in range(3):
-        case.run(loop)
-        assert not loop.captured
-    with torch.no_grad():
-        case.learned["input"].copy_(good)
-    compare(case.run(loop), case.run(feedback_block), 1e-10)
-    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) and not caplog.records
-
-
-def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
-    seen = []
-    original = captures.disagreement
-    monkeypatch.setattr(captures, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
-    for dtype in (torch.bfloat16, torch.float32):
-        case = small(dtype=dtype)
-        loop = loop_with(graphs, Kernels())
-        for _ in range(2):
-            case.run(loop)
-        assert loop.captured
-    assert [exact is not None for exact in seen] == [True, True, False, False]
-    with torch.no_grad():
-        assert all(x.dtype == torch.float32 for group in seen[0]() for x in blocks.tensors(group))

@@ -29,18 +29,17 @@ class OwnPasses(ReferencePasses):
 
 
 class OwnLoop(Loop):
-    """A loop as somebody else would add it (docs/development.md): torch's operations, without an encoder."""
+    """The shortest loop: torch's operations, no encoder; docs/development.md shows one with steps of its own."""
 
     name, summary, runs = "own", "a loop of one's own", "on a CPU, without an encoder"
     devices = ("cpu",)
+    passes_class = OwnPasses
 
     def __init__(self):
         self.calls = Counter()
 
     def unsupported(self, inputs):
         return "it knows no encoder" if inputs.encoder else None
-
-    passes_class = OwnPasses
 
     def covers_step(self, stack, x_BD, ring):
         return True
@@ -61,6 +60,7 @@ def own(monkeypatch):
 
 
 def build(name):
+    """A stack of always the same options and parameters, with this --step-loop."""
     torch.manual_seed(1)
     return FeedbackTransformer(random_options(1, step_loop=name, attention_span=5, adaptive_span=False)).double()
 
@@ -77,10 +77,8 @@ def test_training_and_decoding(own, caplog):
         torch.testing.assert_close(
             ours.grad, theirs.grad, atol=1e-10, rtol=1e-10, msg=lambda text, n=name: f"{n}: {text}"
         )
-    assert (
-        own.calls["forward"] == 1 == own.calls["backward"]
-        and "step loop: own (asked for by --step-loop)" in caplog.text
-    )
+    assert own.calls == {"forward": 1, "backward": 1}
+    assert "step loop: own (asked for by --step-loop)" in caplog.text
     with torch.no_grad():
         ring = model.eval().new_ring()
         expected = model(x_TBD)[0]
@@ -105,6 +103,7 @@ NAMES_OF_EARLIER_VERSIONS = {
     "native": "cpp",
     "fused": "triton",
     "graph": "triton",
+    "parallel": "auto",
 }
 
 
@@ -146,7 +145,5 @@ def test_what_auto_takes(monkeypatch, caplog):
     assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["reference"]
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: "there is no compiler")
     assert loop_on("auto", cpu) is LOOPS["reference"] and not caplog.records
-    assert (
-        loop_on("cpp", cpu) is LOOPS["reference"]
-        and "--step-loop cpp: there is no compiler; the reference runs" in caplog.text
-    )
+    assert loop_on("cpp", cpu) is LOOPS["reference"]
+    assert "--step-loop cpp: there is no compiler; the reference runs" in caplog.text

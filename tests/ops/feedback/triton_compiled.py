@@ -6,7 +6,6 @@ Blocks run on the CPU with each launch recorded instead of carried out, so that 
 options and tiles of a training block.
 """
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -60,7 +59,7 @@ SIZES = {
     ],
 }
 FEW_SPILLS = 64  # instructions, outside of loops: keeping whole rows is faster even so
-recorded = {}
+recorded = {}  # launches of all blocks, each kind once: see ``record``
 
 
 def output_of(tool: str, *arguments: str) -> str:
@@ -83,6 +82,8 @@ def spills(cubin: bytes) -> int:
 
 
 def record(self, *arguments, grid=None, warmup=None, **options):
+    """In place of ``JITFunction.run``: write the launch to ``recorded``, by kernel, types and constants, and compute
+    nothing."""
     given = dict(zip(self.arg_names, arguments))
     given.update({name: value for name, value in options.items() if name in self.arg_names})
     options = {name: value for name, value in options.items() if name not in self.arg_names}
@@ -102,7 +103,15 @@ def record(self, *arguments, grid=None, warmup=None, **options):
     recorded.setdefault(key, (self, signature, constants, divisible, options))
 
 
-def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
+def run_block(sizes, dtype, half):
+    """Run a block forward and backward, with the memory full.
+
+    Args:
+        sizes: a row of ``SIZES``.
+        dtype: of the parameters.
+        half: of autocast; None: without it.
+    """
+    layers, width, heads, ffn, span, streams, options = sizes
     settings = TransformerOptions(
         decoder_layers=layers,
         decoder_embed_dim=width,
@@ -114,7 +123,7 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
     model = FeedbackTransformer(settings).to(dtype)
     x = torch.zeros(2, streams, width, dtype=dtype, requires_grad=True)
     memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)
-    with torch.autocast("cpu", dtype=half) if half else contextlib.nullcontext():
+    with torch.autocast("cpu", half, enabled=half is not None):
         inputs = BlockInputs(
             x_TBD=x,
             memory_KCBD=memory,
@@ -127,13 +136,20 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
 
 
 def main(capability, precisions, *names):
+    """Compile the kernels of blocks, and exit with 1 if some are not as they should be.
+
+    Args:
+        capability: of the GPU, as ``90``.
+        precisions: names in ``PRECISIONS``, with commas between them.
+        names: of the blocks, in ``SIZES``.
+    """
     capability = int(capability)
     gpu = Gpu(divmod(capability, 10))
     launches.gpu_of = lambda device: gpu
     JITFunction.run = record
     for name, precision in itertools.product(names, precisions.split(",")):
         for sizes in SIZES[name]:
-            run_block(*sizes, *PRECISIONS[precision])
+            run_block(sizes, *PRECISIONS[precision])
     bad = []
     for key, (kernel, signature, constants, divisible, options) in recorded.items():
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=divisible)

@@ -13,6 +13,7 @@ from tests.streams.fairseq.indexed import EOS, PAD, Items
 
 
 def dictionary(*symbols):
+    """fairseq's dictionary of these symbols."""
     made = Dictionary()
     for symbol in symbols:
         made.add_symbol(symbol)
@@ -23,6 +24,7 @@ LABELS = dictionary("_", "a", "b")  # 4, 5, 6
 
 
 def corpus(inputs, labels, labels_dictionary=LABELS):
+    """Lines of inputs with their labels, each followed by </s>."""
     sides = [Corpus(Items(torch.tensor([*line, EOS]) for line in lines), EOS) for lines in (inputs, labels)]
     return LabelledCorpus("data/train", *sides, labels_dictionary)
 

@@ -39,7 +39,7 @@ def test_built_once_also_by_many_at_once(cache):
     assert build().path == paths[0] and paths[0].stat().st_mtime_ns == before
 
 
-def test_a_library_that_could_be_anothers_is_not_loaded(cache, tmp_path, monkeypatch):
+def test_a_library_that_could_be_anothers_is_not_loaded(cache, monkeypatch):
     folder = library.private_folder()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o777)

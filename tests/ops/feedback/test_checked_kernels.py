@@ -1,0 +1,130 @@
+"""Kernels are compared with torch's operations as they will be replayed, and not used where they are wrong.
+
+(Torch's operations, spoiled or not, stand in for kernels.)
+"""
+
+import pytest
+import torch
+
+from fb_fairseq.ops import captures, cuda_graphs
+from fb_fairseq.ops.feedback.cuda_graphs import blocks
+from fb_fairseq.ops.feedback.passes import ReferenceLoop, ReferencePasses
+from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.ops.feedback.captured import CAPTURE_AT, GraphLoop, graphs_on_cpu, small
+from tests.ops.feedback.cases import compare
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    return graphs_on_cpu(monkeypatch)
+
+
+class Spoiled(ReferencePasses):
+    def forward(self, inputs):
+        self.loop.blocks += 1
+        results = super().forward(inputs)
+        if self.loop.forward is not None:
+            self.loop.forward(*results)
+        return results
+
+    def backward(self, d_out_TBD):
+        gradients = super().backward(d_out_TBD)
+        if self.loop.backward is not None:
+            self.loop.backward(gradients)
+        return gradients
+
+
+class Kernels(ReferenceLoop):
+    """Torch's operations, spoiled: ``forward`` changes a block's results, ``backward`` its gradients."""
+
+    as_graphs = True
+    passes_class = Spoiled
+
+    def __init__(self, forward=None, backward=None):
+        self.forward, self.backward, self.blocks = forward, backward, 0
+
+
+def fail(*_):
+    raise TypeError("no such kernel\nmore text")
+
+
+# What kernels do to a block's results and to its gradients, and what is logged of them.
+KERNELS = [
+    (None, None, None),
+    (fail, None, "failed: no such kernel"),
+    (lambda out_TBD, memory_KTBD: out_TBD.mul_(1.1), None, "its results differ by 0.1"),
+    (lambda out_TBD, memory_KTBD: memory_KTBD.mul_(1.1), None, "its results differ by 0.1"),
+    (None, lambda gradients: gradients.weights.layers[0].fc1.weight.mul_(1.1), "its results differ by"),
+]
+
+
+@pytest.mark.parametrize("forward,backward,problem", KERNELS)
+def test_kernels_are_compared_with_torch(graphs, caplog, forward, backward, problem):
+    """Wrong ones are named once and not used: torch's operations are captured in their place."""
+    cuda_graphs.log_once.cache_clear()
+    kernels = Kernels(forward, backward)
+    loop = GraphLoop(graphs, kernels)
+    case = small(dtype=torch.float32)
+    expected = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 2):
+        compare(case.run(loop), expected, 2e-5)
+    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) == (problem is None)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == (problem is not None) and all(problem in line and "more text" not in line for line in lines)
+    before = kernels.blocks
+    for steps in (4, 5):
+        other = small(dtype=torch.float32, steps=steps)
+        compare(other.run(loop), other.run(feedback_block), 2e-5)
+    assert (kernels.blocks > before) == (problem is None), "without a graph kernel by kernel, if that is right"
+
+
+def test_the_replay_is_compared(graphs, monkeypatch, caplog):
+    """A graph that computes something else than what was captured."""
+    cuda_graphs.log_once.cache_clear()
+    loop = GraphLoop(graphs, Kernels())
+    case = small()
+    case.run(loop)
+    make = blocks.CapturedPasses.__init__
+
+    def made(self, *arguments):
+        make(self, *arguments)
+        if self.passes.loop.as_graphs:
+            self.own[0] = torch.zeros_like(self.own[0])  # not what the graph reads
+            self.own_inputs.x_TBD.zero_()
+
+    monkeypatch.setattr(blocks.CapturedPasses, "__init__", made)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+    assert "its results differ by" in caplog.text and loop.captured
+
+
+def test_a_nan_is_no_verdict(graphs, caplog):
+    """The next block is compared."""
+    cuda_graphs.log_once.cache_clear()
+    kernels = Kernels()
+    case = small()
+    loop = GraphLoop(graphs, kernels)
+    with torch.no_grad():
+        good = case.learned["input"].clone()
+        case.learned["input"].fill_(float("nan"))
+    for _ in range(3):
+        case.run(loop)
+        assert not loop.captured
+    with torch.no_grad():
+        case.learned["input"].copy_(good)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) and not caplog.records
+
+
+def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
+    seen = []
+    original = captures.disagreement
+    monkeypatch.setattr(captures, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
+    for dtype in (torch.bfloat16, torch.float32):
+        case = small(dtype=dtype)
+        loop = GraphLoop(graphs, Kernels())
+        for _ in range(2):
+            case.run(loop)
+        assert loop.captured
+    assert [exact is not None for exact in seen] == [True, True, False, False]
+    with torch.no_grad():
+        assert all(x.dtype == torch.float32 for group in seen[0]() for x in blocks.tensors(group))

@@ -1,0 +1,136 @@
+"""Docstrings and type hints of the package: that they are there, and how they begin; indexes of folders."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.test_architecture import MAY_IMPORT, Module, package
+
+# Overrides that need no docstring of their own: the base class in torch or fairseq documents them.
+OVERRIDES = {
+    "load_state_dict",
+    "state_dict",
+    "step",  # torch (not Module.forward, whose arguments and shapes differ)
+    # fairseq: models and decoders; tasks and criterions; datasets, optimizers and BPE
+    "add_args",
+    "build_decoder",
+    "build_model",
+    "extract_features",
+    "hub_models",
+    "max_positions",
+    "output_layer",
+    "reorder_incremental_state",
+    "build_generator",
+    "get_batch_iterator",
+    "inference_step",
+    "load_dataset",
+    "setup_task",
+    "logging_outputs_can_be_summed",
+    "reduce_metrics",
+    "collater",
+    "num_tokens",
+    "ordered_indices",
+    "size",
+    "optimizer_config",
+    "supports_flat_params",
+    "decode",
+    "encode",
+    "close",
+}
+# Folders with more modules than this have an index of them in the docstring of their ``__init__.py``.
+MODULES_WITHOUT_INDEX = 3
+LISTED_BY_A_COMMAND = {"fb_fairseq.papers.toy_tasks"}
+AUTOGRAD = {"backward", "forward"}  # the same for subclasses of torch.autograd.Function
+
+
+def name_of(base: ast.expr) -> str:
+    """``Function`` for both ``Function`` and ``torch.autograd.Function``."""
+    return getattr(base, "attr", getattr(base, "id", ""))
+
+
+@functools.cache
+def documented_methods(name: str) -> frozenset[str]:
+    """The methods that classes of this name in the package document, and their bases: overrides inherit that."""
+    found: set[str] = set()
+    for module in package().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                functions = (child for child in node.body if isinstance(child, ast.FunctionDef))
+                found |= {function.name for function in functions if ast.get_docstring(function)}
+                found = found.union(*(documented_methods(name_of(base)) for base in node.bases))
+    return frozenset(found)
+
+
+def without_docstring(name: str, node: ast.AST) -> Iterator[str]:
+    """The public modules, classes, functions and methods in ``node`` that lack a docstring."""
+    if not ast.get_docstring(node):
+        yield f"{name}:{getattr(node, 'lineno', 1)}"
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return  # what is defined inside a function is private to it
+    for child in node.body:
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not child.name.startswith("_"):
+            bases = [name_of(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+            documented = OVERRIDES | AUTOGRAD if bases and "Function" in bases else OVERRIDES
+            documented = documented.union(*(documented_methods(base) for base in bases))
+            if not (bases and child.name in documented):
+                yield from without_docstring(f"{name}.{child.name}", child)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_docstrings(room):
+    missing = []
+    for module in package().values():
+        if module.room == room:
+            missing += without_docstring(module.name, module.tree)
+    assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_sentences_of_docstrings(room):
+    """None begins with "what", "who" or "that of", nor with "whether …:": the first word is a noun or an imperative."""
+    wrong = []
+    for module in package().values():
+        for node in ast.walk(module.tree) if module.room == room else ():
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                for sentence in re.split(r"(?<=[.!?]) (?=[A-Z(])", text):
+                    if re.match(r"\(?(What|Who|That of)\b|Whether [^.]*: ", sentence):
+                        wrong.append(f"{module.name}:{getattr(node, 'lineno', 1)} {sentence}")
+    assert not wrong, "\n".join(wrong)
+
+
+def without_hints(module: Module) -> Iterator[str]:
+    """The public functions and methods of a module whose arguments or results have no type."""
+    for owner in (module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))):
+        for function in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
+            arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+            untyped = [each.arg for each in arguments if not each.annotation and each.arg not in ("self", "cls")]
+            constructor = function.name == "__init__"
+            if (constructor or function.name[0] != "_") and (untyped or not (function.returns or constructor)):
+                yield f"{module.name}.{function.name}:{function.lineno} {', '.join(untyped)}"
+
+
+@pytest.mark.parametrize("room", ["modules", "pretrained", "streams", "transformers"])
+def test_type_hints(room):
+    """Of what other programs call: the package has a ``py.typed``."""
+    missing = [where for module in package().values() if module.room == room for where in without_hints(module)]
+    assert not missing, "\n".join(missing)
+
+
+def test_indexes_name_every_module():
+    """And every folder, as ``attention.py`` and ``feedback/``."""
+    lacking = []
+    for folder in (module for module in package().values() if module.is_package):
+        inside = [module for module in package().values() if module.name.rpartition(".")[0] == folder.name]
+        few = sum(not module.is_package for module in inside) <= MODULES_WITHOUT_INDEX
+        if few or folder.name in LISTED_BY_A_COMMAND:
+            continue
+        index = ast.get_docstring(folder.tree)
+        names = [module.name.rpartition(".")[2] + ("/" if module.is_package else ".py") for module in inside]
+        missing = [name for name in names if not re.search(rf"(?<![\w/]){re.escape(name)}", index)]
+        if missing:
+            lacking.append(f"{folder.name}: {', '.join(missing)}")
+    assert not lacking, "\n".join(lacking)
