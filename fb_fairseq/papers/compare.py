@@ -9,11 +9,11 @@ their own for each recipe, with the number of updates, hours of training and the
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, Group, grouped, read_runs, spread
+from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, WORDS, Group, grouped, markdown, read_runs, spread
 from fb_fairseq.papers.values import load
 
 DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
@@ -40,20 +40,12 @@ def with_speedups(runs: list[dict]) -> list[dict]:
     return found
 
 
-def markdown(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table; all columns but the first are aligned to the right."""
-    line = "| " + " | ".join(columns) + " |"
-    return [line, "|---|" + "---:|" * (len(columns) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
-
-
 def name_of(group: Group) -> str:
     """A group in words."""
     identity = group.identity
     words = [str(identity["model"])]
-    if identity.get("layers"):
-        words.append(f"{identity['layers']} layer" + ("s" if identity["layers"] != 1 else ""))
-    words += [f"span {identity[name]}" for name in ("attention_span", "span") if identity.get(name)]
-    words += [str(identity[name]) for name in ("projections", "data") if identity.get(name)]
+    named = [name for name in ("layers", "attention_span", "span", "projections", "data") if identity.get(name)]
+    words += [WORDS.get(name, str)(identity[name]) for name in named]
     words += ["fine-tuned"] if identity.get("finetuned") else []
     return ", ".join([*words, *group.words()])
 
