@@ -131,4 +131,11 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
         else:
             if any(str(step.words[0]).startswith("fairseq-") for step in steps):
                 check_fairseq()
-            engine.run(call.name, steps, call.out, args.jobs, call.processes, recipe.told)
+            engine.run(
+                call.name,
+                steps,
+                call.out,
+                jobs=args.jobs,
+                processes=call.processes,
+                told=recipe.told,
+            )
