@@ -67,18 +67,18 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
         models, [*ARCHITECTURES, "average", "layer1"], lambda name: name.startswith(ARCHITECTURES) or composition(name)
     )
     curriculum = given.get("curriculum", [])
+    spans = given.get("spans", [None])
     for seed in given.get("seeds", [1]):
         for stage in [None, *curriculum]:
             graded = {described.graded: stage} if stage else {}
             yield from data_steps(call, task, seed, stage, {**sequences, **graded})
-        spans = given.get("spans", [None])
         for layers, span, model in product(given.get("layers", [None]), spans, models):
             if "lstm" in model and span != spans[0]:  # LSTMs have no span
                 continue
             changes = {"layers": layers or setting.layers, "span": span or setting.span}
             own = setting.changed(**changes)
             end = suffix(seed, layers, None if "lstm" in model else span)
-            runs = []
+            stages = []
             start = {}
             for stage in [*curriculum, None]:
                 run = f"{model}-{described.graded}{stage}{end}" if stage else f"{model}{end}"
@@ -95,7 +95,8 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
                     seed=seed,
                 )
                 start = {"finetune_from_model": best(call, run)}
-                runs.append(run)
+                stages.append(run)
+            run = stages[-1]
             accuracy = call.at(f"{run}.accuracy")
             command = [*PYTHON, "fb_fairseq", "evaluate-labels", call.at(data_name(seed)), "--path", best(call, run)]
             yield Step(f"evaluate {run}", [*command, *call.cpu, "--out", accuracy], [accuracy])
@@ -103,12 +104,13 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
             values["attention_span"] = None if "lstm" in model else own.span
             data_words = words({**sequences, "curriculum": ",".join(map(str, curriculum)) or None})
             yield result(call, run, **values, data=" ".join(data_words))
-            logs[run] = runs
+            logs[run] = stages
     yield from summary(call)
     yield curves(call, logs, "accuracy")
-    for option, field in (("layers", "layers"), ("spans", "attention_span")):
-        if len(given.get(option, [])) > 1:
-            yield against(call, field, "accuracy")
+    if len(given.get("layers", [])) > 1:
+        yield against(call, "layers", "accuracy")
+    if len(spans) > 1 and any("lstm" not in model for model in models):
+        yield against(call, "attention_span", "accuracy")
 
 
 def data_name(seed: int, stage: int | None = None) -> str:

@@ -10,8 +10,9 @@ import pytest
 
 from fb_fairseq.modules.memory import COMPOSITIONS
 from fb_fairseq.papers.experiments.settings import COMPOSITION
+from fb_fairseq.papers.rl.options import AGENTS
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.steps import Call, command, machine, recipes, tracking
+from fb_fairseq.papers.steps import Call, agents, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
 from tests.papers.steps.printed import commands, printed, refuses, trainings, values
 
@@ -47,6 +48,7 @@ def test_names_that_are_kept_twice():
     for name, kind in COMPOSITIONS.items():
         assert COMPOSITION.fullmatch(f"{name}2" if kind.takes else name)
     assert set(tracking.KNOWN) == set(ARCHITECTURES)
+    assert agents.AGENTS == AGENTS
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,9 @@ def test_axes():
         printed("corridor", "--agents", "feedback lstm", "--spans", "2 3"), "--span", "python -m fb_fairseq rl"
     )
     assert names == ["2", "3"]
+    for name in ("corridor", "copy"):
+        lstm = printed(name, "--models", "lstm" if name == "corridor" else "streaming_lstm_lm", "--spans", "2 3")
+        assert "figures.against" not in lstm, "LSTMs have no span to draw results against"
     text = printed("word_problem", "--lrs", "0.1 0.01", "--seeds", "1 2", "--spans", "4", "--models", "feedback layer1")
     assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
     assert len(commands(text, "python -m fb_fairseq benchmark tracking")) == 1
