@@ -118,6 +118,7 @@ def grouped(runs: Iterable[dict]) -> list[Group]:
         key = tuple(sorted(settings.items(), key=str))
         if key not in groups:
             groups[key] = Group(identity, [], {})
+            # Groups with the same values of NAMED need more words to tell them apart.
             alike.setdefault(tuple(map(identity.get, NAMED)), []).append(settings)
         if run.get("seed") not in [other.get("seed") for other in groups[key].runs]:
             groups[key].runs.append(run)

@@ -154,7 +154,7 @@ def options_of(setting: Setting, model: str, fixed_span: bool) -> dict[str, Any]
     if "lstm" in model:
         return {**options, **setting.lstm}
     options.update(setting.attention)
-    if setting.decay and setting.span > FIRST_SPAN and not fixed_span:
+    if setting.gradual and setting.span > FIRST_SPAN and not fixed_span:
         start = FIRST_SPAN / setting.span
         options.update(adaptive_span=True, adaptive_span_init=start, adaptive_span_ramp=FIRST_SPAN)
     options["attention_span"] = setting.span
