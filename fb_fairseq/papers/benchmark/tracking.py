@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     device = torch.device(args.device)
     found: dict[str, dict[str, float]] = {name: {} for name in args.models}
     for phase, make in {"training": training, "decoding": decoding}.items():
-        # (With the curriculum, sequences have the size that is set here; they do not grow in so few updates.)
-        own = {"updates": 10**9, "curriculum": "growing"}
-        makers = [partial(make, given_options(args, model=name, **own), device) for name in args.models]
+        # (With a mixed curriculum, each update would draw a size.)
+        options = [given_options(args, model=name, updates=10**9, curriculum="growing") for name in args.models]
+        makers = [partial(make, own, device) for own in options]
         rates = measure(makers, device.type, args.repeats, lambda work, seconds: round(work.words / seconds))
         for name, rate in zip(args.models, rates):
             found[name][phase] = rate

@@ -114,9 +114,22 @@ def test_axes():
     for name in ("corridor", "copy"):
         lstm = printed(name, "--models", "lstm" if name == "corridor" else "streaming_lstm_lm", "--spans", "2 3")
         assert "figures.against" not in lstm, "LSTMs have no span to draw results against"
-    text = printed("word_problem", "--lrs", "0.1 0.01", "--seeds", "1 2", "--spans", "4", "--models", "feedback layer1")
+    text = printed(
+        "word_problem",
+        "--lrs",
+        "0.1 0.01",
+        "--seeds",
+        "1 2",
+        "--spans",
+        "4",
+        "--models",
+        "feedback layer1",
+        "--curriculum",
+        "mixed",
+    )
     assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
-    assert len(commands(text, "python -m fb_fairseq benchmark tracking")) == 1
+    (speed,) = commands(text, "python -m fb_fairseq benchmark tracking")
+    assert "--curriculum" not in speed
 
 
 def test_data_of_toy_tasks():
