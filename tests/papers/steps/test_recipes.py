@@ -1,5 +1,6 @@
 """All recipes: their steps and options, what they refuse, and the commands of the pages."""
 
+import gzip
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from fb_fairseq.papers.rl.options import AGENTS
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
 from fb_fairseq.papers.steps import Call, agents, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
+from tests.papers.programs import run_module
 from tests.papers.steps.printed import commands, printed, refuses, trainings, values
 
 FEEDBACK = ["--models", "feedback_transformer_lm"]
@@ -198,6 +200,16 @@ def test_a_zip(tmp_path, names):
     words = [sys.executable if word == "python" else word for word in step.words]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.stdout == "this is text8" and step.output == "out/text/text8"
+
+
+def test_a_csv_that_was_cut_off(tmp_path):
+    pytest.importorskip("sacremoses")
+    (tmp_path / "a.csv").write_text("id,article,highlights\n1,x y,z\n2,x")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,article,highlights\n1,x y,z\n2,x,y")[:-9])
+    for name in ("a.csv", "a.csv.gz"):
+        words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
+        done = run_module("experiments.corpora.read_csv", *words)
+        assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
 
 
 def test_memory_composition():
