@@ -9,8 +9,6 @@ their own for each recipe, with the number of updates, hours of training and the
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, WORDS, Group, grouped, markdown, read_runs, spread
@@ -94,28 +92,18 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
 def other_table(recipe: str, groups: list[Group]) -> list[str]:
     """All results of a recipe, whether or not they are in the papers' tables."""
 
-    def measured(metric: str) -> bool:
-        return any(group.values(metric) for group in groups)
-
-    def cell_of(group: Group, metric: str) -> str:
-        return spread(group.values(metric), metric)
-
-    def hours(group: Group) -> str:
-        return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
-
-    def seeds(group: Group) -> str:
-        return str(len(group.runs))
-
-    columns: dict[str, Callable[[Group], str]] = {"": name_of}
-    columns.update(
-        {heading: partial(cell_of, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)}
-    )
-    if measured("num_updates"):
-        columns["updates"] = updates_of
-    if measured("seconds"):
-        columns["hours"] = hours
-    columns["seeds"] = seeds
-    rows = [[cell(group) for cell in columns.values()] for group in groups]
+    columns = {"": list(map(name_of, groups))}
+    for metric, heading in HEADINGS.items():
+        measured = [group.values(metric) for group in groups]
+        if any(measured):
+            columns[heading] = [spread(values, metric) for values in measured]
+    if any(group.values("num_updates") for group in groups):
+        columns["updates"] = list(map(updates_of, groups))
+    seconds = [group.values("seconds") for group in groups]
+    if any(seconds):
+        columns["hours"] = [spread([value / 3600 for value in values], "hours") for values in seconds]
+    columns["seeds"] = [str(len(group.runs)) for group in groups]
+    rows = [list(row) for row in zip(*columns.values())]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
     measured_on = [f"Measured on {'; '.join(hardware)}.", ""] if hardware else []

@@ -14,7 +14,7 @@ from fb_fairseq.errors import flag
 Options = Mapping[str, Any]
 SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")  # of most small settings
 ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
-# (That is modules.memory.COMPOSITIONS, which imports torch.)
+# (The names in modules.memory.COMPOSITIONS, which would import torch.)
 COMPOSITION = re.compile(r"layer(\d+)|weighted|average|same-and-lower|same|previous")
 
 

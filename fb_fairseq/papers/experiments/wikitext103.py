@@ -194,7 +194,7 @@ def training_time_row(name: str, small: bool) -> Model:
         base = row.training(base)
         warmup = dict(base.bptt_warmup)
         iterations = warmup.get("bptt_warmup_iterations")
-        if isinstance(iterations, int):
+        if isinstance(iterations, int):  # (a function scales by itself)
             warmup["bptt_warmup_iterations"] = -(-iterations // 2)
         return replace(base, updates=-(-base.updates // 2), bptt_warmup=warmup)
 

@@ -8,13 +8,8 @@ from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import FACTOR, OTHER_FACTOR, Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 
-FACTORS = (
-    0.25,
-    0.5,
-    1,
-    2,
-    OTHER_FACTOR,
-)  # sizes of tasks other than word problems, in those of the longest in training
+# Sizes of tests, but for word problems, as multiples of the longest in training.
+FACTORS = (0.25, 0.5, 1, 2, OTHER_FACTOR)
 TOKENS = 16_384  # of a batch
 GOOD = 0.9  # what the longest length is reported for
 
