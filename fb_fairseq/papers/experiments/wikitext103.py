@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments import settings
+from fb_fairseq.papers.experiments import settings, sizes
 from fb_fairseq.papers.experiments.settings import LanguageModeling, Model, Options, Scale, Training
 
 FULL = Training(
@@ -91,15 +91,15 @@ def small_shape(arch: str, layers: int) -> Options:
     if arch == "streaming_lstm_lm":  # WikiText-2 has 33,278 words
         each = 2000 + 6000 // 4 + 25_278 // 16
         return {
-            **settings.equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each),
+            **sizes.equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each),
             **words,
         }
     return dict(
-        **settings.small_sizes(arch, layers, width=128),
+        **sizes.small_sizes(arch, layers, width=128),
         decoder_head_dim=64 // layers,
         **words,
         attention_dropout=0.1,
-        **settings.equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
+        **sizes.equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
     )
 
 
