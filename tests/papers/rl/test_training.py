@@ -12,7 +12,8 @@ from fb_fairseq.papers.rl.command import build_parser, main
 from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
 from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.presets import FULL, preset_options
-from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, load_checkpoint
+from fb_fairseq.papers.rl.runs import load_checkpoint
+from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns
 from tests.surroundings import terminated
 
 CPU = torch.device("cpu")
