@@ -37,14 +37,15 @@ SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in tr
 def read_results(out: str, recipe: str) -> dict[str, dict]:
     """The result of each run, by its name."""
     record = read_record(out)
+    steps = record["steps"] if record else {}
     found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
         name = os.path.basename(os.path.dirname(path))
-        entry = record["steps"].get(f"{HERE}/{name}/result.json", {}) if record else {}
+        entry = steps.get(f"{HERE}/{name}/result.json", {})
         if "settings" not in entry:
             raise UserError(f"{out}/{name}: was not trained by the recipe; move it to another folder")
-        known = {what: entry[what] for what in ("settings", "commit")}
-        found[name] = {"recipe": recipe, **json.loads(read(path)), **known}
+        made = {"recipe": recipe, "settings": entry["settings"], "commit": entry["commit"]}
+        found[name] = {**json.loads(read(path)), **made}
     if not found:
         raise UserError(f"{out}: contains no results of runs; give the --out folder of a recipe")
     return found
