@@ -19,7 +19,8 @@ DECODED = 64  # steps
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     text = "models to measure (default: all)"
-    parser.add_argument("--models", nargs="+", metavar="NAME", default=list(ARCHITECTURES), help=text)
+    known = list(ARCHITECTURES)
+    parser.add_argument("--models", nargs="+", choices=known, metavar="NAME", default=known, help=text)
     add_options(parser, "model", "updates", "curriculum")
 
 

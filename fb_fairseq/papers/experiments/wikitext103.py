@@ -106,15 +106,15 @@ def small_shape(arch: str, layers: int) -> Options:
 recipe = partial(LanguageModeling, corpus=CORPUS, metric="ppl")
 
 
-def rows(names: Iterable[str], row: Callable[[str, bool], Model]) -> dict[str, Scale]:
+def rows(names: Iterable[str], model_of: Callable[[str, bool], Model]) -> dict[str, Scale]:
     """The scales of an experiment whose models are the rows of a table.
 
     Args:
         names: of the rows.
-        row: makes the model of a name, and of whether it is a small one.
+        model_of: makes the model of a name, and of whether it is a small one.
     """
-    full = {name: row(name, False) for name in names}
-    small = {name: row(name, True) for name in names}
+    full = {name: model_of(name, False) for name in names}
+    small = {name: model_of(name, True) for name in names}
     return dict(
         full=Scale(FULL, list(full), full, architectures=False),
         small=Scale(SMALL, list(small), small, architectures=False, layers=[2], shape=small_shape),

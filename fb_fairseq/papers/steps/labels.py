@@ -75,28 +75,12 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
         for layers, span, model in product(given.get("layers", [None]), spans, models):
             if "lstm" in model and span != spans[0]:  # LSTMs have no span
                 continue
-            changes = {"layers": layers or setting.layers, "span": span or setting.span}
-            own = setting.changed(**changes)
+            own = setting.changed(layers=layers or setting.layers, span=span or setting.span)
             end = suffix(seed, layers, None if "lstm" in model else span)
-            stages = []
-            start = {}
-            for stage in [*curriculum, None]:
-                run = f"{model}-{described.graded}{stage}{end}" if stage else f"{model}{end}"
-                options = {**options_of(own, model, bool(given.get("fixed_span"))), **start}
-                options["batch_size"] = divided(call, own.streams, "streams")
-                options["update_freq"] = given.get("update_freq", 1)
-                yield fairseq_train(
-                    call,
-                    run,
-                    data=data_name(seed, stage),
-                    options=options,
-                    updates=own.updates,
-                    every=own.updates // 5 + 1,
-                    seed=seed,
-                )
-                start = {"finetune_from_model": best(call, run)}
-                stages.append(run)
-            run = stages[-1]
+            run = f"{model}{end}"
+            stages = {f"{model}-{described.graded}{stage}{end}": stage for stage in curriculum}
+            stages[run] = None
+            yield from trainings(call, own, model, seed, stages)
             accuracy = call.at(f"{run}.accuracy")
             command = [*PYTHON, "fb_fairseq", "evaluate-labels", call.at(data_name(seed)), "--path", best(call, run)]
             yield Step(f"evaluate {run}", [*command, *call.cpu, "--out", accuracy], [accuracy])
@@ -104,7 +88,7 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
             values["attention_span"] = None if "lstm" in model else own.span
             data_words = words({**sequences, "curriculum": ",".join(map(str, curriculum)) or None})
             yield result(call, run, **values, data=" ".join(data_words))
-            logs[run] = stages
+            logs[run] = list(stages)
     yield from summary(call)
     yield curves(call, logs, "accuracy")
     if len(given.get("layers", [])) > 1:
@@ -132,6 +116,33 @@ def data_steps(call: Call, task: str, seed: int, stage: int | None, sequences: M
         first = call.at(data_name(seed))
         options.update(srcdict=f"{first}/dict.input.txt", tgtdict=f"{first}/dict.label.txt")
     yield preprocess(call, name, text, SPLITS, options)
+
+
+def trainings(call: Call, setting: Setting, model: str, seed: int, stages: Mapping[str, int | None]) -> Iterator[Step]:
+    """Train a model on each stage of a curriculum, from the best checkpoint of the stage before.
+
+    Args:
+        call: the call.
+        setting: with the layers and the span of this model.
+        model: its name.
+        seed: of the parameters and the data.
+        stages: the runs' names, with the sizes of their sequences; None: the full size.
+    """
+    start = {}
+    for run, stage in stages.items():
+        options = {**options_of(setting, model, bool(call.options.get("fixed_span"))), **start}
+        options["batch_size"] = divided(call, setting.streams, "streams")
+        options["update_freq"] = call.options.get("update_freq", 1)
+        yield fairseq_train(
+            call,
+            run,
+            data=data_name(seed, stage),
+            options=options,
+            updates=setting.updates,
+            every=setting.updates // 5 + 1,
+            seed=seed,
+        )
+        start = {"finetune_from_model": best(call, run)}
 
 
 def options_of(setting: Setting, model: str, fixed_span: bool) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_saved_bytes():
             "train --compare blocks --batch-size 6",
             "--batch-size 6 --block 64: give a multiple of 4, and an even number",
         ),
-        ("tracking --models gru", "--model gru: unknown; choose from feedback"),
+        ("tracking --models gru", "argument --models: invalid choice: 'gru' (choose from"),
         ("table5 --memory 0", "--memory 0: give a positive number of gigabytes"),
         ("table5 --small --full", "argument --full: not allowed with argument --small"),
     ],
