@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "papers.toy_tasks": BASE,
     "papers.experiments": BASE | {"commands"},  # commands: what binarises text
     "papers.results": BASE,
-    "papers.figures": BASE | {"commands", "papers.results"},  # commands: what reads logs
+    "papers.figures": BASE | {"commands", "papers.results", "papers.toy_tasks"},  # commands: what reads logs
     "papers.steps": BASE | {"papers.experiments", "papers.results", "papers.toy_tasks"},
     "papers.rl": BASE | MATHEMATICS,
     "papers.state_tracking": BASE | MATHEMATICS | {"commands", "papers.toy_tasks", "pretrained", "transformers"},

@@ -9,11 +9,9 @@ their own for each recipe, with the number of updates, hours of training and the
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, Group, grouped, read_runs, spread
+from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, WORDS, Group, grouped, markdown, read_runs, spread
 from fb_fairseq.papers.values import load
 
 DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
@@ -40,20 +38,12 @@ def with_speedups(runs: list[dict]) -> list[dict]:
     return found
 
 
-def markdown(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table; all columns but the first are aligned to the right."""
-    line = "| " + " | ".join(columns) + " |"
-    return [line, "|---|" + "---:|" * (len(columns) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
-
-
 def name_of(group: Group) -> str:
     """A group in words."""
     identity = group.identity
     words = [str(identity["model"])]
-    if identity.get("layers"):
-        words.append(f"{identity['layers']} layer" + ("s" if identity["layers"] != 1 else ""))
-    words += [f"span {identity[name]}" for name in ("attention_span", "span") if identity.get(name)]
-    words += [str(identity[name]) for name in ("projections", "data") if identity.get(name)]
+    named = [name for name in ("layers", "attention_span", "span", "projections", "data") if identity.get(name)]
+    words += [WORDS.get(name, str)(identity[name]) for name in named]
     words += ["fine-tuned"] if identity.get("finetuned") else []
     return ", ".join([*words, *group.words()])
 
@@ -102,28 +92,18 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
 def other_table(recipe: str, groups: list[Group]) -> list[str]:
     """All results of a recipe, whether or not they are in the papers' tables."""
 
-    def measured(metric: str) -> bool:
-        return any(group.values(metric) for group in groups)
-
-    def cell_of(group: Group, metric: str) -> str:
-        return spread(group.values(metric), metric)
-
-    def hours(group: Group) -> str:
-        return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
-
-    def seeds(group: Group) -> str:
-        return str(len(group.runs))
-
-    columns: dict[str, Callable[[Group], str]] = {"": name_of}
-    columns.update(
-        {heading: partial(cell_of, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)}
-    )
-    if measured("num_updates"):
-        columns["updates"] = updates_of
-    if measured("seconds"):
-        columns["hours"] = hours
-    columns["seeds"] = seeds
-    rows = [[cell(group) for cell in columns.values()] for group in groups]
+    columns = {"": list(map(name_of, groups))}
+    for metric, heading in HEADINGS.items():
+        measured = [group.values(metric) for group in groups]
+        if any(measured):
+            columns[heading] = [spread(values, metric) for values in measured]
+    if any(group.values("num_updates") for group in groups):
+        columns["updates"] = list(map(updates_of, groups))
+    seconds = [group.values("seconds") for group in groups]
+    if any(seconds):
+        columns["hours"] = [spread([value / 3600 for value in values], "hours") for values in seconds]
+    columns["seeds"] = [str(len(group.runs)) for group in groups]
+    rows = [list(row) for row in zip(*columns.values())]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
     measured_on = [f"Measured on {'; '.join(hardware)}.", ""] if hardware else []

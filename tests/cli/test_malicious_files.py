@@ -12,7 +12,7 @@ from fb_fairseq.commands.plot.checkpoints import layer_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.checkpoints import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original
-from fb_fairseq.papers.rl.trainer import load_checkpoint as load_agent
+from fb_fairseq.papers.rl.runs import load_checkpoint as load_agent
 from fb_fairseq.streams import checkpoints
 from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments

@@ -1,6 +1,7 @@
 """The tables and figures of the experiments."""
 
 import json
+from unittest import mock
 
 import pytest
 
@@ -30,16 +31,27 @@ def test_against(tmp_path):
     made_up_run(tmp_path / "a", 1, 90.0, attention_span=8)
     made_up_run(tmp_path / "c", 1, 70.0, attention_span=100)
     made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
+    made_up_run(tmp_path / "e", 1, 60.0, attention_span=100, layers=None)
     done = run_module("figures.against", tmp_path, "layers", "accuracy")
     assert done.status == 0, done.errors
     groups = grouped(read_runs(str(tmp_path)))
     names = ["Transformer, 2 layers, span 8", "Transformer, 2 layers, span 100", "Transformer, 4 layers, span 8"]
+    names.append("Transformer, span 100")
     assert against.labels(groups) == names
-    assert [spread(group.values("accuracy"), "accuracy") for group in groups] == ["92.00 ± 2.83", "70.00", "80.00"]
+    assert [spread(group.values("accuracy"), "accuracy") for group in groups] == [
+        "92.00 ± 2.83",
+        "70.00",
+        "80.00",
+        "60.00",
+    ]
     drawn = against.lines(groups, "layers", "accuracy")
     assert list(drawn) == ["Transformer, span 8", "Transformer, span 100"]
     assert [group.identity["layers"] for group in drawn["Transformer, span 8"]] == [2, 4]
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
+    axes = mock.MagicMock()
+    with mock.patch.object(against, "draw_points") as points:
+        against.draw(axes, groups, "layers", "accuracy")
+    assert points.call_args_list[1].args[1:3] == ((2,), ([70.0],)), "whether or not others of a line have the field"
 
 
 def test_memory_composition(tmp_path):
@@ -99,11 +111,23 @@ def test_state_tracking(tmp_path):
     for seed, lr, longest, right in ((1, 0.1, "2", 0.5), (1, 0.2, "2", 0.9), (2, 0.2, "2", 0.7), (1, 0.2, "4", 0.1)):
         settings = {"model": "lstm", "longest": longest, "lr": str(lr)}
         runs.append({**common, "seed": seed, "lr": lr, "settings": settings, "valid_accuracy": right})
+    runs[3].update(longest=4, sizes=[1, 2, 4], accuracy=[1.0, 0.5, 0.25])  # as of --longest
     found = state_tracking.best_results([*runs, runs[1]])
     assert {name: [(run["seed"], run["lr"]) for run in best] for name, best in found.items()} == {
         "LSTM, longest 2": [(1, 0.2), (2, 0.2)],
         "LSTM, longest 4": [(1, 0.2)],
     }
+    assert state_tracking.table(dict(reversed(found.items())))[2:] == [
+        "| LSTM, longest 4 | 9 | 2 | 1 | 50.00 | 25.00 | 0.2 | 1 |",
+        "| LSTM, longest 2 | 9 | 2 / 2 | 1 / 1 | 50.00 ± 0.00 | – | 0.2 | 2 |",
+    ]
+
+
+def test_a_tracker_that_no_recipe_trained(tmp_path):
+    (tmp_path / "lstm").mkdir()
+    (tmp_path / "lstm/result.json").write_text("{}")
+    done = run_module("figures.state_tracking", tmp_path, "word_problem")
+    assert "lstm: was not trained by the recipe; move it to another folder" in done.errors
 
 
 def test_bad_input(tmp_path):

@@ -25,7 +25,6 @@ from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, SHARED, TRANSFORMER, Task
 
-PROJECTIONS = {SHARED: "shared", PER_LAYER: "per-layer"}
 KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedback, per-layer"}  # of random_models
 
 
@@ -69,7 +68,7 @@ class LanguageModelling(Task):
             model = RelativeTransformerLanguageModel
             cfg = RelativeTransformerLMConfig(**self.options)
         else:
-            cfg = FeedbackTransformerLMConfig(**self.options, memory_projections=PROJECTIONS[kind])
+            cfg = FeedbackTransformerLMConfig(**self.options, **MODELS[KINDS[kind]].options)
             model = FeedbackTransformerLanguageModel
         task = argparse.Namespace(source_dictionary=self.words, target_dictionary=self.words)
         return model.build_model(cfg, task).to(self.device).decoder

@@ -101,7 +101,8 @@ def measure(
         The results, in order.
     """
     found: list[R] = []
-    for group in [[make] for make in makers] if device.startswith("cuda") else [makers]:
+    groups = [[make] for make in makers] if device.startswith("cuda") else [makers]
+    for group in groups:
         works = [make() for make in group]
         for work in works:
             work.prepare()

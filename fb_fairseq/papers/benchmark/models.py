@@ -51,14 +51,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
-    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option."""
+    """The cases of ``--only``, and the first Transformer, with which others are compared; all without the option."""
     if not args.only:
         return cases
     unknown = [name for name in args.only if name not in cases]
     if unknown:
         known = ", ".join(map(repr, cases))
         raise UserError(f"--only {unknown[0]!r}: not measured on {args.device}; choose from {known}")
-    return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
+    reference = next(name for name in cases if name.startswith("transformer"))
+    return {name: case for name, case in cases.items() if name in (*args.only, reference)}
 
 
 def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Module:

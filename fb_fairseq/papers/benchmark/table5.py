@@ -31,7 +31,6 @@ TASKS = {
     "translation": ("fairseq_tasks", "Translation"),
     "rl": ("agents", "ReinforcementLearning"),
 }
-NEED_FAIRSEQ = ("lm", "translation")
 MEMORY = {"SMALL": 0.04, "FULL": 32}  # default of --memory
 GIGABYTE = 1e9
 
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     args.memory = MEMORY[scale] if args.memory is None else args.memory
     if not args.memory > 0:
         raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
-    if importlib.util.find_spec("fairseq") is None and set(args.tasks) & set(NEED_FAIRSEQ):
+    if importlib.util.find_spec("fairseq") is None and set(args.tasks) - {"rl"}:
         raise UserError("--tasks: lm and translation need fairseq, which is not installed; give --tasks rl")
     found: list[dict[str, Any]] = []
     for key in dict.fromkeys(args.tasks):
@@ -84,17 +83,19 @@ def measured(key: str, task: Task, phase: str, args: argparse.Namespace) -> list
         the past of one stream, and the speed in the "papers", or None.
     """
 
+    title = f"{task.name}, {phase}"
+    batch = task.sizes.batch
+    work = getattr(task, phase)
+
     def speeds(batches: dict[str, int]) -> dict[str, float]:
         progress(f"{title}: speed with batches of {', '.join(map(str, batches.values()))}")
-        makers = [partial(task.work, phase, kind, batch) for kind, batch in batches.items()]
-        found = measure(makers, args.device, args.repeats, lambda work, seconds: round(work.words / seconds, 1))
+        makers = [partial(work, kind, batch) for kind, batch in batches.items()]
+        found = measure(makers, args.device, args.repeats, lambda run, seconds: round(run.words / seconds, 1))
         return dict(zip(batches, found))
 
     def bytes_of(kind: str, batch: int) -> int:
-        return work_bytes(partial(task.work, phase, kind, batch), args.device)
+        return work_bytes(partial(work, kind, batch), args.device)
 
-    title = f"{task.name}, {phase}"
-    batch = task.sizes.batch
     speed = speeds(dict.fromkeys(task.kinds, batch))
     largest = {}
     for kind in task.kinds:

@@ -9,11 +9,11 @@ from fb_fairseq.papers.benchmark.measure import Work
 from fb_fairseq.papers.values import load
 
 TRANSFORMER, SHARED, PER_LAYER = "Transformer", "Feedback, shared", "Feedback, per-layer"
-PHASES = ("training", "inference")
+PHASES = ("training", "inference")  # methods of ``Task``
 
 
 def papers_speed(key: str, phase: str, kind: str) -> float | None:
-    """The speed that the papers report, in words or frames per second; None where they report none.
+    """The speed that the papers report, in words or frames per second.
 
     Args:
         key: of the task: lm, translation or rl.
@@ -65,7 +65,3 @@ class Task(ABC):
         work.prepare()
         work.run()
         return work.state()
-
-    def work(self, phase: str, kind: str, batch: int) -> Work:
-        """The work of one of ``PHASES``."""
-        return (self.training if phase == "training" else self.inference)(kind, batch)

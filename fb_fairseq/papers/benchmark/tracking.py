@@ -19,8 +19,8 @@ DECODED = 64  # steps
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     text = "models to measure (default: all)"
-    parser.add_argument("--models", nargs="+", metavar="NAME", default=list(ARCHITECTURES), help=text)
-    add_options(parser, "model", "updates")
+    parser.add_argument("--models", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES), help=text)
+    add_options(parser, "model", "updates", "curriculum")
 
 
 def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -28,7 +28,9 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     device = torch.device(args.device)
     found: dict[str, dict[str, float]] = {name: {} for name in args.models}
     for phase, make in {"training": training, "decoding": decoding}.items():
-        makers = [partial(make, given_options(args, model=name, updates=10**9), device) for name in args.models]
+        # (With a mixed curriculum, each update would draw a size.)
+        options = [given_options(args, model=name, updates=10**9, curriculum="growing") for name in args.models]
+        makers = [partial(make, own, device) for own in options]
         rates = measure(makers, device.type, args.repeats, lambda work, seconds: round(work.words / seconds))
         for name, rate in zip(args.models, rates):
             found[name][phase] = rate

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     makers = [partial(training_step, case, args) for case in cases.values()]
     results = measure(makers, args.device, args.repeats, partial(measured, args.device))
     found = dict(zip(cases, results))
-    base = next((name for name in found if name.startswith("transformer")), next(iter(found)))
+    base = next(name for name in found if name.startswith("transformer"))
     rows = []
     for name, result in found.items():
         result["relative"] = round(result["tokens_per_second"] / found[base]["tokens_per_second"], 4)

@@ -1,6 +1,6 @@
 """enwik8 as bytes and text8 as letters: Feedback Transformer v3 Table 9 and §7.6, All-attention §5.1."""
 
-from fb_fairseq.papers.experiments import settings
+from fb_fairseq.papers.experiments import settings, sizes
 from fb_fairseq.papers.experiments.settings import LanguageModeling, Options, Scale, Training
 
 FEEDBACK = Training(
@@ -54,8 +54,8 @@ def full_training(arch: str) -> Training:
 def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     if arch == "streaming_lstm_lm":
-        return settings.equal_lstm(layers, parameters=12 * 128**2 * layers, width=128, words=2 * 256)
-    return {**settings.small_sizes(arch, layers, width=128), **settings.equal_parameters(arch, ffn=512)}
+        return sizes.equal_lstm(layers, parameters=12 * 128**2 * layers, width=128, words=2 * 256)
+    return {**sizes.small_sizes(arch, layers, width=128), **sizes.equal_parameters(arch, ffn=512)}
 
 
 ENWIK8 = LanguageModeling(

@@ -7,11 +7,9 @@ from fb_fairseq.papers.experiments.settings import (
     Scale,
     Training,
     composed,
-    equal_lstm,
-    equal_parameters,
     initialised,
-    small_sizes,
 )
+from fb_fairseq.papers.experiments.sizes import equal_lstm, equal_parameters, small_sizes
 
 ARCH = "feedback_transformer_lm_char_ptb"
 FULL = Training(

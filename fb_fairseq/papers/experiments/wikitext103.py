@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments import settings
+from fb_fairseq.papers.experiments import settings, sizes
 from fb_fairseq.papers.experiments.settings import LanguageModeling, Model, Options, Scale, Training
 
 FULL = Training(
@@ -91,30 +91,30 @@ def small_shape(arch: str, layers: int) -> Options:
     if arch == "streaming_lstm_lm":  # WikiText-2 has 33,278 words
         each = 2000 + 6000 // 4 + 25_278 // 16
         return {
-            **settings.equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each),
+            **sizes.equal_lstm(layers, parameters=4 * 128 * 256 + 2 * 128 * 1024, width=128, words=each),
             **words,
         }
     return dict(
-        **settings.small_sizes(arch, layers, width=128),
+        **sizes.small_sizes(arch, layers, width=128),
         decoder_head_dim=64 // layers,
         **words,
         attention_dropout=0.1,
-        **settings.equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
+        **sizes.equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
     )
 
 
 recipe = partial(LanguageModeling, corpus=CORPUS, metric="ppl")
 
 
-def rows(names: Iterable[str], row: Callable[[str, bool], Model]) -> dict[str, Scale]:
+def rows(names: Iterable[str], model_of: Callable[[str, bool], Model]) -> dict[str, Scale]:
     """The scales of an experiment whose models are the rows of a table.
 
     Args:
         names: of the rows.
-        row: makes the model of a name, and of whether it is a small one.
+        model_of: makes the model of a name, and of whether it is a small one.
     """
-    full = {name: row(name, False) for name in names}
-    small = {name: row(name, True) for name in names}
+    full = {name: model_of(name, False) for name in names}
+    small = {name: model_of(name, True) for name in names}
     return dict(
         full=Scale(FULL, list(full), full, architectures=False),
         small=Scale(SMALL, list(small), small, architectures=False, layers=[2], shape=small_shape),
@@ -194,7 +194,7 @@ def training_time_row(name: str, small: bool) -> Model:
         base = row.training(base)
         warmup = dict(base.bptt_warmup)
         iterations = warmup.get("bptt_warmup_iterations")
-        if isinstance(iterations, int):
+        if isinstance(iterations, int):  # (a function scales by itself)
             warmup["bptt_warmup_iterations"] = -(-iterations // 2)
         return replace(base, updates=-(-base.updates // 2), bptt_warmup=warmup)
 

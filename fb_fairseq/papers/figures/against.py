@@ -16,7 +16,7 @@ from fb_fairseq.drawing.marks import draw_points, draw_reference, explain_range
 from fb_fairseq.drawing.models import colors, model_name
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
-from fb_fairseq.papers.results.runs import HEADINGS, NAMED, Group, grouped, read_runs
+from fb_fairseq.papers.results.runs import HEADINGS, NAMED, WORDS, Group, grouped, read_runs
 
 LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
 FIELD_LABELS = {
@@ -25,7 +25,6 @@ FIELD_LABELS = {
     "span": "attention span (steps)",
     "attention_span": "attention span (steps)",
 }
-WORDS = {"span": "span {}", "attention_span": "span {}", "layers": "{} layers"}
 
 
 def value_of(group: Group, field: str) -> float | None:
@@ -46,7 +45,7 @@ def labels(groups: Sequence[Group], field: str = "") -> list[str]:
             model = model.removesuffix(end)
         own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
         words = [model_name(model), *(["fine-tuned"] if group.identity.get("finetuned") else [])]
-        words += [WORDS.get(name, "{}").format(value) for name, value in own]
+        words += [WORDS.get(name, str)(value) for name, value in own]
         found.append(", ".join([*words, *group.words(field)]))
     return found
 
@@ -68,12 +67,12 @@ def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
     color = colors(drawn)
     ticks = set()
     for name, line in drawn.items():
-        points = [(value_of(group, field), group.values(metric)) for group in line]
-        if points[0][0] is None:
-            draw_reference(axes, mean(points[0][1]), name, color[name])
-        else:
+        points = [(value, group.values(metric)) for group in line if (value := value_of(group, field)) is not None]
+        if points:
             draw_points(axes, *zip(*points), name, color[name])
             ticks |= {value for value, _ in points}
+        else:
+            draw_reference(axes, mean(line[0].values(metric)), name, color[name])
     explain_range(axes, [group.values(metric) for line in drawn.values() for group in line])
     if field == "lr":
         axes.set_xscale("log")

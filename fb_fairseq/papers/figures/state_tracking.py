@@ -24,84 +24,95 @@ from fb_fairseq.drawing.style import GREY
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
-from fb_fairseq.papers.results.runs import read, spread
+from fb_fairseq.papers.results.runs import WORDS, markdown, read, spread
+from fb_fairseq.papers.toy_tasks.word_problem import named
 
-Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
+Runs = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
-WORDS = {"span": "span {}", "layers": "{} layers", "curriculum": "{} lengths"}
+SAID = {"span": WORDS["span"], "layers": WORDS["layers"], "curriculum": "{} lengths".format}
 SAME = "Recurrent Transformer"  # that of the memory "same" (arXiv 2604.21215)
-ELEMENTS = {"parity": 2, "S3": 6, "A5": 60, "S5": 120}  # of the groups of word problems
 SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
 
 
 def read_results(out: str, recipe: str) -> dict[str, dict]:
     """The result of each run, by its name."""
     record = read_record(out)
+    steps = record["steps"] if record else {}
     found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
         name = os.path.basename(os.path.dirname(path))
-        entry = record["steps"].get(f"{HERE}/{name}/result.json", {}) if record else {}
-        known = {what: entry[what] for what in ("settings", "commit") if what in entry}
-        found[name] = {"recipe": recipe, **json.loads(read(path)), **known}
+        entry = steps.get(f"{HERE}/{name}/result.json", {})
+        if "settings" not in entry:
+            raise UserError(f"{out}/{name}: was not trained by the recipe; move it to another folder")
+        made = {"recipe": recipe, "settings": entry["settings"], "commit": entry["commit"]}
+        found[name] = {**json.loads(read(path)), **made}
     if not found:
         raise UserError(f"{out}: contains no results of runs; give the --out folder of a recipe")
     return found
 
 
-def best_results(runs: Iterable[dict]) -> Settings:
+def title_of(run: dict) -> str:
+    """The name of a run's model, with its memory composition unless that is the usual one."""
+    memory = run["memory_composition"]
+    if memory == "same":
+        return SAME
+    return run["title"] if memory == "weighted" else f"{run['title']}, memory {memory}"
+
+
+def apart(own: Mapping[str, str], alike: Iterable[Mapping[str, str]]) -> list[str]:
+    """The values in which a setting differs from others, each in a few words.
+
+    Args:
+        own: the setting.
+        alike: all settings with the same title.
+    """
+    names = [name for name in dict.fromkeys([*SAID, *own]) if any(other.get(name) != own.get(name) for other in alike)]
+    return [SAID.get(name, f"{name} {{}}".format)(own[name]) for name in names if name in own]
+
+
+def best_results(runs: Iterable[dict]) -> Runs:
     """The runs of each setting at its best learning rate, by seed; those that are right on the longest sequences come
     first. Names of several settings of a model say in what these differ.
     """
     found: dict[tuple, dict[float, list[dict]]] = {}
+    titles: dict[tuple, str] = {}
     for run in runs:
         setting = tuple(sorted((name, value) for name, value in run["settings"].items() if name != "lr"))
         found.setdefault(setting, {}).setdefault(run["lr"], []).append(run)
-    titles = {}
-    for key, rates in found.items():
-        first = next(iter(rates.values()))[0]
-        memory = first["memory_composition"]
-        titles[key] = first["title"]
-        if memory == "same":
-            titles[key] = SAME
-        elif memory != "weighted":
-            titles[key] += f", memory {memory}"
+        titles[setting] = title_of(run)
     best = {}
-    for key, rates in found.items():
-        own = dict(key)
-        alike = [dict(other) for other in found if titles[other] == titles[key]]
-        words = [titles[key]]
-        for name in dict.fromkeys([*WORDS, *own]):
-            if name in own and any(other.get(name) != own[name] for other in alike):
-                words.append(WORDS.get(name, f"{name} {{}}").format(own[name]))
-        name = ", ".join(words).replace(" 1 layers", " 1 layer")
+    for setting, rates in found.items():
+        alike = [dict(other) for other in found if titles[other] == titles[setting]]
+        name = ", ".join([titles[setting], *apart(dict(setting), alike)])
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
         seeds = {run["seed"]: run for run in reversed(rates[rate])}  # each counts once
         best[name] = [seeds[seed] for seed in sorted(seeds)]
     return dict(sorted(best.items(), key=lambda item: -median(run["longest_good"] for run in item[1])))
 
 
-def table(settings: Settings) -> list[str]:
+def table(settings: Runs) -> list[str]:
     """A table in Markdown: a row for each setting, with means over seeds."""
     first = next(iter(settings.values()))[0]
     sizes = [int(factor * first["longest"]) for factor in SHOWN if factor * first["longest"] in first["sizes"]]
-    cells = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
-    counted = "flawless" in first  # not in results of before 2026-11-28
+    columns = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
+    counted = all("flawless" in run for runs in settings.values() for run in runs)  # (since 2026-11-28)
     if counted:
-        cells += ["% without a mistake", "slips per step"]
-    rows = [cells + ["learning rate", "seeds"], ["---"] + ["---:"] * (len(cells) + 1)]
+        columns += ["% without a mistake", "slips per step"]
+    rows = []
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]
         row += [" / ".join(str(run[what]) for run in runs) for what in ("learned", "longest_good")]
         for size in sizes:
-            row.append(spread([100 * run["accuracy"][run["sizes"].index(size)] for run in runs], "accuracy"))
+            tested = [run for run in runs if size in run["sizes"]]
+            row.append(spread([100 * run["accuracy"][run["sizes"].index(size)] for run in tested], "accuracy"))
         if counted:
             row.append(spread([100 * run["flawless"] for run in runs], "accuracy"))
             row.append(f"{mean(run['slips'] for run in runs):.1e}")
         rows.append([*row, f"{runs[0]['lr']:g}", str(len(runs))])
-    return [f"| {' | '.join(row)} |" for row in rows]
+    return markdown([*columns, "learning rate", "seeds"], rows)
 
 
-def draw_accuracy(axes, settings: Settings) -> None:
+def draw_accuracy(axes, settings: Runs) -> None:
     """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
     color = colors(settings)
     for name, runs in settings.items():
@@ -115,7 +126,7 @@ def draw_accuracy(axes, settings: Settings) -> None:
     axes.set_xlabel("number of pairs")
     axes.set_ylabel("right values (%)")
     if first["task"] == "word_problem":
-        chance = 100 / ELEMENTS[first["group"]]
+        chance = 100 / len(named(first["group"]).elements)
         draw_reference(axes, chance, f"chance: {chance:.1f}%")
         axes.set_xlabel("position in the sequence (elements)")
         axes.set_ylabel("correct products (%)")

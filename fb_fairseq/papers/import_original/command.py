@@ -27,7 +27,7 @@ def read(path: str) -> Source:
     return Source(path, state)
 
 
-def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
+def convert(path: str, *, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
     """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written.
 
     Args:

@@ -143,6 +143,27 @@ def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.
     return result
 
 
+def cutoffs_of(source: Source, indices: list[int], dictionary_size: int) -> list[int]:
+    """The ends of the clusters of an adaptive softmax in the new dictionary, the last of which is its size. fairseq's
+    special symbols join the shortlist; symbols of the other clusters must keep their places.
+
+    Args:
+        source: the checkpoint.
+        indices: of its symbols, in the new dictionary.
+        dictionary_size: of the new dictionary.
+    """
+    sizes = list(map(len, embedding_tables(source)))
+    sizes[0] += dictionary_size - sum(sizes)
+    cutoffs = list(accumulate(sizes))
+    tails = list(range(cutoffs[0], cutoffs[-1]))
+    if indices[len(indices) - len(tails) :] != tails or len(set(indices)) < len(indices):
+        raise UserError(
+            f"{source.path}: fairseq's special symbols would change the clusters of the adaptive softmax; import needs "
+            "them among the most frequent symbols of --dict"
+        )
+    return cutoffs
+
+
 def import_adaptive(source: Source, indices: list[int], dictionary_size: int, trained: TrainedModel) -> None:
     """Import adaptive embeddings and an adaptive softmax with biases. Embeddings and softmax become untied:
     adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied into the
@@ -159,16 +180,7 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
     if len(tables) > 1:
         clusters = source.take("out_emb.cluster_proj.weight")
         cluster_bias = source.take("out_emb.cluster_proj.bias")
-    sizes = list(map(len, tables))
-    sizes[0] += dictionary_size - sum(sizes)  # fairseq's special symbols join the shortlist
-    cutoffs = list(accumulate(sizes))
-    # Symbols of the other clusters must keep their places.
-    tails = list(range(cutoffs[0], cutoffs[-1]))
-    if indices[len(indices) - len(tails) :] != tails or len(set(indices)) < len(indices):
-        raise UserError(
-            f"{source.path}: fairseq's special symbols would change the clusters of the adaptive softmax; import needs "
-            "them among the most frequent symbols of --dict"
-        )
+    cutoffs = cutoffs_of(source, indices, dictionary_size)
 
     def shortlist(rows: Tensor, fill: float = 0.0) -> Tensor:
         return scatter_rows(rows, indices[: len(tables[0])], cutoffs[0], fill)

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
@@ -35,6 +35,15 @@ HEADINGS = {
     "success": "success, % of the episodes",
     "reward": "reward",
 }
+
+
+def number_of_layers(number: object) -> str:
+    """Such as "2 layers"; also of a number as a text."""
+    return f"{number} layer" if str(number) == "1" else f"{number} layers"
+
+
+# Settings in words, where their names would not do.
+WORDS = {"layers": number_of_layers, "span": "span {}".format, "attention_span": "span {}".format}
 
 
 class Group(NamedTuple):
@@ -109,6 +118,7 @@ def grouped(runs: Iterable[dict]) -> list[Group]:
         key = tuple(sorted(settings.items(), key=str))
         if key not in groups:
             groups[key] = Group(identity, [], {})
+            # Groups with the same values of NAMED need more words to tell them apart.
             alike.setdefault(tuple(map(identity.get, NAMED)), []).append(settings)
         if run.get("seed") not in [other.get("seed") for other in groups[key].runs]:
             groups[key].runs.append(run)
@@ -131,3 +141,9 @@ def spread(values: list[float], metric: str) -> str:
     digits = 3 if "bits" in metric or "nll" in metric else 2
     mean = f"{statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def markdown(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a table; all columns but the first are aligned to the right."""
+    line = "| " + " | ".join(columns) + " |"
+    return [line, "|---|" + "---:|" * (len(columns) - 1), *("| " + " | ".join(row) + " |" for row in rows)]

@@ -3,9 +3,10 @@ test set with them.
 
     translate RUN LANGUAGE METRIC KEY "LENPEN …" "LENGTHS; …" REFERENCE OPTIONS-OF-FAIRSEQ-GENERATE…
 
-METRIC and KEY: of ``score``, and in its JSON. LENGTHS: options of fairseq-generate. REFERENCE: the test set before it
-was tokenised, or nothing. Writes the translations to RUN.valid and RUN.test, and the scores of the test set, with what
-was chosen, to RUN.scores.
+RUN: path of the outputs, without their ends. LANGUAGE: theirs. METRIC: of ``score --metrics``, and KEY: of its value in
+the JSON of ``score``. LENGTHS: options of fairseq-generate, each with a number. REFERENCE: the file of the test set
+before it was tokenised, or an empty word. Writes the translations to RUN.valid and RUN.test, and the scores of the test
+set, with what was chosen, to RUN.scores.
 """
 
 import json
@@ -13,11 +14,22 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 
 def translate(run: str, generate: Sequence[str], subset: str, chosen: Sequence[str], *score: str) -> dict[str, Any]:
-    """Translate a subset to RUN.SUBSET, and return its scores. ``score``: further options of ``score``."""
+    """Translate a subset to RUN.SUBSET, and return its scores, the JSON of ``score``.
+
+    Args:
+        run: path of the outputs, without their ends.
+        generate: words of fairseq-generate.
+        subset: "valid" or "test".
+        chosen: further words of it: the length penalty, and the lengths.
+        score: words of ``score``, beside ``--gen``.
+
+    Exits if one of the two commands fails.
+    """
     generated = f"{run}.{subset}"
     words = ["fairseq-generate", *generate, "--gen-subset", subset, *chosen]
     print(shlex.join(words), flush=True)
@@ -29,36 +41,20 @@ def translate(run: str, generate: Sequence[str], subset: str, chosen: Sequence[s
     return json.loads(done.stdout)
 
 
-def main(
-    run: str, language: str, metric: str, key: str, lenpens: str, lengths: str, reference: str, *generate: str
-) -> None:
-    """Run the command.
-
-    Args:
-        run: path of the outputs, without their ends.
-        language: of the outputs, for the scores.
-        metric: a name of ``score --metrics``.
-        key: of its value in the JSON of ``score``.
-        lenpens: length penalties to try, between spaces.
-        lengths: options of generation to try after that, between semicolons.
-        reference: file of the references before they were tokenised; empty: none.
-        generate: words of fairseq-generate.
-    """
+def main() -> None:
+    """Run the command."""
+    run, language, metric, key, lenpens, lengths, reference, *generate = sys.argv[1:]
     first, *others = (shlex.split(options) for options in lengths.split(";"))
-    tried = []  # scores, and what they were reached with
 
-    def attempt(chosen: Sequence[str]) -> None:
-        options = ["--language", language, "--metrics", metric]
-        value = translate(run, generate, "valid", chosen, *options)[key]
+    def attempt(chosen: Sequence[str]) -> tuple[float, Sequence[str]]:
+        value = translate(run, generate, "valid", chosen, "--language", language, "--metrics", metric)[key]
         print(f"{key} {value} on the validation set with {' '.join(chosen)}", flush=True)
-        tried.append((value, chosen))
+        return value, chosen
 
-    for lenpen in lenpens.split():
-        attempt(["--lenpen", lenpen, *first])
-    best = max(tried, key=lambda pair: pair[0])[1]
-    for options in others:
-        attempt([*best[:2], *options])
-    value, best = max(tried, key=lambda pair: pair[0])
+    tried = [attempt(["--lenpen", lenpen, *first]) for lenpen in lenpens.split()]
+    lenpen = max(tried, key=itemgetter(0))[1][:2]
+    tried += [attempt([*lenpen, *options]) for options in others]
+    value, best = max(tried, key=itemgetter(0))
     raw = ["--raw-ref", reference] if reference else []
     scores = translate(run, generate, "test", best, "--language", language, *raw)
     chosen = {name[2:].replace("-", "_"): float(text) for name, text in zip(best[::2], best[1::2])}
@@ -67,4 +63,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -44,8 +44,11 @@ def last(name: str, path: str) -> float:
 
 
 def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
-    """The result of the run OUT/RUN, whose training is recorded in OUT or the folder above. The stages of a curriculum
-    count as its own.
+    """The result of a run: ``identity``, its training, and what is ``measured``.
+
+    Args:
+        path: OUT/RUN. The training is recorded in OUT, or in the folder above it.
+        identity: what the run is, such as its recipe and model.
     """
     folder = os.path.dirname(path)
     out = folder if os.path.exists(os.path.join(folder, MARK)) else os.path.dirname(folder)
@@ -54,12 +57,13 @@ def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
     steps = record["steps"] if record else {}
     own = [name for name, entry in steps.items() if os.path.dirname(name) == run and "settings" in entry]
     if not own:
-        raise UserError(f"{path}: was not trained by a recipe")
+        raise UserError(f"{path}: was not trained by a recipe; give a run in the output folder of one")
     entry = steps[own[0]]
     result = dict(identity)
     chain = list(trainings(own[0], steps))
     result.update(settings=entry["settings"], hardware=entry["hardware"], commit=entry["commit"])
     result["training_days"] = sum(steps[name]["seconds"] for name in chain) / DAY
+    # On a toy task, what a model starts from are the stages of its curriculum, which count as its own training.
     counted = chain if os.path.exists(f"{path}.accuracy") else own
     result["seconds"] = round(sum(steps[name]["seconds"] for name in counted))
     logs = [f"{out}{os.path.dirname(name)[len(HERE) :]}.log" for name in counted]
@@ -67,23 +71,29 @@ def result_of(path: str, identity: dict[str, Any]) -> dict[str, Any]:
         found = [int(values[-1]) for log in logs if (values := measures(name, log))]
         if found:
             result[name] = found[0] if name == "parameters" else sum(found)
+    return {**result, **measured(path)}
+
+
+def measured(path: str) -> dict[str, Any]:
+    """The quality and speed of a run by its files, OUT/RUN.*; the names are those of ``HEADINGS``, and others."""
+    result: dict[str, Any] = {}
     for name, split in (("dev", "valid"), ("test", "test")):
         log = f"{path}.{split}.eval"
         if os.path.exists(log):
             bits = last("bits", log)
             result.update({f"{name}_bits_per_token": bits, f"{name}_perplexity": round(2**bits, 3)})
-    validated = [json.loads(line) for line in VALIDATION.findall(read(f"{path}.log"))]
     for name in ("accuracy", "scores", "measured"):  # in JSON
-        if os.path.exists(f"{path}.{name}"):
-            result.update(json.loads(read(f"{path}.{name}")))
+        if text := read(f"{path}.{name}"):
+            result.update(json.loads(text))
     result.pop("written_by", None)
+    validated = [json.loads(line) for line in VALIDATION.findall(read(f"{path}.log"))]
     if "accuracy" in result:
-        result["dev_accuracy"] = max((float(measured["valid_accuracy"]) for measured in validated), default=None)
+        result["dev_accuracy"] = max((float(entry["valid_accuracy"]) for entry in validated), default=None)
     if "dev_score" in result:  # of a translation; the loss of the best checkpoint, which may be smoothed, is lowest
-        best = min(validated, key=lambda measured: float(measured["valid_loss"]))
+        best = min(validated, key=lambda entry: float(entry["valid_loss"]))
         result["dev_nll"] = float(best.get("valid_nll_loss", best["valid_loss"]))
         speeds = [measures("decoded_tokens_per_second", f"{path}.{log}") for log in ("translations.log", "test")]
-        result["decoded_tokens_per_second"] = max(speeds)[-1] if any(speeds) else None
+        result["decoded_tokens_per_second"] = next((found[-1] for found in speeds if found), None)
     log = read(os.path.join(path, "log.jsonl")).splitlines()
     if log:  # of an agent; the papers' measure is the mean over the last 500 episodes of training (v3 §6.1)
         result["training_reward"] = json.loads(log[-1]).get("reward")

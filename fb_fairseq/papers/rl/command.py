@@ -77,7 +77,7 @@ def select_device(args: argparse.Namespace):
 
 def run_train(args: argparse.Namespace) -> None:
     """Run ``rl train``."""
-    from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE, train
+    from fb_fairseq.papers.rl.runs import CHECKPOINT_FILE, train
 
     check_range("log_interval", args.log_interval, 1)
     options, agent = preset_options(args.environment, args.agent, args.small, vars(args))

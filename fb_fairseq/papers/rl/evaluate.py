@@ -6,7 +6,8 @@ import torch
 from fb_fairseq.files import WRITER, atomic_write
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.options import TrainingOptions
-from fb_fairseq.papers.rl.trainer import Play, load_checkpoint
+from fb_fairseq.papers.rl.runs import load_checkpoint
+from fb_fairseq.papers.rl.trainer import Play
 from fb_fairseq.tensor_files import using
 
 NAME = "rl-evaluate"  # as the writer of files

@@ -48,6 +48,8 @@ def read_curves(runs: list[str]) -> dict[str, list[Curve]]:
     curves: dict[str, list[Curve]] = {}
     for run in runs:
         name, _, folder = run.partition("=")
+        if not folder:
+            raise UserError(f"{run}: gives no folder; give NAME=FOLDER")
         curve = read_curve(folder)
         if not curve:
             raise UserError(f"{name}: no episode has ended yet; give a run that was trained for longer")

@@ -46,8 +46,9 @@ class AgentOptions(CheckedOptions):
     Attributes:
         agent: one of ``AGENTS``.
         layers: 1 or more.
-        width: D, a multiple of ``heads``.
+        width: D, unless the agent is an LSTM a multiple of ``heads``.
         ffn_width: of the feed-forward sublayers; 0: four times the width.
+        heads: of attention, 1 or more.
         span: S, how many steps back attention reaches.
         previous_action: whether the agent observes its previous action, which the papers do not mention. In the
             corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
@@ -66,7 +67,8 @@ class AgentOptions(CheckedOptions):
         self.check_fields()
         self.check_positive("layers", "width", "heads", "span")
         check_range("ffn_width", self.ffn_width, 0)
-        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}; give one that does")
+        divided = self.agent == "lstm" or self.width % self.heads == 0
+        self.check(divided, "heads", f"does not divide --width {self.width}; give one that does")
 
 
 @dataclass(frozen=True)

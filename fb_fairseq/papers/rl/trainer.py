@@ -1,35 +1,22 @@
 """The trainer: collects blocks of T steps in B environments, and updates the agent after each block. It is an advantage
-actor-critic (A2C; Mnih et al. 2016). ``train`` is the loop around it, with log and checkpoints. Shape suffixes: T steps
-of a block, B environments, O components of an observation, A actions.
+actor-critic (A2C; Mnih et al. 2016). ``runs.py`` has the loop around it. Shape suffixes: T steps of a block, B
+environments, O components of an observation, A actions.
 """
 
-import json
-import os
-import sys
 from collections import deque
 from dataclasses import asdict
-from time import perf_counter
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fb_fairseq.command_line import check_same_options
-from fb_fairseq.errors import UserError
-from fb_fairseq.folders import start_run
-from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs import make_env
-from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.tensor_files import load_file, save_file, using
 
 RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
-CHECKPOINT_FILE = "checkpoint.pt"
-SAVE_SECONDS = 120  # a checkpoint at least this often
-REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 
 class Play:
@@ -220,85 +207,3 @@ class Trainer:
             self.play.rng.set_state(state["rng"])
         else:  # a generator's state on a CPU does not fit one on a GPU
             self.play.rng.manual_seed(self.options.seed + self.frames)
-
-
-def load_checkpoint(path: str) -> dict:
-    """Read a checkpoint, its tensors on the CPU."""
-    state = load_file(path)
-    if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
-        raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
-    return state
-
-
-def fixed_options(options: dict, settings: dict) -> dict:
-    """The options that must not change between runs, by name. The environment comes first: if it differs, that is the
-    difference to report.
-    """
-    merged = {"environment": options["environment"], **(options["sizes"] or {}), **settings, **options}
-    return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
-
-
-def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> Trainer:
-    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
-
-    Args:
-        options: of training.
-        agent: the architecture.
-        out: folder of the checkpoint and the log.
-        device: where to train.
-        log_interval: blocks between log entries.
-
-    Raises:
-        Interrupted: after the block in which a signal comes, when it is saved.
-    """
-    trainer = Trainer(options, agent, device)
-    checkpoint = os.path.join(out, CHECKPOINT_FILE)
-    log = os.path.join(out, LOG_FILE)
-    state = load_checkpoint(checkpoint) if os.path.exists(checkpoint) else None
-    start_run("--out", out, "rl", known=state is not None)
-    if state is not None:
-        own = trainer.state_dict()
-        with using(checkpoint):
-            theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, own))
-            check_same_options(checkpoint, theirs, ours)
-            trainer.load_state_dict(state)
-        if trainer.frames >= options.frames:
-            frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
-            text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
-            print(text, file=sys.stderr)
-            return trainer
-    truncate_log(log, trainer.frames)
-    logged_at = perf_counter()
-    logged_frames = trainer.frames
-    saved_at = perf_counter()
-    frames_per_update = options.environments * options.block
-    done = False
-    with heeding_signals() as interruption:
-        while not done:
-            trainer.train_block()
-            blocks = trainer.frames // frames_per_update
-            is_last = trainer.frames >= options.frames
-            done = is_last or bool(interruption.requested)
-            if blocks % log_interval == 0 or is_last:
-                fps = (trainer.frames - logged_frames) / (perf_counter() - logged_at)
-                entry = _log_entry(trainer, fps)
-                with open(log, "a") as file:
-                    file.write(json.dumps(entry) + "\n")
-                reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
-                print(f"{trainer.frames:,} of {options.frames:,} frames{reward}, {fps:,.0f} frames/s", file=sys.stderr)
-                logged_at = perf_counter()
-                logged_frames = trainer.frames
-            if done or perf_counter() - saved_at > SAVE_SECONDS:
-                save_file(trainer.state_dict(), checkpoint)
-                saved_at = perf_counter()
-    interruption.end_if_requested(blocks, -(-options.frames // frames_per_update))
-    return trainer
-
-
-def _log_entry(trainer: Trainer, fps: float) -> dict:
-    """Frames, speed, and reward and success of recent episodes."""
-    entry = {"frames": trainer.frames, "fps": round(fps, 1)}
-    if trainer.recent_rewards:
-        rewards = np.array(trainer.recent_rewards)
-        entry.update(reward=float(rewards.mean()), success=float((rewards > 0).mean()))
-    return entry

@@ -16,7 +16,6 @@ from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.papers.state_tracking.bodies import Body, LSTMBody, StackBody, TransformersBody
 from fb_fairseq.papers.state_tracking.cells import SLSTM, RecurrentBody
 
-EXTRA = "state-tracking"
 CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
 
 
@@ -110,7 +109,9 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
             config = getattr(library, f"{name}Config")(**{**common, **options(shape)})
             model = getattr(library, f"{name}Model")(config)
         except ImportError as error:
-            raise UserError(f"{name}: {error}; pip install -U 'fb_fairseq[{EXTRA}]', or leave the model out") from None
+            raise UserError(
+                f"{name}: {error}; pip install -U 'fb_fairseq[state-tracking]', or leave the model out"
+            ) from None
         if hasattr(model, "layers"):
             model.layers = model.layers[: shape.layers]
         return TransformersBody(model, state, **more)
@@ -118,36 +119,46 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
     return built
 
 
-def mamba(shape: Shape) -> dict:
+def check_width(shape: Shape, model: str, factor: int) -> None:
+    """Stop unless the width is a multiple of ``factor``, as this model needs it."""
+    if shape.width % factor:
+        raise UserError(
+            f"--width {shape.width}: {model} takes multiples of {factor} only; give one, or leave the model out"
+        )
+
+
+def mamba_options(shape: Shape) -> dict:
     """Mamba (arXiv 2312.00752), of state size 16; ``inner`` channels. Its scan is mambapy's, in parallel in both
     passes.
     """
     return dict(expand=shape.inner // shape.width, use_mambapy=True)
 
 
-def mamba2(shape: Shape) -> dict:
-    """Mamba-2 (arXiv 2405.21060), of state size 64; ``inner`` channels in heads of 32."""
+def mamba2_options(shape: Shape) -> dict:
+    """Mamba-2 (arXiv 2405.21060), of state size 64; ``inner`` channels in heads of 32, so its width is a multiple."""
+    check_width(shape, "Mamba-2", 32)
     heads = dict(num_heads=shape.inner // 32, head_dim=32, n_groups=1)
     return dict(expand=shape.inner // shape.width, state_size=64, chunk_size=CHUNK, **heads)
 
 
-def rwkv(shape: Shape) -> dict:
+def rwkv_options(shape: Shape) -> dict:
     """RWKV-4 (arXiv 2305.13048); ``inner`` units in its channel mixing."""
+    if shape.layers == 1:  # the library's initial values divide by the number of layers after the first
+        raise UserError("--layers 1: RWKV-4 takes 2 or more; give as many, or leave the model out")
     return dict(attention_hidden_size=shape.width, intermediate_size=shape.inner)
 
 
-def xlstm(shape: Shape) -> dict:
+def xlstm_options(shape: Shape) -> dict:
     """xLSTM (arXiv 2405.04517) with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward
     sublayers. Its width is a multiple of 64, to which transformers' memory of this model rounds it up.
     """
-    if shape.width % 64:
-        raise UserError(f"--width {shape.width}: xLSTM takes multiples of 64 only; give one, or leave the model out")
+    check_width(shape, "xLSTM", 64)
     sizes = dict(num_heads=shape.heads, qk_dim_factor=1.0, ffn_proj_factor=shape.inner / shape.width)
     chunks = dict(mode="inference", chunk_size=CHUNK, autocast_kernel_dtype="float32")
     return dict(**sizes, ffn_round_up_to_multiple_of=8, **chunks)
 
 
-def gated_deltanet(shape: Shape, negative: bool) -> dict:
+def gated_deltanet_options(shape: Shape, negative: bool) -> dict:
     """The gated DeltaNet layers (arXiv 2412.06464) of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1,
     or, ``negative``, from -1 (Grazzi et al., arXiv 2411.12537).
     """
@@ -171,8 +182,8 @@ def slstm(shape: Shape) -> Body:
 
 
 def deltanet(negative: bool) -> Callable[[Shape], Body]:
-    """A function that builds ``gated_deltanet``. ``negative``: its eigenvalues are from -1 to 1."""
-    options = partial(gated_deltanet, negative=negative)
+    """A function that builds Gated DeltaNet. ``negative``: its eigenvalues are from -1 to 1."""
+    options = partial(gated_deltanet_options, negative=negative)
     return of_transformers("OlmoHybrid", "past_key_values", options, chunk_size=CHUNK)
 
 
@@ -182,16 +193,16 @@ ARCHITECTURES: dict[str, Architecture] = {
     "lstm": Architecture(title="LSTM", build=lstm),
     "mamba": Architecture(
         title="Mamba",
-        build=of_transformers("Mamba", "cache_params", mamba),
+        build=of_transformers("Mamba", "cache_params", mamba_options),
         inner=multiples,
     ),
     "mamba2": Architecture(
         title="Mamba-2",
-        build=of_transformers("Mamba2", "cache_params", mamba2),
+        build=of_transformers("Mamba2", "cache_params", mamba2_options),
         inner=multiples,
     ),
-    "rwkv": Architecture(title="RWKV-4", build=of_transformers("Rwkv", "state", rwkv)),
-    "xlstm": Architecture(title="xLSTM (mLSTM)", build=of_transformers("xLSTM", "cache_params", xlstm)),
+    "rwkv": Architecture(title="RWKV-4", build=of_transformers("Rwkv", "state", rwkv_options)),
+    "xlstm": Architecture(title="xLSTM (mLSTM)", build=of_transformers("xLSTM", "cache_params", xlstm_options)),
     "gated_deltanet": Architecture(title="Gated DeltaNet", build=deltanet(negative=False)),
     "gated_deltanet_negative": Architecture(title="Gated DeltaNet [-1, 1]", build=deltanet(negative=True)),
     "slstm": Architecture(title="sLSTM", build=slstm),

@@ -1,15 +1,15 @@
-"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training, and its mistakes."""
+"""Accuracy of a trained model by the size of its sequences, up to several times those in training, and its mistakes."""
 
 from typing import Any
 
 import torch
 
 from fb_fairseq.papers.state_tracking.bodies import Tagger
-from fb_fairseq.papers.state_tracking.options import Options
+from fb_fairseq.papers.state_tracking.options import FACTOR, OTHER_FACTOR, Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 
-FACTOR = 16  # sequences of word problems go to so many times the longest ones in training
-FACTORS = (0.25, 0.5, 1, 2, 4)  # sizes of the other tasks, likewise
+# Sizes of tests, but for word problems, as multiples of the longest in training.
+FACTORS = (0.25, 0.5, 1, 2, OTHER_FACTOR)
 TOKENS = 16_384  # of a batch
 GOOD = 0.9  # what the longest length is reported for
 

@@ -13,7 +13,7 @@ from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import named
 from fb_fairseq.symbols import SPECIAL
-from fb_fairseq.tensor_files import load_file
+from fb_fairseq.tensor_files import load_file, using
 from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 NAME = "state-tracking-export"  # as the writer of files
@@ -34,18 +34,21 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     """
     check_own_folder("--to", folder, NAME, overwrite)
     path = os.path.join(run, CHECKPOINT_FILE)
-    options = Options(**load_file(path)["options"])
+    with using(path):
+        options = Options(**load_file(path)["options"])
     if (options.task, options.model) != ("word_problem", "feedback"):
         raise UserError(f"{run}: {options.task} with {options.model}; give a run of word_problem with feedback")
     trainer = Trainer(options, torch.device("cpu"))
     trainer.resume(path)
     with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
         result = json.load(file)
+    again = "run the same training again, until it ends"
     if result["updates"] != trainer.update:
         raise UserError(
-            f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; run "
-            "the same training again, until it ends"
+            f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; {again}"
         )
+    if "flawless" not in result:
+        raise UserError(f"{run}: in its tests, mistakes were not counted; {again}")
     tagger = trainer.model
     symbols = [*SPECIAL, *named(options.group).elements]
     words, output = tagger.embedding.weight, tagger.classifier

@@ -11,6 +11,9 @@ from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
+FACTOR = 16  # tests of word problems go to so many times the longest sequences in training
+OTHER_FACTOR = 4  # of the other tasks
+
 
 @dataclass(frozen=True)
 class Options(CheckedOptions):
@@ -31,8 +34,8 @@ class Options(CheckedOptions):
     )
     longest: int = option(
         32,
-        "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall: 4 "
-        "times)",
+        f"training sequences have up to so many elements (recall: pairs); tests go to {FACTOR} times as many (recall: "
+        f"{OTHER_FACTOR} times)",
     )
     curriculum: str = option(
         "growing",
@@ -56,8 +59,9 @@ class Options(CheckedOptions):
         self.check(self.longest >= smallest, "longest", f"must be {smallest} or more")
         self.check(self.span >= 0, "span", "must be 0 or more")
         self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}; give one that does")
-        enough = 8 * self.longest
-        tests = f"tests have {4 * self.longest} keys, and half of the symbols are keys"
+        keys = OTHER_FACTOR * self.longest
+        enough = 2 * keys
+        tests = f"tests have {keys} keys, and half of the symbols are keys"
         self.check(self.task != "recall" or self.symbols >= enough, "symbols", f"{tests}; give {enough} or more")
 
     @property
@@ -75,7 +79,7 @@ class Options(CheckedOptions):
         if problem.by_position:
             whole = 8 if self.model == "feedback" else self.longest
         else:
-            whole = problem.steps(4 * self.longest)
+            whole = problem.steps(OTHER_FACTOR * self.longest)
         return Shape(
             layers=self.layers,
             width=self.width,

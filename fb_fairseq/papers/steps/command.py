@@ -47,7 +47,9 @@ def parser_of(command: str, recipe: Recipe) -> CommandParser:
     after = f"DATA: {recipe.data}\n" if recipe.data else ""
     after += f"Options after -- go to {recipe.extra}." if recipe.extra else ""
     parser = CommandParser(command, usage=usage, description=recipe.summary, epilog=after, allow_abbrev=False)
-    parser.set_defaults(small=recipe.sizes != "full")
+    parser.set_defaults(small=recipe.sizes != "full", data="")
+    if recipe.data:
+        parser.add_argument("data", nargs="?", default="", help=argparse.SUPPRESS)
     if recipe.sizes != "one":  # (if both are given, the last one counts)
         default = " (the default)" if recipe.sizes == "small" else ""
         parser.add_argument("--small", action="store_true", help=f"small models, for a CPU{default}")
@@ -67,8 +69,8 @@ def parser_of(command: str, recipe: Recipe) -> CommandParser:
     return parser
 
 
-def call_of(name: str, recipe: Recipe, args: argparse.Namespace, data: str, extra: Sequence[str]) -> Call:
-    """The call that a command line asks for."""
+def call_of(name: str, recipe: Recipe, args: argparse.Namespace, extra: Sequence[str]) -> Call:
+    """The call that a command line asks for. ``extra``: its words after ``--``."""
     caller = os.environ.get(machine.CALLER, "")
     options = {each: getattr(args, each) for each in recipe.options if getattr(args, each) is not None}
     if "text" in options:
@@ -86,7 +88,7 @@ def call_of(name: str, recipe: Recipe, args: argparse.Namespace, data: str, extr
     return Call(
         name=Path(name).stem,
         out=os.path.normpath(out),
-        data=os.path.join(caller, data) if data else "",
+        data=os.path.join(caller, args.data) if args.data else "",
         small=args.small,
         options=options,
         extra=extra,
@@ -114,21 +116,26 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
     with CommandParser("recipe").one_line_errors():
         recipe = find(os.path.join(os.environ.get(machine.CALLER, ""), name) if name.endswith(".py") else name)
     parser = parser_of(command or f"recipe {name}", recipe)
-    args, others = parser.parse_known_args(words[:split])
+    args, others = parser.parse_known_intermixed_args(words[:split])
     with parser.one_line_errors():
-        unknown = [word for word in others if word.startswith("-")] or (others[1:] if recipe.data else others)
-        if unknown:
-            raise UserError(f"{unknown[0]}: unknown option, or more than the recipe takes; --help lists the options")
+        if others:
+            raise UserError(f"{others[0]}: unknown option, or more than the recipe takes; --help lists the options")
         if words[split + 1 :] and not recipe.extra:
             raise UserError("--: this recipe takes no further options")
-        data = PLACEHOLDER if recipe.data and args.print else ""
-        if others:
-            (data,) = others
-        call = call_of(name, recipe, args, data, words[split + 1 :])
+        if recipe.data and args.print:
+            args.data = args.data or PLACEHOLDER
+        call = call_of(name, recipe, args, words[split + 1 :])
         steps = list(recipe.steps(call))
         if args.print:
             show(call.name, steps, call.out)
         else:
             if any(str(step.words[0]).startswith("fairseq-") for step in steps):
                 check_fairseq()
-            engine.run(call.name, steps, call.out, args.jobs, call.processes, recipe.told)
+            engine.run(
+                call.name,
+                steps,
+                call.out,
+                jobs=args.jobs,
+                processes=call.processes,
+                told=recipe.told,
+            )

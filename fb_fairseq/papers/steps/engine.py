@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -126,55 +126,66 @@ class Engine:
         )
 
     def run(self, jobs: int, told: bool) -> None:
-        """Run all steps that are not done, ``jobs`` at a time. A step that fails does not stop those that do not depend
-        on it. ``told``: print their commands.
+        """Run all steps that are not done. A step that fails does not stop those that do not depend on it.
+
+        Args:
+            jobs: how many may run at a time.
+            told: whether their commands are printed.
         """
         waiting = list(range(len(self.steps)))
-        done = set()
-        failed = {}
+        done: set[int] = set()
+        failed: dict[int, str] = {}  # errors; of steps that depend on one that failed, an empty one
         progress = Progress([step.does for step in self.steps])
         while self.running or waiting and not self.stopped:
-            for place in list(waiting):
-                limit = 1 if any(self.steps[other].alone for other in [place, *self.running]) else jobs
-                if len(self.running) >= limit or self.stopped:
-                    break
+            while not self.stopped and (place := self.next_step(waiting, done | failed.keys(), jobs)) is not None:
+                waiting.remove(place)
                 if failed.keys() & self.after[place]:
-                    waiting.remove(place)
                     failed[place] = ""
-                elif done.issuperset(self.after[place]):
-                    waiting.remove(place)
-                    if self.is_done(place):
-                        done.add(place)
-                        progress.end(place)
-                        self.show(place)
-                    else:
-                        progress.start(place)
-                        if told:
-                            print(typed(self.steps[place]), flush=True)
-                        self.start(place, jobs)
+                elif self.is_done(place):
+                    done.add(place)
+                    progress.end(place)
+                    self.show(place)
+                else:
+                    progress.start(place)
+                    if told:
+                        print(typed(self.steps[place]), flush=True)
+                    self.start(place, jobs)
             for place, running in list(self.running.items()):
                 if running.process.poll() is None:
                     progress.tell(place, running.log, running.start)
                     if time.monotonic() - running.noted > EVERY:
                         self.note(place, running)
-                    continue
-                error = self.finish(place)
-                if not error and self.steps[place].shown and not self.steps[place].output:
-                    progress.end(place, last_line(running.log, running.start))
-                else:
-                    progress.end(place, error)
-                if error:
+                elif error := self.finish(place):
                     failed[place] = f"{self.steps[place].does} {error}"
+                    progress.end(place, error)
                 else:
                     done.add(place)
+                    step = self.steps[place]
+                    progress.end(place, last_line(running.log, running.start) if step.shown and not step.output else "")
                     self.show(place)
             time.sleep(PAUSE)
         errors = [error for error in failed.values() if error]
         if errors and not self.stopped:
             raise UserError(f"{'; '.join(errors)}. Run the same command again to resume")
 
+    def next_step(self, waiting: Sequence[int], ended: Set[int], jobs: int) -> int | None:
+        """The first step that may begin; None if none may before a running one has ended.
+
+        Args:
+            waiting: the steps that have not begun, in order.
+            ended: those that are done, or have failed.
+            jobs: how many may run at a time.
+        """
+        for place in waiting:
+            limit = 1 if any(self.steps[other].alone for other in [place, *self.running]) else jobs
+            if len(self.running) >= limit:
+                break
+            if ended >= set(self.after[place]):
+                return place
+        return None
+
     def start(self, place: int, jobs: int) -> None:
-        """Start a step."""
+        """Start the command of a step. ``jobs``: how many may run at a time, which share the CPU's cores."""
         step = self.steps[place]
         entry = self.planned[self.names[place]]
         log = step.log or os.path.join(self.out, "logs", f"{step.does.replace(' ', '-').replace('/', '-')}.log")
@@ -268,11 +279,14 @@ def unfinished(output: str) -> str:
     return f"{output}.unfinished"
 
 
-def run(recipe: str, steps: Sequence[Step], out: str, jobs: int = 1, processes: int = 1, told: bool = False) -> None:
-    """Run the steps of a recipe that are not done, ``jobs`` at a time.
+def run(recipe: str, steps: Sequence[Step], out: str, *, jobs: int = 1, processes: int = 1, told: bool = False) -> None:
+    """Run the steps of a recipe that are not done.
 
     Args:
         recipe: its name, which the output folder keeps.
+        steps: all steps of the call, in order.
+        out: the output folder, which is made if there is none.
+        jobs: how many may run at a time.
         processes: of each training.
         told: whether each command is printed when it begins.
 

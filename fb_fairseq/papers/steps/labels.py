@@ -67,35 +67,20 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
         models, [*ARCHITECTURES, "average", "layer1"], lambda name: name.startswith(ARCHITECTURES) or composition(name)
     )
     curriculum = given.get("curriculum", [])
+    spans = given.get("spans", [None])
     for seed in given.get("seeds", [1]):
         for stage in [None, *curriculum]:
             graded = {described.graded: stage} if stage else {}
             yield from data_steps(call, task, seed, stage, {**sequences, **graded})
-        spans = given.get("spans", [None])
         for layers, span, model in product(given.get("layers", [None]), spans, models):
             if "lstm" in model and span != spans[0]:  # LSTMs have no span
                 continue
-            changes = {"layers": layers or setting.layers, "span": span or setting.span}
-            own = setting.changed(**changes)
+            own = setting.changed(layers=layers or setting.layers, span=span or setting.span)
             end = suffix(seed, layers, None if "lstm" in model else span)
-            runs = []
-            start = {}
-            for stage in [*curriculum, None]:
-                run = f"{model}-{described.graded}{stage}{end}" if stage else f"{model}{end}"
-                options = {**options_of(own, model, bool(given.get("fixed_span"))), **start}
-                options["batch_size"] = divided(call, own.streams, "streams")
-                options["update_freq"] = given.get("update_freq", 1)
-                yield fairseq_train(
-                    call,
-                    run,
-                    data=data_name(seed, stage),
-                    options=options,
-                    updates=own.updates,
-                    every=own.updates // 5 + 1,
-                    seed=seed,
-                )
-                start = {"finetune_from_model": best(call, run)}
-                runs.append(run)
+            run = f"{model}{end}"
+            stages = {f"{model}-{described.graded}{stage}{end}": stage for stage in curriculum}
+            stages[run] = None
+            yield from trainings(call, own, model, seed, stages)
             accuracy = call.at(f"{run}.accuracy")
             command = [*PYTHON, "fb_fairseq", "evaluate-labels", call.at(data_name(seed)), "--path", best(call, run)]
             yield Step(f"evaluate {run}", [*command, *call.cpu, "--out", accuracy], [accuracy])
@@ -103,12 +88,13 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
             values["attention_span"] = None if "lstm" in model else own.span
             data_words = words({**sequences, "curriculum": ",".join(map(str, curriculum)) or None})
             yield result(call, run, **values, data=" ".join(data_words))
-            logs[run] = runs
+            logs[run] = list(stages)
     yield from summary(call)
     yield curves(call, logs, "accuracy")
-    for option, field in (("layers", "layers"), ("spans", "attention_span")):
-        if len(given.get(option, [])) > 1:
-            yield against(call, field, "accuracy")
+    if len(given.get("layers", [])) > 1:
+        yield against(call, "layers", "accuracy")
+    if len(spans) > 1 and any("lstm" not in model for model in models):
+        yield against(call, "attention_span", "accuracy")
 
 
 def data_name(seed: int, stage: int | None = None) -> str:
@@ -132,6 +118,33 @@ def data_steps(call: Call, task: str, seed: int, stage: int | None, sequences: M
     yield preprocess(call, name, text, SPLITS, options)
 
 
+def trainings(call: Call, setting: Setting, model: str, seed: int, stages: Mapping[str, int | None]) -> Iterator[Step]:
+    """Train a model on each stage of a curriculum, from the best checkpoint of the stage before.
+
+    Args:
+        call: the call.
+        setting: with the layers and the span of this model.
+        model: its name.
+        seed: of the parameters and the data.
+        stages: the runs' names, with the sizes of their sequences; None: the full size.
+    """
+    start = {}
+    for run, stage in stages.items():
+        options = {**options_of(setting, model, bool(call.options.get("fixed_span"))), **start}
+        options["batch_size"] = divided(call, setting.streams, "streams")
+        options["update_freq"] = call.options.get("update_freq", 1)
+        yield fairseq_train(
+            call,
+            run,
+            data=data_name(seed, stage),
+            options=options,
+            updates=setting.updates,
+            every=setting.updates // 5 + 1,
+            seed=seed,
+        )
+        start = {"finetune_from_model": best(call, run)}
+
+
 def options_of(setting: Setting, model: str, fixed_span: bool) -> dict[str, Any]:
     """The options of a model's training."""
     composed = composition(model)
@@ -152,7 +165,7 @@ def options_of(setting: Setting, model: str, fixed_span: bool) -> dict[str, Any]
     if "lstm" in model:
         return {**options, **setting.lstm}
     options.update(setting.attention)
-    if setting.decay and setting.span > FIRST_SPAN and not fixed_span:
+    if setting.gradual and setting.span > FIRST_SPAN and not fixed_span:
         start = FIRST_SPAN / setting.span
         options.update(adaptive_span=True, adaptive_span_init=start, adaptive_span_ramp=FIRST_SPAN)
     options["attention_span"] = setting.span

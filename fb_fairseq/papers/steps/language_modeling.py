@@ -86,9 +86,12 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
         raise UserError("--layers: only with --small" if setting.small else "--layers: this recipe has one depth")
     if any(word == "--lr" or word.startswith("--lr=") for word in call.extra):
         raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
+    models = {name: describe(name, scale) for name in call.options.get("models", scale.models)}
+    # Those that start from another come after it.
+    in_order = sorted(models, key=lambda name: bool(models[name].init_from or models[name].finetune_from))
     axes = (call.options.get("seeds", [1]), call.options.get("layers") or scale.layers or [None])
-    for seed, layers, name in product(*axes, call.options.get("models", scale.models)):
-        model = describe(name, scale)
+    for seed, layers, name in product(*axes, in_order):
+        model = models[name]
         changes = call.given(*CHANGES)
         training = scale.training_of(model.arch)
         if training.post_norm_lr and "lr" in changes:

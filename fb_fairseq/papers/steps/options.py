@@ -55,8 +55,8 @@ OPTIONS: Options = {
 SHORTER = {"seeds": "--seed", "spans": "--span", "models": "--agents"}  # other names
 
 
-def known(names: str) -> dict[str, tuple[Callable[[str], Any] | None, str]]:
-    """Options of the table."""
+def known(names: str) -> Options:
+    """Some options of the table. ``names``: theirs, between spaces."""
     return {name: OPTIONS[name] for name in names.split()}
 
 

@@ -28,23 +28,31 @@ from fb_fairseq.papers.steps.data import SPLITS
 from fb_fairseq.papers.toy_tasks.common import Labels
 
 OWN = "RECIPE"  # its name in a file of one's own
-ENWIK8 = corpora.prepare_bytes("enwik8", bytes_and_letters.ENWIK8_MD5)
-TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
+PREPARE_TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
 LANGUAGE_MODELS = (
     (char_ptb.CHAR_PTB, corpora.prepare_ptb),
-    (bytes_and_letters.ENWIK8, ENWIK8),
-    (bytes_and_letters.TEXT8, TEXT8),
-    (persistent_memory.PERSISTENT_MEMORY, TEXT8),
+    (bytes_and_letters.ENWIK8, corpora.prepare_bytes("enwik8", bytes_and_letters.ENWIK8_MD5)),
+    (bytes_and_letters.TEXT8, PREPARE_TEXT8),
+    (persistent_memory.PERSISTENT_MEMORY, PREPARE_TEXT8),
     (wikitext103.WIKITEXT103, corpora.prepare_wikitext),
     (wikitext103.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
     (wikitext103.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
     (wikitext103.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
 )
-IWSLT14 = corpora.prepare_pair(("de", "en"), SPLITS, (160_239, 7283, 6750))
-WMT14 = corpora.prepare_pair(("en", "de"), translation.WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True)
 TRANSLATIONS = (
-    (translation.IWSLT14_DE_EN, IWSLT14),
-    (translation.WMT14_EN_DE, WMT14),
+    (
+        translation.IWSLT14_DE_EN,
+        corpora.prepare_pair(translation.IWSLT14_DE_EN.pair, SPLITS, (160_239, 7283, 6750)),
+    ),
+    (
+        translation.WMT14_EN_DE,
+        corpora.prepare_pair(
+            translation.WMT14_EN_DE.pair,
+            translation.WMT14_SPLITS,
+            (4_500_966, 3000, 3003),
+            joined_dictionary=True,
+        ),
+    ),
     (summarization.CNN_DM, corpora.prepare_cnn_dm),
 )
 RECIPES: dict[str, Recipe] = {

@@ -72,7 +72,7 @@ def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
         command = [*COMMAND, "train", *words(options), "--out", call.at(run), *call.extra]
         log = call.at(f"{run}.log")
         yield Step(f"train {run}", command, [call.at(run, "result.json"), log], log=log, trains=True)
-    options = {name: value for name, value in setting.items() if name != "updates"}
+    options = {name: value for name, value in setting.items() if name not in ("updates", "curriculum")}
     for model in models:
         if model in KNOWN and not given.get("no_speed"):
             file = call.at("speed", f"{model}.txt")

@@ -20,7 +20,7 @@ def best(call: Call, run: str) -> str:
 
 
 def fairseq_train(
-    call: Call, run: str, data: str, options: Mapping[str, Any], updates: int, every: int, seed: int
+    call: Call, run: str, *, data: str, options: Mapping[str, Any], updates: int, every: int, seed: int
 ) -> Step:
     """Train OUT/RUN on OUT/DATA. Its output is added to OUT/RUN.log.
 

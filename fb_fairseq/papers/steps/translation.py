@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments.settings import Translation, resolved, words
+from fb_fairseq.papers.experiments.settings import Options, Translation, TranslationScale, resolved, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
 
-MODELS = ("transformer", "feedback", "initialised")
+INITIALISED = "initialised"  # from the Transformer's parameters (v1 §3.2)
+MODELS = ("transformer", "feedback", INITIALISED)
 
 
 def recipe(setting: Translation, prepare: Callable[[Call], Iterator[Step]]) -> Recipe:
@@ -31,11 +32,11 @@ def recipe(setting: Translation, prepare: Callable[[Call], Iterator[Step]]) -> R
 def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
     """The steps of all models, and the last ones."""
     scale = setting.small if call.small else setting.full
-    variants = setting.full.variants
+    variants = setting.full.variants  # in the small setting, too
     given = call.options
     task = {"task": "translation", "source_lang": setting.pair[0], "target_lang": setting.pair[1], **setting.task}
     updates = given.get("updates", scale.updates)
-    models = given.get("models", MODELS)
+    models = sorted(given.get("models", MODELS), key=lambda name: name == INITIALISED)  # after its Transformer
     check_models(models, [*MODELS, *variants])
     depths = given.get("layers", scale.layers)
     if "layers" not in given and set(models) <= variants.keys():
@@ -51,7 +52,7 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
         start = {}
         if model == "transformer":
             projections = None
-        elif model == "initialised":
+        elif model == INITIALISED:
             projections = given.get("projections", "per-layer")
             start["init_from_transformer"] = best(call, f"transformer{end}")
         options = {
@@ -81,13 +82,8 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
             every=scale.validate_every,
             seed=seed,
         )
-        checkpoint = call.at(f"{run}.pt")
-        average = {"inputs": call.at(run), "num_update_checkpoints": scale.average, "output": checkpoint}
-        command = [*PYTHON, "fb_fairseq", "average-checkpoints", *words(average)]
-        if scale.average == 1:
-            command = ["cp", best(call, run), checkpoint]
-        yield Step(f"average checkpoints of {run}", command, [checkpoint])
-        yield translated(setting, call, run)
+        yield averaged(scale, call, run)
+        yield translated(setting, scale, task, call, run)
         yield result(call, run, model=model, layers=depth, seed=seed, projections=projections)
         runs.append(run)
     yield from summary(call)
@@ -96,20 +92,33 @@ def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
         yield against(call, "layers", setting.metric[1], "dev_nll", "decoded_tokens_per_second")
 
 
-def translated(setting: Translation, call: Call, run: str) -> Step:
-    """Find the best options of generation on the validation set, and translate the test set with them."""
-    scale = setting.small if call.small else setting.full
+def averaged(scale: TranslationScale, call: Call, run: str) -> Step:
+    """Average the last checkpoints of a run to OUT/RUN.pt, or take the best one."""
     checkpoint = call.at(f"{run}.pt")
+    options = {"inputs": call.at(run), "num_update_checkpoints": scale.average, "output": checkpoint}
+    command = [*PYTHON, "fb_fairseq", "average-checkpoints", *words(options)]
+    if scale.average == 1:
+        command = ["cp", best(call, run), checkpoint]
+    return Step(f"average checkpoints of {run}", command, [checkpoint])
+
+
+def translated(setting: Translation, scale: TranslationScale, task: Options, call: Call, run: str) -> Step:
+    """Find the best options of generation on the validation set, and translate the test set with them.
+
+    Args:
+        setting: the experiment.
+        scale: its size.
+        task: options of the task.
+        call: the call.
+        run: the run, whose model is OUT/RUN.pt.
+    """
     raw = call.at("text", f"test.raw.{setting.pair[1]}") if scale.raw else ""
     tried = [" ".join(map(str, scale.lenpens)), "; ".join(" ".join(words(lengths)) for lengths in scale.lengths)]
     command = [*PYTHON, "fb_fairseq.papers.results.translate", call.at(run), setting.language or setting.pair[1]]
     command += [*setting.metric, *tried, raw]
     decoding = {
-        "task": "translation",
-        "source_lang": setting.pair[0],
-        "target_lang": setting.pair[1],
-        **setting.task,
-        "path": checkpoint,
+        **task,
+        "path": call.at(f"{run}.pt"),
         "remove_bpe": True,
         "max_tokens": 4000,
         "num_workers": 0,

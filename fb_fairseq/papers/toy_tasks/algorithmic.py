@@ -33,6 +33,7 @@ MIXES = {  # kinds of statements, each as likely
 
 def algorithmic(
     rng: SeededRandom,
+    *,
     variables: int = 3,
     statements: int = 100,
     highest: int = 10,
@@ -128,7 +129,7 @@ class RandomProgram:
         with_other = others and self.rng.randint(0, 1)
         right = self.rng.choice(others) if with_other else self.rng.randint(1, self.highest)
         sign = self.rng.choice("<>")
-        value = self.values.get(right, right)
+        value = self.values.get(right, right)  # a number stands for itself
         holds = self.values[left] < value if sign == "<" else self.values[left] > value
         initialises = self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1)
         nested = self._initialise(executed=holds) if initialises else self._change(executed=holds)

@@ -14,10 +14,11 @@ def check_recall(pairs: int, length: int, symbols: int) -> None:
     """Check that the pairs fit into a sequence, and that there are enough keys and values."""
     if 4 * pairs > length:
         raise UserError(
-            f"--pairs {pairs}: pairs and queries take 4 places each; give {length // 4} at most, or --length"
+            f"{pairs} pairs in a sequence of {length}: with their queries they take 4 places each; give at most "
+            f"{length // 4}, or longer sequences"
         )
     if symbols < 2 * pairs:
-        raise UserError(f"--symbols {symbols}: half of them are keys; give at least {2 * pairs}, or fewer --pairs")
+        raise UserError(f"--symbols {symbols}: half of them are keys; give at least {2 * pairs}, or fewer pairs")
 
 
 def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 8192) -> LabelledSequence:

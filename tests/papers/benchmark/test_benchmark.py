@@ -97,6 +97,8 @@ def test_saved_bytes():
 @pytest.mark.parametrize(
     "words,message",
     [
+        ("decode --repeats 2", "unrecognized arguments: --repeats 2"),
+        ("tracking --curriculum mixed", "unrecognized arguments: --curriculum mixed"),
         ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
         ("train --span 0", "--span: 0: give a number, 1 or more"),
         ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference'"),
@@ -104,7 +106,7 @@ def test_saved_bytes():
             "train --compare blocks --batch-size 6",
             "--batch-size 6 --block 64: give a multiple of 4, and an even number",
         ),
-        ("tracking --models gru", "--model gru: unknown; choose from feedback"),
+        ("tracking --models gru", "argument --models: invalid choice: 'gru' (choose from"),
         ("table5 --memory 0", "--memory 0: give a positive number of gigabytes"),
         ("table5 --small --full", "argument --full: not allowed with argument --small"),
     ],
@@ -115,4 +117,9 @@ def test_bad_input(refused, monkeypatch, words, message):
 
 
 def test_only_some_loops(capsys):
-    assert "cpp" not in results(capsys, "train", *BLOCK, "--only", "transformer")
+    """And the Transformer that they are compared with."""
+    for more, names in (
+        (["--only", "reference"], {"reference", "transformer"}),
+        (["--compare", "spans", "--only", "feedback, span 5"], {"feedback, span 5", "transformer, span 20"}),
+    ):
+        assert set(results(capsys, "train", *BLOCK, *more)) == names

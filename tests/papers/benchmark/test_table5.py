@@ -107,7 +107,7 @@ def test_search(bytes_of, start):
 def test_adaptive_softmax_and_the_full_preset():
     adaptive = task("lm", options={**LM_OPTIONS, **ADAPTIVE})
     for phase in PHASES:
-        work = adaptive.work(phase, PER_LAYER, 2)
+        work = getattr(adaptive, phase)(PER_LAYER, 2)
         work.prepare()
         work.run()
         assert work.words == 2 * {"training": 5, "inference": 2}[phase]

@@ -12,7 +12,8 @@ from fb_fairseq.papers.rl.command import build_parser, main
 from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
 from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.presets import FULL, preset_options
-from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns, load_checkpoint
+from fb_fairseq.papers.rl.runs import load_checkpoint
+from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns
 from tests.surroundings import terminated
 
 CPU = torch.device("cpu")
@@ -71,6 +72,11 @@ def test_what_an_agent_remembers(agent):
     assert differs[2:4].all() and not differs[4:].any()
     differs = values(4).ne(same)
     assert differs[4:11].all() and differs[11] == (agent != "transformer")
+
+
+def test_lstms_have_no_heads():
+    """So any width will do."""
+    assert Agent((9,), 3, AgentOptions("lstm", width=13, heads=2))
 
 
 def test_returns_by_hand():
@@ -137,7 +143,7 @@ def test_learns(agent, tmp_path, capsys):
     assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
 
 
-def test_commands(tmp_path, capsys):
+def test_commands(tmp_path, capsys, refused):
     """Interrupted and resumed training; curves; recordings."""
     pytest.importorskip("matplotlib")
     arguments = "--environment water_maze --small --limit 9 --environments 4 --block 10 --log-interval 1 --cpu".split()
@@ -157,6 +163,8 @@ def test_commands(tmp_path, capsys):
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     main(["plot", f"A={out}", f"A={out}", f"B={out}", "--out", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    line = refused(main, ["plot", str(out), "--out", str(tmp_path / "other.png")])
+    assert line.endswith(f"{out}: gives no folder; give NAME=FOLDER")
 
 
 def test_interrupted(tmp_path, capsys):

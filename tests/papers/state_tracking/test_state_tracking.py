@@ -224,6 +224,16 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     assert list(config["id2label"].values())[3:5] == ["<unk>", "123"]
 
 
+def test_exports_of_other_runs(tmp_path, refused):
+    """An agent's, and one of before mistakes were counted."""
+    save_file({"options": {"environment": "maze"}}, str(tmp_path / "checkpoint.pt"))
+    export = ["export", str(tmp_path), "--to", str(tmp_path / "model")]
+    assert f"{tmp_path}/checkpoint.pt: its content does not fit" in refused(main, export)
+    save_file(Trainer(TINY, CPU).state_dict(), str(tmp_path / "checkpoint.pt"))
+    (tmp_path / "result.json").write_text('{"updates": 0}')
+    assert f"{tmp_path}: in its tests, mistakes were not counted; run the same training" in refused(main, export)
+
+
 @pytest.mark.parametrize(
     "given,message",
     [
@@ -236,6 +246,8 @@ def test_exported_trackers_say_how_they_read(tmp_path):
         (["--task", "recall", "--longest", "64"], "--symbols 256: tests have 256 keys"),
         (["--memory-composition", "layer:9"], "layer:9"),
         (["--model", "xlstm", "--width", "32"], "--width 32: xLSTM takes multiples of 64 only"),
+        (["--model", "rwkv", "--layers", "1"], "--layers 1: RWKV-4 takes 2 or more"),
+        (["--model", "mamba2", "--width", "48"], "--width 48: Mamba-2 takes multiples of 32 only"),
     ],
 )
 def test_bad_input(given, message, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """All recipes: their steps and options, what they refuse, and the commands of the pages."""
 
+import gzip
 import re
 import shlex
 import subprocess
@@ -10,9 +11,11 @@ import pytest
 
 from fb_fairseq.modules.memory import COMPOSITIONS
 from fb_fairseq.papers.experiments.settings import COMPOSITION
+from fb_fairseq.papers.rl.options import AGENTS
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.steps import Call, command, machine, recipes, tracking
+from fb_fairseq.papers.steps import Call, agents, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
+from tests.papers.programs import run_module
 from tests.papers.steps.printed import commands, printed, refuses, trainings, values
 
 FEEDBACK = ["--models", "feedback_transformer_lm"]
@@ -47,6 +50,7 @@ def test_names_that_are_kept_twice():
     for name, kind in COMPOSITIONS.items():
         assert COMPOSITION.fullmatch(f"{name}2" if kind.takes else name)
     assert set(tracking.KNOWN) == set(ARCHITECTURES)
+    assert agents.AGENTS == AGENTS
 
 
 @pytest.mark.parametrize(
@@ -109,9 +113,25 @@ def test_axes():
         printed("corridor", "--agents", "feedback lstm", "--spans", "2 3"), "--span", "python -m fb_fairseq rl"
     )
     assert names == ["2", "3"]
-    text = printed("word_problem", "--lrs", "0.1 0.01", "--seeds", "1 2", "--spans", "4", "--models", "feedback layer1")
+    for name in ("corridor", "copy"):
+        lstm = printed(name, "--models", "lstm" if name == "corridor" else "streaming_lstm_lm", "--spans", "2 3")
+        assert "figures.against" not in lstm, "LSTMs have no span to draw results against"
+    text = printed(
+        "word_problem",
+        "--lrs",
+        "0.1 0.01",
+        "--seeds",
+        "1 2",
+        "--spans",
+        "4",
+        "--models",
+        "feedback layer1",
+        "--curriculum",
+        "mixed",
+    )
     assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
-    assert len(commands(text, "python -m fb_fairseq benchmark tracking")) == 1
+    (speed,) = commands(text, "python -m fb_fairseq benchmark tracking")
+    assert "--curriculum" not in speed
 
 
 def test_data_of_toy_tasks():
@@ -180,6 +200,16 @@ def test_a_zip(tmp_path, names):
     words = [sys.executable if word == "python" else word for word in step.words]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.stdout == "this is text8" and step.output == "out/text/text8"
+
+
+def test_a_csv_that_was_cut_off(tmp_path):
+    pytest.importorskip("sacremoses")
+    (tmp_path / "a.csv").write_text("id,article,highlights\n1,x y,z\n2,x")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,article,highlights\n1,x y,z\n2,x,y")[:-9])
+    for name in ("a.csv", "a.csv.gz"):
+        words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
+        done = run_module("experiments.corpora.read_csv", *words)
+        assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
 
 
 def test_memory_composition():

@@ -8,7 +8,8 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
-from fb_fairseq.papers.experiments.settings import equal_lstm, number, words
+from fb_fairseq.papers.experiments.settings import number, words
+from fb_fairseq.papers.experiments.sizes import equal_lstm
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
@@ -96,7 +97,7 @@ def test_all_attention(column, script, model):
 )
 def test_translation(column, script, projections):
     paper = TABLE_8[column]
-    text = printed(script, "--layers", 6)
+    text = printed(script, "--layers", 6, "--models", "initialised transformer feedback")
     transformer, feedback, initialised = trainings(text)
     for args in (transformer, feedback, initialised):
         assert (args.encoder_layers, args.decoder_layers) == (paper["encoder_layers"], paper["decoder_layers"])
@@ -222,8 +223,10 @@ def test_small_models_have_as_many_parameters(corpus):
 
 
 def test_seeds():
-    """Seed 1 has no seed in its name; the initialised model starts from the Transformer of its own seed."""
-    models = ["--models", "relative_transformer_lm initialised", "--seeds", "1 2"]
+    """Seed 1 has no seed in its name; the initialised model starts from the Transformer of its own seed,
+    which is trained before it.
+    """
+    models = ["--models", "initialised relative_transformer_lm", "--seeds", "1 2"]
     runs = trainings(printed(WIKITEXT, "--small", *models))
     names = [f"{model}-2{seed}" for seed in ("", "-seed2") for model in ("relative_transformer_lm", "initialised")]
     assert [run.save_dir.split("/")[-1] for run in runs[::2]] == names

@@ -250,7 +250,10 @@ def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
         ("algorithmic --variables 7", "--variables 7: give a number from 1 to 6"),
         ("word_problem --group S4", "--group S4: unknown; choose from parity, S3, A5, S5"),
         ("blocked_random_walk --blocks CC", '--blocks "CC": give one or more of the letters A to I, each once'),
-        ("recall --pairs 17", "--pairs 17: pairs and queries take 4 places each; give 16"),
+        (
+            "recall --test-pairs 17",
+            "17 pairs in a sequence of 64: with their queries they take 4 places each; give at most 16",
+        ),
         ("recall --symbols 31", "--symbols 31: half of them are keys; give at least 32"),
         ("copy --length 1", "too few different sequences"),
     ],

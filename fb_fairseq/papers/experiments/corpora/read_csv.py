@@ -25,8 +25,13 @@ def rows(paths):
             reader = csv.DictReader(file)
             if not {"article", "highlights"} <= set(reader.fieldnames or []):
                 raise SystemExit(f"error: {path}: has no columns article and highlights; give CNN/DailyMail as CSV")
-            for row in reader:
-                yield row["article"], row["highlights"]
+            try:
+                for row in reader:
+                    if None in (row["article"], row["highlights"]):
+                        raise EOFError
+                    yield row["article"], row["highlights"]
+            except EOFError:  # gzip's, too
+                raise SystemExit(f"error: {path}: ends too early; give an intact copy") from None
 
 
 def main():

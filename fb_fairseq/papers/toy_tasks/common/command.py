@@ -43,16 +43,13 @@ def build_parser() -> CommandParser:
 
 
 def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """The options that say how large the sizes are in a split, and with which words its other options are given.
+    """By option of a task, the names of the options that hold its largest and its smallest value in a split: of length
+    in the test split test_length and test_shortest, if they are given. The latter is empty if the value does not vary.
 
     Args:
         task: the task.
         split: of the data.
-        options: all that were given.
-
-    Returns:
-        By option of the task, the names of the options with its value and with the lowest one; the latter is empty if
-        the value does not vary.
+        options: all that were given, by their names.
     """
     found = {}
     for name, option in task.options.items():
@@ -69,12 +66,13 @@ def check_options(task: Task, options: dict[str, Any]) -> None:
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
     for split in SPLITS:
-        for most, least in limits(task, split, options).values():
+        sizes = limits(task, split, options)
+        for most, least in sizes.values():
             if least and options[least] > options[most]:
                 raise UserError(
                     f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give at most this"
                 )
-    task.check(**{name: options[name] for name in task.options})
+        task.check(**{name: options[most] for name, (most, _) in sizes.items()})
 
 
 def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:

@@ -20,7 +20,7 @@ class Setting:
         lstm: what LSTMs have instead.
         feedback: further options of the Feedback Transformer.
         sequences: options of ``synthetic-tasks``.
-        decay: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth;
+        gradual: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth;
             and longer spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
     """
 
@@ -34,7 +34,7 @@ class Setting:
     lstm: Mapping[str, Any]
     feedback: Mapping[str, Any] = field(default_factory=dict)
     sequences: Mapping[str, Any] = field(default_factory=dict)
-    decay: bool = False
+    gradual: bool = False
 
     def changed(self, **changes: Any) -> "Setting":
         """This setting with other values; those of a mapping are added to it."""
@@ -45,7 +45,7 @@ class Setting:
 
     def schedule(self) -> dict[str, Any]:
         """The options of the learning rate's schedule."""
-        if not self.decay:
+        if not self.gradual:
             return {}
         warmup = self.updates // 20
         decay = -(-self.updates // 5)
@@ -65,7 +65,7 @@ SMALL = Setting(  # minutes on a CPU
     attention=dict(decoder_ffn_embed_dim=256, decoder_attention_heads=4, decoder_normalize_before=True),
     training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0),
     lstm=dict(lr=0.005),
-    decay=True,
+    gradual=True,
 )
 FULL = Setting(  # v3 Table 9, random walk, which gives no number of updates
     updates=10_000,
