@@ -17,8 +17,8 @@ import torch
 from fairseq.data import indexed_dataset
 
 from fb_fairseq.commands import main, preprocess_bytes
-from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, options, train, training_arguments
+from tests.cli.own_commands import refused
 from tests.cli.parallel_text import TINY
 from tests.conftest import REPOSITORY
 
