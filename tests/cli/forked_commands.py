@@ -1,8 +1,8 @@
 """Runs commands that come in at a socket, each in a process forked from this one, which has imported everything.
 
-(fairseq takes 5 s to import.) A connection is one command. It brings a line of JSON, ``{"argv": [...], "folder": PATH, "environment": {...}, "limit":
-BYTES or null}``, and the command's standard streams as file descriptors. It gets two lines, the number of the command's
-process and its exit status. ``tests.cli.command_server`` is the other end.
+(fairseq takes 5 s to import.) A connection is one command. It brings a line of JSON, ``{"argv": [...], "folder": PATH,
+"environment": {...}, "limit": BYTES or null}``, and the command's standard streams as file descriptors. It gets two
+lines, the number of the command's process and its exit status. ``tests.cli.command_server`` is the other end.
 """
 
 import array
