@@ -3,6 +3,9 @@
 import math
 import re
 
+import torch
+
+from fb_fairseq.trained_model import NO_PARAMETERS
 from tests.cli.fairseq_commands import options, run
 
 
@@ -52,3 +55,18 @@ def interactive(data, checkpoint, folder, prompts, *more):
     arguments = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
     log = run("interactive", data, *arguments, *more)
     return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]
+
+
+def parameters(checkpoint) -> dict:
+    """A checkpoint's parameters, loaded as weights only."""
+    return torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+
+
+def assert_same_parameters(one, other) -> None:
+    """Bit-equal, but for what fairseq leaves uninitialised."""
+    one = parameters(one)
+    other = parameters(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        if not NO_PARAMETERS.match(name):
+            assert one[name].equal(other[name]), name

@@ -146,22 +146,3 @@ def train_in_two_processes(commands, data, save_dir, **changes) -> str:
     for process in processes:
         assert process.wait() == 0, process.lines()[-20:]
     return "\n".join(processes[0].lines())
-
-
-def parameters(checkpoint) -> dict:
-    """A checkpoint's parameters, loaded as weights only."""
-    import torch
-
-    return torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
-
-
-def assert_same_parameters(one, other) -> None:
-    """Bit-equal, but for what fairseq leaves uninitialised."""
-    from fb_fairseq.models.initialisation import NO_PARAMETERS
-
-    one = parameters(one)
-    other = parameters(other)
-    assert one.keys() == other.keys()
-    for name in one:
-        if not NO_PARAMETERS.match(name):
-            assert one[name].equal(other[name]), name

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tests.cli.checkpoints import loss_by_hand
-from tests.cli.fairseq_commands import json_logs, parameters, train
+from tests.cli.checkpoints import loss_by_hand, parameters
+from tests.cli.fairseq_commands import json_logs, train
 
 SPANS = dict(
     attention_span=60,

@@ -5,8 +5,9 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
+from tests.cli.checkpoints import assert_same_parameters, parameters
 from tests.cli.conftest import made_up_text
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train, train_in_two_processes
+from tests.cli.fairseq_commands import json_logs, train, train_in_two_processes
 
 # 8 streams of 375 or 376 steps: 5 iterations of 8 streams x 2 steps, 5 of 4 x 4, then 2 x 8.
 WARMUP = dict(

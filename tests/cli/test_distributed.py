@@ -11,9 +11,9 @@ import time
 
 import pytest
 
+from tests.cli.checkpoints import assert_same_parameters
 from tests.cli.fairseq_commands import (
     DISTRIBUTED,
-    assert_same_parameters,
     free_port,
     start_two_processes,
     train,

@@ -5,7 +5,8 @@ import torch
 
 from fb_fairseq.commands.average_checkpoints import main as average
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
+from tests.cli.checkpoints import assert_same_parameters
+from tests.cli.fairseq_commands import json_logs, train
 from tests.cli.own_commands import one_line
 from tests.conftest import on_ci
 

@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.models.initialisation import NO_PARAMETERS
 from fb_fairseq.modules import FeedbackTransformer
-from tests.cli.fairseq_commands import parameters
+from tests.cli.checkpoints import parameters
 from tests.golden import recipe
 
 

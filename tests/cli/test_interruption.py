@@ -15,15 +15,8 @@ import torch
 from fairseq.version import __version__
 
 from tests.cli import parallel_text
-from tests.cli.checkpoints import eval_lm
-from tests.cli.fairseq_commands import (
-    PLUGIN,
-    assert_same_parameters,
-    json_logs,
-    train,
-    train_in_two_processes,
-    training_arguments,
-)
+from tests.cli.checkpoints import assert_same_parameters, eval_lm
+from tests.cli.fairseq_commands import PLUGIN, json_logs, train, train_in_two_processes, training_arguments
 from tests.conftest import on_ci
 from tests.surroundings import wait_for
 

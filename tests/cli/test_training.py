@@ -10,11 +10,10 @@ import torch
 from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
-from tests.cli.checkpoints import eval_lm, loss_by_hand
+from tests.cli.checkpoints import assert_same_parameters, eval_lm, loss_by_hand
 from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import (
     PLUGIN,
-    assert_same_parameters,
     json_logs,
     options,
     run,

@@ -25,9 +25,9 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.tensor_files import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
-from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
+from tests.cli.checkpoints import assert_same_parameters, eval_lm, interactive, load  # noqa: E402
 from tests.cli.conftest import ARCHITECTURES  # noqa: E402
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, run, train  # noqa: E402
+from tests.cli.fairseq_commands import json_logs, run, train  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.words import ADAPTIVE, UNTIED  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402

@@ -18,7 +18,7 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.models.checkpoints import plain_options  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
 from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel  # noqa: E402
-from tests.cli.fairseq_commands import assert_same_parameters  # noqa: E402
+from tests.cli.checkpoints import assert_same_parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402
 from tests.models.decoders import SIZES, batch, build, dictionary  # noqa: E402

@@ -11,7 +11,8 @@ from fb_fairseq.checksums import dictionary_checksums
 from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
-from tests.cli.fairseq_commands import json_logs, parameters, run, train
+from tests.cli.checkpoints import parameters
+from tests.cli.fairseq_commands import json_logs, run, train
 
 SEQUENTIAL = "transformer_pre per_layer_pre per_layer_pre_span shared_pre shared_pre_span shared_post".split()
 PLAIN = [f"adaptive-span.{name}" for name in ("plain", "adaptive_span", "all_attention")]
