@@ -1,4 +1,4 @@
-"""What checkpoints compute: loaded by hand, and through fairseq-interactive."""
+"""What checkpoints hold and compute: loaded by hand, and through fairseq-eval-lm and fairseq-interactive."""
 
 import math
 import re
@@ -30,7 +30,7 @@ def hub(checkpoint, data):
 
 
 def loss_by_hand(checkpoint, data, split, streams):
-    """Bits per token of a split cut into streams, one stream after the other in one forward pass, in float64."""
+    """Bits of a whole split cut into streams, by one forward pass for each stream in float64; and its tokens."""
     model, task = load(checkpoint, data)
     model.double()
     task.load_dataset(split)
@@ -47,6 +47,11 @@ def eval_lm(data, checkpoint, *arguments, **changes):
     """fairseq-eval-lm's log."""
     values = {"task": "streaming_lm", "path": checkpoint, "cpu": True, "num_workers": 0, **changes}
     return run("eval-lm", data, *options(values), *arguments)
+
+
+def loss_in(log) -> float:
+    """Bits per token, as the log of fairseq-eval-lm says them."""
+    return float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
 
 
 def interactive(data, checkpoint, folder, prompts, *more):

@@ -14,7 +14,8 @@ from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, train
 from tests.cli.odd_names import ODD_NAME
 from tests.cli.words import write_word_data
 
-ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
+TRANSFORMERS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
+ARCHITECTURES = [*TRANSFORMERS, "streaming_lstm_lm"]
 
 
 def made_up_text(length: int, seed: int) -> bytes:

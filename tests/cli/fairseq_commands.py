@@ -59,6 +59,7 @@ def preprocess(folder, splits=("train", "valid", "test"), **changes):
 
 
 def free_port() -> int:
+    """A port of this machine that no program listens at."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
@@ -103,6 +104,8 @@ TRAINING = dict(
 NO_LAYERS_OF_A_TRANSFORMER = dict.fromkeys(
     ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")
 )
+# What lets a run start from another's checkpoint with --restore-file.
+RESETS = dict.fromkeys(("reset_optimizer", "reset_meters", "reset_dataloader", "reset_lr_scheduler"), True)
 
 
 def train(data, save_dir, **changes) -> str:
@@ -111,6 +114,7 @@ def train(data, save_dir, **changes) -> str:
 
 
 def training_arguments(data, save_dir, **changes) -> list:
+    """The command line with which ``train`` trains, without ``--user-dir``."""
     values = {**TINY_MODEL, **TRAINING, **changes}
     if values["arch"] == "all_attention_lm":  # it has persistent vectors in place of a feed-forward sublayer
         values.setdefault("persistent_memory_size", values.pop("decoder_ffn_embed_dim"))

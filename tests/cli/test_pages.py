@@ -16,9 +16,9 @@ import pytest
 
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.commands.preprocess_bytes import binarise
-from tests.cli.browser import serving
 from tests.cli.checkpoints import loss_by_hand
 from tests.cli.conftest import made_up_text
+from tests.cli.explored import serving
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
 

@@ -1,0 +1,56 @@
+"""Errors that come late, are fairseq's own, or no errors: what is said, and what is left."""
+
+import subprocess
+import sys
+
+import torch
+
+from tests.cli.fairseq_commands import PLUGIN, options, training_arguments
+from tests.cli.own_commands import refused
+from tests.conftest import REPOSITORY
+
+
+def test_a_measure_that_validation_lacks(commands, byte_data, tmp_path):
+    """Is known after the first validation only: what was trained until then is saved, and another measure resumes."""
+    arguments = [*training_arguments(byte_data, tmp_path, max_update=4), "--user-dir", PLUGIN]
+    metric = "--best-checkpoint-metric"
+    refused(
+        commands.run("fairseq-train", *arguments, metric, "nosuch"), f"{metric} nosuch: validation does not measure"
+    )
+    assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+    resumed = commands.run("fairseq-train", *arguments, metric, "accuracy", "--max-update", 6)
+    assert resumed.status == 0 and (tmp_path / "checkpoint_best.pt").exists()
+
+
+def test_fairseqs_own_errors_keep_their_traceback(commands, byte_data):
+    values = dict(task="language_modeling", arch="transformer_lm", max_tokens=100, cpu=True, no_save=True)
+    result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, "--self-target")
+    assert "Unsupported language modeling target: self" in result.errors[-1]
+    assert any(line.startswith("Traceback") for line in result.errors)
+
+
+def test_evaluation_without_its_task(commands, byte_data, language_models):
+    """fairseq's default task, language_modeling, gives another loss: the log says why."""
+    common = [byte_data, "--user-dir", PLUGIN, "--cpu", "--path", language_models["feedback_transformer_lm"]]
+    result = commands.run("fairseq-eval-lm", *common, "--sample-break-mode", "eos")
+    assert result.status == 0, result.errors
+    assert [line for line in result.out if "trained with --task streaming_lm" in line]
+    result = commands.run("fairseq-eval-lm", *common, "--task", "streaming_lm")
+    assert not [line for line in result.out if "trained with --task" in line]
+
+
+def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
+    """The second is refused as long as the first runs, and touches nothing."""
+    holder = "import sys, fb_fairseq.folders as f; f.lock_folder('--out', sys.argv[1]); print(1, flush=True); input()"
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
+    arguments += ["--user-dir", PLUGIN]
+    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
+        first.stdout.readline()
+        refused(
+            commands.run("fairseq-train", *arguments),
+            "--save-dir .*ck: another run is writing to this folder; wait until it ends",
+        )
+        assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
+        first.kill()
+    assert commands.run("fairseq-train", *arguments).status == 0
