@@ -26,7 +26,8 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary
+from fb_fairseq.models.layers import check_dictionary
+from fb_fairseq.models.log_probs import DecodesLogProbs
 from fb_fairseq.models.option_fields import accept_former_names
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
