@@ -21,6 +21,7 @@ class DecodesLogProbs:
 
         Args:
             features: [B, T, D].
+            extra: the second output.
             incremental_state: None in training and scoring, where criterions need features.
             only: return features in any case.
         """
