@@ -129,7 +129,7 @@ def odd_folder(tmp_path, monkeypatch):
 def recipe(commands, odd_folder):
     """Runs a recipe in ``odd_folder`` with the programs of the command server; returns what it printed. It has to
     succeed, unless ``fails``."""
-    environment = {"FB_FAIRSEQ_VENV": str(commands.folder), "PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+    environment = {"FB_FAIRSEQ_VENV": str(commands.folder)}
 
     def run(name, *arguments, fails=False):
         done = commands.run("fb-fairseq", "recipe", name, *arguments, environment=environment)

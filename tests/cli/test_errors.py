@@ -1,13 +1,10 @@
 """Errors that come late, are fairseq's own, or no errors: what is said, and what is left."""
 
-import subprocess
-import sys
-
 import torch
 
+from fb_fairseq.folders import lock_folder
 from tests.cli.fairseq_commands import PLUGIN, options, training_arguments
 from tests.cli.own_commands import refused
-from tests.conftest import REPOSITORY
 
 
 def test_a_measure_that_validation_lacks(commands, byte_data, tmp_path):
@@ -41,16 +38,8 @@ def test_evaluation_without_its_task(commands, byte_data, language_models):
 
 def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
     """The second is refused as long as the first runs, and touches nothing."""
-    holder = "import sys, fb_fairseq.folders as f; f.lock_folder('--out', sys.argv[1]); print(1, flush=True); input()"
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
-    arguments += ["--user-dir", PLUGIN]
-    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
-        first.stdout.readline()
-        refused(
-            commands.run("fairseq-train", *arguments),
-            "--save-dir .*ck: another run is writing to this folder; wait until it ends",
-        )
-        assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
-        first.kill()
-    assert commands.run("fairseq-train", *arguments).status == 0
+    lock_folder("--save-dir", str(tmp_path))  # by this process, as long as it runs
+    arguments = [*training_arguments(byte_data, tmp_path), "--user-dir", PLUGIN]
+    message = f"--save-dir {tmp_path}: another run is writing to this folder; wait until it ends"
+    refused(commands.run("fairseq-train", *arguments), message)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
