@@ -19,9 +19,10 @@ def test_a_measure_that_validation_lacks(commands, byte_data, tmp_path):
     assert resumed.status == 0 and (tmp_path / "checkpoint_best.pt").exists()
 
 
-def test_fairseqs_own_errors_keep_their_traceback(commands, byte_data):
+def test_fairseqs_own_errors_keep_their_traceback(commands, byte_data, tmp_path):
     values = dict(task="language_modeling", arch="transformer_lm", max_tokens=100, cpu=True, no_save=True)
-    result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, "--self-target")
+    arguments = [byte_data, *options(values), "--user-dir", PLUGIN, "--self-target"]
+    result = commands.run("fairseq-train", *arguments, folder=tmp_path)  # fairseq makes a folder there
     assert "Unsupported language modeling target: self" in result.errors[-1]
     assert any(line.startswith("Traceback") for line in result.errors)
 
