@@ -5,7 +5,8 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
     language_model.py             base classes of the language models
     architectures.py              the language models and their named architectures
     feedback_decoder.py           the translation models; feedback_decoder_config.py: its options
-    layers.py                     input and output layers; option_fields.py: options of configurations
+    layers.py                     input and output layers; log_probs.py: what a decoder with an adaptive softmax returns
+    option_fields.py              options of configurations
     master_copies.py              parameters that fairseq keeps in fp32
     initialisation.py             --init-from-transformer
     checkpoints.py                reads checkpoints of fairseq; pruning.py: --encoder-layers-to-keep and the decoder's

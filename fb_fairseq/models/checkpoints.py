@@ -69,7 +69,8 @@ def read_dictionaries(trained: TrainedModel, given: str | None = None) -> None:
     data = str(trained.task.get("data") or "").split(":")[0]
     if trained.translates:
         find_languages(trained, data)
-    folders = [given] if given else [data, os.path.dirname(os.path.abspath(trained.path))]
+    beside = os.path.dirname(os.path.abspath(trained.path))
+    folders = [given] if given else [data or beside, beside]
     sides = ("encoder", "decoder") if trained.translates else ("decoder", None)
     for name, side, kind in zip(trained.dictionary_names(), sides, ("source", "target")):
         candidates = [os.path.join(folder, name) for folder in folders] + [given or ""]

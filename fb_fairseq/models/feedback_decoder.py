@@ -26,7 +26,8 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary
+from fb_fairseq.models.layers import check_dictionary
+from fb_fairseq.models.log_probs import DecodesLogProbs
 from fb_fairseq.models.option_fields import accept_former_names
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
@@ -77,6 +78,8 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         return_all_hiddens=False,
     ):
         """Predict the next token at each position, as fairseq's ``TransformerDecoder.forward``.
+
+        The signature is fairseq's: ``full_context_alignment`` is refused, ``src_lengths`` is not used.
 
         Args:
             prev_output_tokens: the targets so far [B, T], each sentence after ``</s>``; padding on the right.
@@ -129,13 +132,13 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             alignment_layer = self.options.decoder_layers - 1
         options = self.stack.loop_options(self.options.attention_span, alignment_layer, alignment_heads)
         aligned_BTC = states = None
-        if incremental_state is not None:
+        if incremental_state is not None:  # step by step
             if return_all_hiddens:
                 raise UserError("return_all_hiddens: not in decoding; leave out incremental_state")
             state = self._state(encoder_out, incremental_state)
             x_TBD = self._embed(prev_output_tokens, state.ring.position).transpose(0, 1)
             y_TBD, aligned_BTC = self._decode(x_TBD, state, options)
-        else:
+        else:  # whole targets
             x_TBD = self._embed(prev_output_tokens, 0).transpose(0, 1)
             out_CBD, padding_BC = encoder_output(encoder_out)
             encoder = [] if out_CBD is None else self._encoder_contexts(out_CBD, padding_BC)
@@ -189,10 +192,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         if state is not None:
             state.reorder(new_order)
 
-    def state_bytes(self, incremental_state) -> int:
-        """Bytes of the decoder's own keys and values, without those of the encoder's output."""
-        return self.get_incremental_state(incremental_state, "feedback").ring.nbytes()
-
 
 @register_model("feedback_decoder")  # without a dataclass, as fairseq's: its command line cannot nest options
 class FeedbackDecoderModel(TransformerModelBase):
@@ -223,9 +222,10 @@ class FeedbackDecoderModel(TransformerModelBase):
             raise UserError("--load-alignments: a feedback decoder learns none; leave it out")
         feedback_decoder(args)
         cfg = FeedbackDecoderConfig.from_namespace(args)
-        decoder_options(cfg)  # before fairseq fails without naming the option
+        # Before fairseq fails without naming the option.
+        decoder_options(cfg)
         for side in SIDES:
-            kept_layers(args, side)  # the same
+            kept_layers(args, side)
         model = super().build_model(cfg, task)
         initialise_if_asked(model, args)
         return model

@@ -7,7 +7,8 @@ Fan et al., arXiv 2002.09402, v1 §3.2. Each parameter of the new model is
   of the two models multiplies by sqrt(D);
 - new, if a vanilla Transformer does not have it (``MAY_BE_NEW``): it keeps its random initialisation.
 
-Anything else that the model needs, or that the file has and the model does not use, is an error.
+Anything else that the model needs is an error. So is what the file has and the model does not use, but for layers that
+are not taken, and for the file's absolute positions where the model's are relative.
 """
 
 import logging
@@ -167,7 +168,7 @@ def choose_layers(source: TrainedModel, text: str, wanted: int) -> list[int]:
             )
         return list(range(available))
     taken = parse_layers(flag("init_layers"), text)
-    if len(taken) != wanted or min(taken) < 0 or max(taken) >= available:
+    if len(taken) != wanted or max(taken) >= available:
         raise UserError(
             f"{flag('init_layers')} {text}: give {wanted} of the layers 0 to {available - 1} of {source.path}"
         )
@@ -268,15 +269,17 @@ def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -
         model: see ``initialise``.
 
     Returns:
-        The embeddings by their name; empty if both models multiply them, or neither.
+        The embeddings by their name; empty if both models multiply them, or neither. Refused for adaptive embeddings,
+        and for those that the output layer or the encoder reads, too.
     """
     decoder = model.decoder
     if source.options.get("relative_positions") is None:  # one of fairseq's own models
         scaled = not source.options.get("no_scale_embedding")
     else:
         scaled = bool(source.options.get("share_decoder_input_output_embed") or source.options.get("adaptive_input"))
-    if scaled == (decoder.embed_scale != 1):
+    if scaled == (decoder.embed_scale != 1):  # both or neither: as they are
         return {}
+    # Where something else reads the embeddings, too, or they have another form, the factor cannot move into them.
     plain = EMBEDDINGS in found  # adaptive ones have other names
     output = decoder.output_projection  # None with an adaptive softmax
     tied = plain and output is not None and output.weight is decoder.embed_tokens.weight
@@ -284,7 +287,7 @@ def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -
         theirs, own = ("are", "are not") if scaled else ("are not", "are")
         raise source.error(
             f"its embeddings {theirs} multiplied by sqrt(width), those of the new model {own}; give the same "
-            "--no-scale-embedding or --share-decoder-input-output-embed"
+            "--no-scale-embedding, --share-decoder-input-output-embed or --adaptive-input"
         )
     width = found[EMBEDDINGS].shape[1]
     return {EMBEDDINGS: found[EMBEDDINGS] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}

@@ -16,7 +16,8 @@ import fb_fairseq
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
-from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary, word_layers
+from fb_fairseq.models.layers import check_dictionary, word_layers
+from fb_fairseq.models.log_probs import DecodesLogProbs
 from fb_fairseq.models.master_copies import clamp_master_copies
 from fb_fairseq.models.option_fields import accept_former_names, described, make_options, with_options
 from fb_fairseq.models.pruning import kept_layers, prune

@@ -1,19 +1,11 @@
-"""Input and output layers of the models in fairseq: embeddings, dictionaries that fit them, and decoders whose adaptive
-softmax obeys ``--temperature``.
-"""
+"""Input and output layers of the models in fairseq, and dictionaries that fit them."""
 
-from typing import Any
-
-import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.option_fields import make_options
 from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
-
-LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
-Output = tuple[Tensor, dict[str, Any]]
 
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
@@ -61,31 +53,3 @@ def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dicti
             "give data prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict), or another "
             "--save-dir for a new model"
         )
-
-
-class DecodesLogProbs:
-    """Base of fairseq decoders: with an adaptive softmax, decoding returns log-probabilities in the place of features.
-
-    fairseq's generator divides what a decoder returns by the temperature before the softmax. Features divided by it
-    would change head and tail clusters each in its own way.
-    """
-
-    def output(self, features: Tensor, extra: dict[str, Any], incremental_state: dict | None, only: bool) -> Output:
-        """A decoder's output.
-
-        Args:
-            features: [B, T, D].
-            incremental_state: None in training and scoring, where criterions need features.
-            only: return features in any case.
-        """
-        if only:
-            return features, extra
-        if incremental_state is None or self.adaptive_softmax is None:
-            return self.output_layer(features), extra
-        return self.adaptive_softmax.get_log_prob(features, None), {**extra, LOG_PROBS: True}
-
-    def get_normalized_probs(self, net_output: Output, log_probs: bool, sample: dict | None = None) -> Tensor:
-        """Probabilities or their logarithms [B, T, V]; of log-probabilities divided by a temperature T, p^(1/T)."""
-        if net_output[1] and net_output[1].get(LOG_PROBS):
-            return (torch.log_softmax if log_probs else torch.softmax)(net_output[0].float(), -1)
-        return super().get_normalized_probs(net_output, log_probs, sample)

@@ -32,8 +32,9 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
     return result
 
 
-class WithFormer(list):
-    """The choices of an option on the command line; its former names, too, which help does not show."""
+class StepLoops(list):
+    """Choices of ``--step-loop`` for argparse, which asks with ``in`` and lists what it iterates over: former names are
+    accepted, and not shown."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in OLD_NAMES
@@ -43,7 +44,7 @@ def accept_former_names(parser) -> None:
     """Accept former names of step loops on a command line."""
     for action in parser._actions:
         if action.dest == "step_loop":
-            action.choices = WithFormer(action.choices)
+            action.choices = StepLoops(action.choices)
 
 
 def with_options(*groups: Described) -> Callable[[type], type]:

@@ -1,20 +1,15 @@
-"""The page of ``explore``, and a headless Chromium, driven by Debian's chromium-driver.
+"""A headless Chromium, driven by Debian's chromium-driver.
 
 https://www.w3.org/TR/webdriver2 describes the protocol: JSON over HTTP.
 """
 
 import json
-import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import time
 import urllib.request
-from contextlib import contextmanager
 from typing import Any
-
-from tests.surroundings import wait_for
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name of a reference to an element
 PROGRAMS = ("chromium", "chromedriver")
@@ -24,16 +19,6 @@ SECONDS = 30  # to wait for something, at most
 def missing_programs() -> list[str]:
     """The programs that are not installed (Debian: ``apt install chromium-driver``)."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
-
-
-@contextmanager
-def serving(commands, printed: pathlib.Path, *arguments):
-    """Serve the page of ``explore``. Yields its address, and ends it with Ctrl-C."""
-    running = commands.start("fb-fairseq", "explore", *arguments, "--port", 0, printed=printed)
-    wait_for(lambda: not running.is_alive() or running.lines() and running.lines()[-1].startswith("Open "))
-    yield running.lines()[-1].split()[1]
-    running.send_signal(signal.SIGINT)
-    assert running.wait() == 0 and len(running.lines()) == 1, running.lines()
 
 
 class Browser:
@@ -53,7 +38,7 @@ class Browser:
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"},
         }
-        self._session = ""
+        self._session = ""  # while it is asked for, and then the path of all that follows
         self._session = "/session/" + self._ask("POST", "/session", capabilities={"alwaysMatch": wanted})["sessionId"]
 
     def __enter__(self):

@@ -1,8 +1,11 @@
-"""What checkpoints compute: loaded by hand, and through fairseq-interactive."""
+"""What checkpoints hold and compute: loaded by hand, and through fairseq-eval-lm and fairseq-interactive."""
 
 import math
 import re
 
+import torch
+
+from fb_fairseq.trained_model import NO_PARAMETERS
 from tests.cli.fairseq_commands import options, run
 
 
@@ -27,7 +30,7 @@ def hub(checkpoint, data):
 
 
 def loss_by_hand(checkpoint, data, split, streams):
-    """Bits per token of a split cut into streams, one stream after the other in one forward pass, in float64."""
+    """Bits of a whole split cut into streams, by one forward pass for each stream in float64; and its tokens."""
     model, task = load(checkpoint, data)
     model.double()
     task.load_dataset(split)
@@ -46,9 +49,29 @@ def eval_lm(data, checkpoint, *arguments, **changes):
     return run("eval-lm", data, *options(values), *arguments)
 
 
+def loss_in(log) -> float:
+    """Bits per token, as the log of fairseq-eval-lm says them."""
+    return float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
+
+
 def interactive(data, checkpoint, folder, prompts, *more):
     """The D- lines of fairseq-interactive, best hypothesis of each prompt."""
     (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in prompts))
     arguments = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
     log = run("interactive", data, *arguments, *more)
     return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]
+
+
+def parameters(checkpoint) -> dict:
+    """A checkpoint's parameters, loaded as weights only."""
+    return torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+
+
+def assert_same_parameters(one, other) -> None:
+    """Bit-equal, but for what fairseq leaves uninitialised."""
+    one = parameters(one)
+    other = parameters(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        if not NO_PARAMETERS.match(name):
+            assert one[name].equal(other[name]), name

@@ -11,9 +11,11 @@ from fb_fairseq.commands import preprocess_bytes
 from tests.cli import parallel_text
 from tests.cli.command_server import CommandServer
 from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, train
+from tests.cli.odd_names import ODD_NAME
 from tests.cli.words import write_word_data
 
-ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
+TRANSFORMERS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
+ARCHITECTURES = [*TRANSFORMERS, "streaming_lstm_lm"]
 
 
 def made_up_text(length: int, seed: int) -> bytes:
@@ -112,3 +114,26 @@ def translation_models(parallel_data, made_once):
             (folder / name / "log").write_text(log)
 
     return made_once("translation", make)
+
+
+@pytest.fixture
+def odd_folder(tmp_path, monkeypatch):
+    """The working folder of the test, whose name is hard to handle."""
+    folder = tmp_path / ODD_NAME
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(commands, odd_folder):
+    """Runs a recipe in ``odd_folder`` with the programs of the command server; returns what it printed. It has to
+    succeed, unless ``fails``."""
+    environment = {"FB_FAIRSEQ_VENV": str(commands.folder)}
+
+    def run(name, *arguments, fails=False):
+        done = commands.run("fb-fairseq", "recipe", name, *arguments, environment=environment)
+        assert (done.status != 0) == fails, "\n".join(done.out[-30:] + done.errors[-5:])
+        return "\n".join(done.out + done.errors)
+
+    return run

@@ -8,7 +8,7 @@ from tests.cli.parallel_text import pairs
 
 
 def made_up_corpus(name, folder):
-    """Write what the recipe takes as DATA, and return its path."""
+    """Write what the recipe ``name`` of a language model takes as DATA, and return its path."""
     if name in ("enwik8", "text8"):
         text = made_up_text(20_000, 1)
         if name == "text8":
@@ -25,8 +25,9 @@ def made_up_corpus(name, folder):
     return folder
 
 
-def made_up_parallel_corpus(folder, name):
-    """Write what a recipe's --small takes as DATA, and return its path."""
+def made_up_parallel_corpus(name, folder):
+    """Write what ``--small`` of the recipe ``name`` takes as DATA, and return its path: of cnn_dm a CSV, of translation
+    gzipped pairs, as of Multi30k."""
     folder.mkdir()
     if name == "cnn_dm":
         with open(folder / "some.csv", "w", newline="") as file:

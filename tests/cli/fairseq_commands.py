@@ -59,6 +59,7 @@ def preprocess(folder, splits=("train", "valid", "test"), **changes):
 
 
 def free_port() -> int:
+    """A port of this machine that no program listens at."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
@@ -103,6 +104,8 @@ TRAINING = dict(
 NO_LAYERS_OF_A_TRANSFORMER = dict.fromkeys(
     ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")
 )
+# What lets a run start from another's checkpoint with --restore-file.
+RESETS = dict.fromkeys(("reset_optimizer", "reset_meters", "reset_dataloader", "reset_lr_scheduler"), True)
 
 
 def train(data, save_dir, **changes) -> str:
@@ -111,6 +114,7 @@ def train(data, save_dir, **changes) -> str:
 
 
 def training_arguments(data, save_dir, **changes) -> list:
+    """The command line with which ``train`` trains, without ``--user-dir``."""
     values = {**TINY_MODEL, **TRAINING, **changes}
     if values["arch"] == "all_attention_lm":  # it has persistent vectors in place of a feed-forward sublayer
         values.setdefault("persistent_memory_size", values.pop("decoder_ffn_embed_dim"))
@@ -146,22 +150,3 @@ def train_in_two_processes(commands, data, save_dir, **changes) -> str:
     for process in processes:
         assert process.wait() == 0, process.lines()[-20:]
     return "\n".join(processes[0].lines())
-
-
-def parameters(checkpoint) -> dict:
-    """A checkpoint's parameters, loaded as weights only."""
-    import torch
-
-    return torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
-
-
-def assert_same_parameters(one, other) -> None:
-    """Bit-equal, but for what fairseq leaves uninitialised."""
-    from fb_fairseq.models.initialisation import NO_PARAMETERS
-
-    one = parameters(one)
-    other = parameters(other)
-    assert one.keys() == other.keys()
-    for name in one:
-        if not NO_PARAMETERS.match(name):
-            assert one[name].equal(other[name]), name

@@ -10,22 +10,27 @@ LANGUAGES = dict(source_lang="de", target_lang="en")
 WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
 
 
-def pairs(number, seed, longest=7):
+def pairs(number, seed):
+    """So many (source, target) lines."""
     draw = random.Random(seed)
     for _ in range(number):
-        words = [draw.choice(WORDS) for _ in range(draw.randint(1, longest))]
+        words = [draw.choice(WORDS) for _ in range(draw.randint(1, 7))]
         yield " ".join(words), " ".join(word.upper() for word in reversed(words))
 
 
-def write_pairs(prefix, lines, source="de"):
+def write_pairs(prefix, lines):
+    """Write these ``pairs`` to the files ``PREFIX.de`` and ``PREFIX.en``."""
     sources, targets = zip(*lines)
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    for language, text in ((source, sources), ("en", targets)):
+    for language, text in (("de", sources), ("en", targets)):
         prefix.with_suffix(f".{language}").write_text("\n".join(text) + "\n")
 
 
 def preprocess(folder, **changes):
-    """Binarised in ``folder / "data"``: 400 pairs to train on, 30 to validate and to test on."""
+    """Binarise 400 pairs to train on, 30 to validate and 30 to test on. Returns the folder of the data.
+
+    ``changes``: options of fairseq-preprocess.
+    """
     for seed, (split, number) in enumerate((("train", 400), ("valid", 30), ("test", 30))):
         write_pairs(folder / split, pairs(number, seed))
     return binarise(folder, **{**LANGUAGES, "destdir": folder / "data", **changes})
@@ -53,23 +58,26 @@ TINY = dict(
     log_interval=5,
     num_workers=0,
     no_epoch_checkpoints=True,
-    required_batch_size_multiple=1,  # 1: more updates
+    required_batch_size_multiple=1,  # fairseq's 8 is for GPUs
 )
 
 
 def train(data, save_dir, **changes):
+    """Train a tiny Feedback model, or what the options ``changes`` make of it. Returns fairseq-train's log."""
     return run("train", data, "--save-dir", save_dir, *options({**TINY, **changes}))
 
 
 def hypotheses(log):
-    """Sentence number to its best hypothesis."""
+    """Each sentence's best hypothesis in the log of fairseq-generate, by the sentence's number."""
     return {int(n): text for n, text in re.findall(r"^H-(\d+)\t[-\d.einf]+\t(.*)$", log, re.M)}
 
 
 def generate(data, path, command="generate", **changes):
+    """The log of fairseq-generate, or of another ``command``, for the checkpoint ``path``."""
     values = dict(path=path, beam=5, cpu=True, batch_size=7, num_workers=0)
     return run(command, data, *options({**values, **changes}))
 
 
 def bleu(log):
+    """The score in the log of fairseq-generate or fairseq-score."""
     return float(re.search(r"BLEU4? = ([\d.]+)", log)[1])

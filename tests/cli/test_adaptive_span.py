@@ -1,10 +1,10 @@
-"""Adaptive spans through fairseq: learned, clamped, logged."""
+"""What ``lm_loss`` logs beside the loss: adaptive spans, which it lets shrink, and layer weights."""
 
 import pytest
 import torch
 
-from tests.cli.checkpoints import loss_by_hand
-from tests.cli.fairseq_commands import json_logs, parameters, train
+from tests.cli.checkpoints import loss_by_hand, parameters
+from tests.cli.fairseq_commands import json_logs, train
 
 SPANS = dict(
     attention_span=60,
@@ -34,7 +34,7 @@ def test_layer_weights_are_logged_in_validation(byte_data, tmp_path):
     logged = json_logs(log, "valid")[-1]
     weights = [float(logged[f"valid_layer_weight_{l}"]) for l in range(3)]
     assert sum(weights) == pytest.approx(1, abs=1e-3)
-    assert "layer_weight_0" not in json_logs(log, "train")[-1]
+    assert "train_layer_weight_0" not in json_logs(log, "train")[-1]
 
 
 def test_measures_in_tensorboard(byte_data, tmp_path):

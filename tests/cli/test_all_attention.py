@@ -2,7 +2,8 @@
 
 import torch
 
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
+from tests.cli.checkpoints import assert_same_parameters
+from tests.cli.fairseq_commands import json_logs, train
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(

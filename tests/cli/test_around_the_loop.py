@@ -10,7 +10,7 @@ from tests.cli.fairseq_commands import train
 from tests.conftest import REPOSITORY
 
 UPDATES = dict(attention_span=8, dropout=0.1, max_update=4, bf16=True, no_save=True, disable_validation=True)
-LOOPS = "ops/feedback/", "modules/relative_transformer.py"
+LOOPS = ("ops/feedback/", "modules/relative_transformer.py")
 
 
 class CountedOperations(TorchDispatchMode):
@@ -36,18 +36,21 @@ class CountedOperations(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-def test_operations_of_an_update(byte_data, tmp_path, monkeypatch):
-    counts = []
+def test_few_operations_of_an_update_are_ours(byte_data, tmp_path, monkeypatch):
+    """In the last of four updates, this package asks for at most 64 operations outside of the loop, and waits for one
+    at most; the loop and fairseq ask for hundreds each, so they have been counted."""
+    by_update = []
     step = Trainer.train_step
 
     def counted(self, samples, **options):
         with CountedOperations() as mode:
             result = step(self, samples, **options)
-        counts.append(mode.counts)
+        by_update.append(mode.counts)
         return result
 
     monkeypatch.setattr(Trainer, "train_step", counted)
     train(byte_data, tmp_path, **UPDATES)
-    last = counts[-1]
+    assert len(by_update) == 4
+    last = by_update[-1]
     assert last["loop"] > 300 and last["fairseq"] > 300
     assert last["ours"] <= 64 and last["ours waits"] <= 1  # (which is on a CPU)

@@ -17,12 +17,14 @@ PROGRAM = "import sys, torch; from tests.cli import test_background as t; torch.
 
 
 def child(rank: int) -> None:
+    """Print the number of this process, which ``torch.multiprocessing`` has spawned, and wait."""
     end_with_parent()
     print(os.getpid(), flush=True)
     time.sleep(600)
 
 
 def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended, but that nobody has waited for, does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -31,8 +33,8 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's prctl")
-@pytest.mark.parametrize("trap", ["", "trap '' INT;"])
-def test_they_end_with_it(trap):
+@pytest.mark.parametrize("trap", ["", "trap '' INT;"], ids=("foreground", "background"))
+def test_processes_end_with_the_one_that_spawned_them(trap):
     assert hasattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig")
     command = ["bash", "-c", f'{trap} exec "$@"', "bash", sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as parent:

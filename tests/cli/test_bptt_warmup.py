@@ -5,8 +5,9 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
+from tests.cli.checkpoints import assert_same_parameters, parameters
 from tests.cli.conftest import made_up_text
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train, train_in_two_processes
+from tests.cli.fairseq_commands import json_logs, train, train_in_two_processes
 
 # 8 streams of 375 or 376 steps: 5 iterations of 8 streams x 2 steps, 5 of 4 x 4, then 2 x 8.
 WARMUP = dict(
@@ -21,8 +22,9 @@ WARMUP = dict(
 
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
 def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
+    """A run's parameters are those of plain SGD on these blocks of these streams in this order."""
     common = dict(arch=arch, **WARMUP, optimizer="sgd", clip_norm=0)
-    train(byte_data, tmp_path / "start", **common, lr=1e-30, max_update=1)
+    train(byte_data, tmp_path / "start", **common, lr=1e-30, max_update=1)  # the parameters with which a run starts
     train(byte_data, tmp_path / "run", **common, lr=0.5, max_update=16)
 
     from fairseq import checkpoint_utils
@@ -69,17 +71,24 @@ def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
         torch.testing.assert_close(trained[name], value, atol=2e-5, rtol=2e-5, msg=name)
 
 
+RANDOM = dict(**WARMUP, dropout=0.1, decoder_layerdrop=0.2)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(byte_data, tmp_path_factory):
+    """The checkpoint of a run of 20 updates."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    train(byte_data, folder, **RANDOM, max_update=20)
+    return folder / "checkpoint_last.pt"
+
+
 # Inside a stage, at the doublings, and where one half of the streams is ahead of the other (6 to 9 iterations).
 @pytest.mark.parametrize("stop", [3, 5, 6, 13])
-def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
-    run = dict(**WARMUP, dropout=0.1, decoder_layerdrop=0.2)
-    whole = tmp_path_factory.getbasetemp() / "warmup_whole"
-    if not whole.exists():
-        train(byte_data, whole, **run, max_update=20)
-    train(byte_data, tmp_path, **run, max_update=stop)
-    log = train(byte_data, tmp_path, **run, max_update=20)
+def test_stopped_and_resumed(byte_data, tmp_path, uninterrupted, stop):
+    train(byte_data, tmp_path, **RANDOM, max_update=stop)
+    log = train(byte_data, tmp_path, **RANDOM, max_update=20)
     assert "no memory of the streams" not in log
-    assert_same_parameters(whole / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+    assert_same_parameters(uninterrupted, tmp_path / "checkpoint_last.pt")
 
 
 @pytest.mark.on_ci
@@ -112,6 +121,14 @@ def test_two_processes_equal_update_freq_two(commands, byte_data, tmp_path):
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 
 
+@pytest.fixture(scope="module")
+def stopped(byte_data, tmp_path_factory):
+    """The folder of a run that was stopped in its warm-up."""
+    folder = tmp_path_factory.mktemp("stopped")
+    train(byte_data, folder, **WARMUP, max_update=6)
+    return folder
+
+
 @pytest.mark.parametrize(
     "changes,message",
     [
@@ -122,9 +139,6 @@ def test_two_processes_equal_update_freq_two(commands, byte_data, tmp_path):
         (dict(bptt_warmup_iterations=20), "the BPTT warm-up.*no block starts"),
     ],
 )
-def test_refused(byte_data, tmp_path_factory, changes, message):
-    folder = tmp_path_factory.getbasetemp() / "warmup_stopped"
-    if not folder.exists():
-        train(byte_data, folder, **WARMUP, max_update=6)
+def test_refused(byte_data, stopped, changes, message):
     with pytest.raises(UserError, match=message):
-        train(byte_data, folder, **{**WARMUP, **changes}, max_update=8)
+        train(byte_data, stopped, **{**WARMUP, **changes}, max_update=8)

@@ -17,7 +17,8 @@ REFUSED = "was trained with another source dictionary than that of the data: oth
 
 
 def data_of(folder, words):
-    """Two lines of these words, thrice; the dictionary has them in their order."""
+    """Binarise four lines, in which each of these words stands three times in a row; the dictionary has them in their
+    order. Returns the folder of the data."""
     for split in ("train", "valid", "test"):
         (folder / split).parent.mkdir(exist_ok=True)
         (folder / split).write_text((" ".join(word for word in words for _ in range(3)) + "\n") * 4)
@@ -86,8 +87,8 @@ def test_translation(parallel_data, tmp_path):
         parallel_text.generate(other / "data", tmp_path / "checkpoint_last.pt", max_len_b=2)
 
 
-def test_checkpoints_without_it(trained, tmp_path):
-    """Of fairseq, or of an earlier release: sizes alone are compared."""
+def test_without_checksums_sizes_alone_are_compared(trained, tmp_path):
+    """In checkpoints of fairseq, or of an earlier release."""
     path, own, other = trained
     saved = torch.load(path, weights_only=True)
     del saved["extra_state"]["dictionaries"]
@@ -96,8 +97,8 @@ def test_checkpoints_without_it(trained, tmp_path):
 
 
 @pytest.mark.on_ci
-def test_imported(trained, tmp_path):
-    """The checkpoint of an exported model, as ``import-transformers`` writes it, knows its dictionary, too."""
+def test_an_imported_model_knows_its_dictionary(trained, tmp_path):
+    """It was exported before; so does an average of it."""
     pytest.importorskip("transformers")
     from fb_fairseq.commands.import_transformers import main as import_transformers
 
@@ -114,8 +115,8 @@ def test_imported(trained, tmp_path):
 
 
 @pytest.mark.on_ci
-def test_shipped(tmp_path, monkeypatch):
-    """The tracker on elements that are numbered in another order: 1.6 % of its labels would be right."""
+def test_the_shipped_tracker_refuses_other_numbers(tmp_path, monkeypatch):
+    """Elements that are numbered in another order: 1.6 % of its labels would be right."""
     import fb_fairseq
     from fb_fairseq.commands import evaluate_labels
     from fb_fairseq.commands.fairseq_commands import checkpoint_of

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
+from tests.cli.checkpoints import assert_same_parameters
 from tests.cli.fairseq_commands import (
     DISTRIBUTED,
-    assert_same_parameters,
     free_port,
     start_two_processes,
     train,
@@ -27,8 +27,7 @@ COMMON = dict(disable_validation=True, no_epoch_checkpoints=True, max_update=20)
 
 def test_pytorch_ddp_on_cpus(commands, byte_data, tmp_path):
     """fairseq's default backend. Two processes equal ``--update-freq 2``."""
-    log = train_in_two_processes(commands, byte_data, tmp_path / "two", **COMMON, backend="pytorch_ddp")
-    assert "DistributedDataParallel" in log or "pytorch_ddp" in log
+    train_in_two_processes(commands, byte_data, tmp_path / "two", **COMMON, backend="pytorch_ddp")
     train(byte_data, tmp_path / "one", **COMMON, update_freq=2)
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 

@@ -9,7 +9,8 @@ import pytest
 from fb_fairseq.commands.explore import command
 from fb_fairseq.commands.explore.reading import Reading, load
 from fb_fairseq.commands.export.command import main as export
-from tests.cli.browser import Browser, missing_programs, serving
+from tests.cli.browser import Browser, missing_programs
+from tests.cli.explored import serving
 from tests.cli.fairseq_commands import train
 from tests.cli.own_commands import one_line
 

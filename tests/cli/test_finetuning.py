@@ -1,16 +1,15 @@
-"""Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss stops to."""
+"""Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss does not."""
 
 import pytest
 import torch
 
-from fb_fairseq.commands.average_checkpoints import main as average
-from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
-from tests.cli.own_commands import one_line
+from tests.cli.checkpoints import assert_same_parameters
+from tests.cli.fairseq_commands import RESETS, json_logs, train
 from tests.conftest import on_ci
 
 
 def rates(log):
+    """The learning rates that were logged."""
     return [float(entry["lr"]) for entry in json_logs(log, "train_inner")]
 
 
@@ -34,13 +33,10 @@ def test_finetuning(byte_data, tmp_path):
 
 
 ENDED = {"best": 0.1, "num_runs": 5, "num_bad_epochs": 9}  # as if no loss could be better, for longer than any patience
-RESETS = dict.fromkeys(("reset_optimizer", "reset_meters", "reset_dataloader", "reset_lr_scheduler"), True)
 
 
-@pytest.mark.parametrize(
-    "how", [dict(finetune_from_model="old.pt"), on_ci(dict(restore_file="old.pt", **RESETS))], ids=("finetune", "reset")
-)
-def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
+@pytest.mark.parametrize("option,more", [("finetune_from_model", {}), on_ci("restore_file", RESETS)])
+def test_another_runs_end_is_not_its_own(byte_data, tmp_path, option, more):
     """Patience, best loss, time and a plateau's scheduler of the run that it starts from do not end or change a run."""
     limits = dict(patience=2, stop_time_hours=1.0, max_epoch=3)
     plateau = dict(lr_scheduler="reduce_lr_on_plateau", lr_patience=3)
@@ -49,8 +45,8 @@ def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
     old = torch.load(tmp_path / "old/checkpoint_last.pt", weights_only=True)
     old["extra_state"].update(stopping=ENDED, best=0.1, val_loss=9.0, previous_training_time=7200.0)
     torch.save(old, tmp_path / "old.pt")
-    paths = {name: tmp_path / value if value == "old.pt" else value for name, value in how.items()}
-    log = train(byte_data, tmp_path / "new", **run, **limits, **paths)
+    start = {option: tmp_path / "old.pt", **more}
+    log = train(byte_data, tmp_path / "new", **run, **limits, **start)
     assert len(json_logs(log, "valid")) == 3 and set(rates(log)) == {0.01}
     best = json_logs(log, "valid")[-1]["valid_best_loss"]
     assert float(best) == min(float(entry["valid_loss"]) for entry in json_logs(log, "valid"))
@@ -76,45 +72,3 @@ def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):
     log = train(byte_data, tmp_path / "cut", **run, max_epoch=4)
     assert set(rates(log)) == {0.0001}
     assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / "cut/checkpoint_last.pt")
-
-
-TRAINED = dict(
-    arch="relative_transformer_lm",
-    relative_positions="none",
-    no_decoder_final_norm=True,
-    batch_size=30,
-    max_update=2,
-    disable_validation=True,
-    no_epoch_checkpoints=True,
-)
-FEEDBACK = dict(arch="feedback_transformer_lm", memory_composition="average")
-# (All options that parameters depend on: tests/test_meaning.py.)
-OTHER_MEANINGS = [
-    ({}, dict(decoder_attention_heads=4)),
-    ({}, dict(arch="feedback_transformer_lm", memory_composition="average", memory_projections="per-layer")),
-    (dict(adaptive_span=True), dict(attention_span=20)),
-]
-
-
-@pytest.mark.parametrize("base,changes", OTHER_MEANINGS, ids=lambda options: next(iter(options), ""))
-def test_options_that_parameters_depend_on(byte_data, tmp_path, capsys, base, changes):
-    """Parameters of the same shapes would make another function: refused in every training, and in averages."""
-    run, path = {**TRAINED, **base}, tmp_path / "one/checkpoint_last.pt"
-    train(byte_data, path.parent, **run)
-    other, name = {**run, **changes}, next(iter(changes)).replace("_", "-")
-    message = f"{path}: was trained with --{name} "
-    for how in (dict(finetune_from_model=path), dict(restore_file=path, **RESETS)):
-        with pytest.raises(UserError, match=message):
-            train(byte_data, tmp_path / "new", **other, **how)
-    train(byte_data, tmp_path / "other", **other)
-    inputs = [tmp_path / "other/checkpoint_last.pt", path]
-    line = one_line(capsys, average, "--inputs", *inputs, "--output", tmp_path / "average.pt")
-    assert message in line or "the names or shapes of parameters differ" in line
-
-
-def test_options_that_may_change(byte_data, tmp_path):
-    """Regularisation, how a step is computed and, without adaptive spans, how far a model sees."""
-    changes = dict(dropout=0.1, decoder_layerdrop=0.1, step_loop="reference", tokens_per_sample=5, attention_span=20)
-    train(byte_data, tmp_path / "a", **{**TRAINED, **FEEDBACK})
-    start = tmp_path / "a/checkpoint_last.pt"
-    train(byte_data, tmp_path / "b", **{**TRAINED, **FEEDBACK, **changes}, finetune_from_model=start)

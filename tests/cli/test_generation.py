@@ -12,9 +12,10 @@ from fb_fairseq import byte_codec
 from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
 from tests.cli.checkpoints import hub, interactive, load
+from tests.cli.conftest import TRANSFORMERS
 from tests.cli.fairseq_commands import run, train
 
-MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
+FEEDBACK = "feedback_transformer_lm"
 
 
 def log_probs(model, dictionary, tokens):
@@ -24,7 +25,7 @@ def log_probs(model, dictionary, tokens):
     return logits.log_softmax(-1)
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@pytest.mark.parametrize("arch", TRANSFORMERS)
 @pytest.mark.parametrize("storage", ["keys-values", "vectors"])
 def test_greedy_is_the_full_forwards_argmax(byte_data, language_models, tmp_path, arch, storage):
     """Prompts of different lengths in one batch; a prompt holds a newline."""
@@ -97,14 +98,14 @@ def test_beam_equals_exhaustive_search(tmp_path):
     ],
 )
 def test_search_strategies(byte_data, language_models, tmp_path, options):
-    out = interactive(byte_data, language_models[MODELS[0]], tmp_path, ["ab", "c"], "--max-len-b", 20, *options)
+    out = interactive(byte_data, language_models[FEEDBACK], tmp_path, ["ab", "c"], "--max-len-b", 20, *options)
     assert out[0].startswith("ab") and out[1].startswith("c")
 
 
 def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, language_models, tmp_path):
     documents = [b"one\ntwo ", b"b"]
     preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
-    arguments = [tmp_path, "--task", "streaming_lm", "--path", language_models[MODELS[0]], "--cpu"]
+    arguments = [tmp_path, "--task", "streaming_lm", "--path", language_models[FEEDBACK], "--cpu"]
     arguments += ["--max-len-b", 25, "--beam", 2, "--num-workers", 0]
     log = run("generate", *arguments, "--sample-break-mode", "eos")
     found = dict(re.findall(r"^D-(\d+)\t[^\t]*\t(.*)$", log, re.M))
@@ -119,7 +120,7 @@ def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, language_mo
 
 def test_hub_interface(byte_data, language_models):
     """Plain text in and out, newlines included; scores are the full forward's."""
-    interface = hub(language_models[MODELS[0]], byte_data)
+    interface = hub(language_models[FEEDBACK], byte_data)
     assert interface.sample("al\nb", beam=2, max_len_b=20).startswith("al\nb")
     one, other = interface.sample(["a", "dee ba"], sampling=True, max_len_b=20)
     assert one.startswith("a") and other.startswith("dee ba")
@@ -133,6 +134,6 @@ def test_hub_interface(byte_data, language_models):
 
 def test_unknown_words_are_named(byte_data, language_models):
     """(In bytes none is unknown.)"""
-    task = hub(language_models[MODELS[0]], byte_data).task
+    task = hub(language_models[FEEDBACK], byte_data).task
     with pytest.raises(UserError, match="prompt 2: 'word' is not in dict.txt.*<unk>"):
         task.get_interactive_tokens_and_lengths(["a <unk>", "b word"], lambda line: line)

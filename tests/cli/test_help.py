@@ -34,7 +34,7 @@ SCRIPTS.remove("examples/environment.sh")
     ],
 )
 def test_commands(commands, command, arguments, expected):
-    """``--help`` in any place lists fairseq's options and those of the chosen task, model and criterion."""
+    """``--help`` lists fairseq's options and those of the chosen task, model and criterion."""
     result = commands.run(f"fairseq-{command}", "--help", "--user-dir", PLUGIN, *arguments.split())
     assert result.status == 0 and not result.errors, result.errors
     text = " ".join(" ".join(result.out).split())

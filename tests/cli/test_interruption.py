@@ -3,6 +3,7 @@ again gives what a run without interruption gives."""
 
 import collections
 import contextlib
+import functools
 import json
 import os
 import re
@@ -15,15 +16,8 @@ import torch
 from fairseq.version import __version__
 
 from tests.cli import parallel_text
-from tests.cli.checkpoints import eval_lm
-from tests.cli.fairseq_commands import (
-    PLUGIN,
-    assert_same_parameters,
-    json_logs,
-    train,
-    train_in_two_processes,
-    training_arguments,
-)
+from tests.cli.checkpoints import assert_same_parameters, eval_lm
+from tests.cli.fairseq_commands import PLUGIN, json_logs, train, train_in_two_processes, training_arguments
 from tests.conftest import on_ci
 from tests.surroundings import wait_for
 
@@ -33,8 +27,11 @@ MEASURED = ("wall", "wps", "ups")  # ends of values that differ from run to run
 
 @contextlib.contextmanager
 def signals(*sent):
-    """Signals (method, updates, calls, signal) come to this process when fairseq's ``Trainer`` has made so many
-    updates, before this method is called for the ``calls + 1``-th time then. They end it; yields the exit."""
+    """Send signals to this process while it trains; they end it. Yields the exit.
+
+    ``sent``: (method, updates, calls, number). The signal ``number`` comes when fairseq's ``Trainer`` has made so many
+    updates, before this method is called for the ``calls + 1``-th time since.
+    """
     import fairseq_cli.train  # noqa: F401  it is patched now
     from fairseq.trainer import Trainer
 
@@ -43,18 +40,15 @@ def signals(*sent):
     patches.apply_patches()
     counts = collections.Counter()
 
-    def signalled(method, original):
-        def call(trainer, *arguments, **more):
-            now = (method, trainer.get_num_updates())
-            for *moment, calls, number in sent:
-                if tuple(moment) == now and calls == counts[now]:
-                    os.kill(os.getpid(), number)
-            counts[now] += 1
-            return original(trainer, *arguments, **more)
+    def call(trainer, name, original, *arguments, **more):
+        now = (name, trainer.get_num_updates())
+        for method, updates, calls, number in sent:
+            if (method, updates) == now and calls == counts[now]:
+                os.kill(os.getpid(), number)
+        counts[now] += 1
+        return original(trainer, *arguments, **more)
 
-        return call
-
-    changed = {method: signalled(method, getattr(Trainer, method)) for method, *_ in sent}
+    changed = {method: functools.partialmethod(call, method, getattr(Trainer, method)) for method, *_ in sent}
     with mock.patch.multiple(Trainer, **changed), pytest.raises(SystemExit) as stop:
         yield stop
 
@@ -107,21 +101,20 @@ WORSE = dict(maximize_best_checkpoint_metric=True)  # the loss falls, which then
 PLATEAU = dict(**WORSE, lr_scheduler="reduce_lr_on_plateau", lr_patience=0, no_epoch_checkpoints=True)
 EVERY_FIVE = dict(no_epoch_checkpoints=True, max_update=18, save_interval_updates=5, keep_interval_updates=1)
 IN_VALIDATION = {
-    "in an epoch": (dict(**EVERY_FIVE, patience=9), 10),
+    "in an epoch": (dict(**EVERY_FIVE, patience=9), 10, 0),
     "of a second subset": (dict(**EVERY_FIVE, valid_subset="valid,valid1"), 10, 25),
-    "after an epoch, where nothing is saved": on_ci((dict(**EPOCHS, keep_best_checkpoints=2, save_interval=2), 14)),
-    "after the last epoch": (dict(**EPOCHS, keep_last_epochs=1), 42),
-    "--stop-time-hours": on_ci((dict(no_epoch_checkpoints=True, stop_time_hours=1e-9), 1)),
-    "--patience ends it": on_ci((dict(**EPOCHS, **WORSE, patience=1), 28)),
-    "plateau": ({**EPOCHS, **PLATEAU}, 28),
-    "--stop-min-lr": on_ci((dict(**EPOCHS, **PLATEAU, stop_min_lr=0.005), 28)),
+    "after an epoch, where nothing is saved": on_ci(dict(**EPOCHS, keep_best_checkpoints=2, save_interval=2), 14, 0),
+    "after the last epoch": (dict(**EPOCHS, keep_last_epochs=1), 42, 0),
+    "--stop-time-hours": on_ci(dict(no_epoch_checkpoints=True, stop_time_hours=1e-9), 1, 0),
+    "--patience ends it": on_ci(dict(**EPOCHS, **WORSE, patience=1), 28, 0),
+    "plateau": ({**EPOCHS, **PLATEAU}, 28, 0),
+    "--stop-min-lr": on_ci(dict(**EPOCHS, **PLATEAU, stop_min_lr=0.005), 28, 0),
 }
 
 
-@pytest.mark.parametrize("case", IN_VALIDATION.values(), ids=IN_VALIDATION)
-def test_in_a_validation(byte_data, tmp_path, caplog, case):
+@pytest.mark.parametrize("changes,update,calls", IN_VALIDATION.values(), ids=IN_VALIDATION)
+def test_in_a_validation(byte_data, tmp_path, caplog, changes, update, calls):
     """At once; it is made when the run resumes, before anything else."""
-    changes, update, calls = (*case, 0)[:3]
     run = lambda folder: train(byte_data, folder, **changes)
     check_continued(run, tmp_path, caplog, ("valid_step", update, calls, TERM))
 
@@ -158,6 +151,7 @@ FINETUNE = "finetune_from_model"
 
 @pytest.fixture(scope="module")
 def never_interrupted(byte_data, tmp_path_factory):
+    """The folder of a run without interruption."""
     folder = tmp_path_factory.mktemp("never_interrupted")
     train(byte_data, folder, **RUN)
     return folder

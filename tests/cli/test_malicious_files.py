@@ -14,8 +14,8 @@ from fb_fairseq.models.checkpoints import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original
 from fb_fairseq.papers.rl.runs import load_checkpoint as load_agent
 from fb_fairseq.streams import checkpoints
-from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
+from tests.cli.own_commands import refused
 from tests.malicious import code, flip, malicious_files
 
 TRANSLATOR = "feedback/checkpoint_last.pt"

@@ -16,9 +16,9 @@ import pytest
 
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.commands.preprocess_bytes import binarise
-from tests.cli.browser import serving
 from tests.cli.checkpoints import loss_by_hand
 from tests.cli.conftest import made_up_text
+from tests.cli.explored import serving
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
 
@@ -33,8 +33,8 @@ RUN_ELSEWHERE = {
     "gpu.md": "tests/papers/benchmark/test_gpu_page.py",
     "not-served.md": "tests/transformers/test_not_served.py",
     "options.md": "tests/cli/test_help.py",
-    "recipes.md": "tests/cli/test_recipes.py",
-    "state-tracking.md": "tests/cli/test_recipes.py",
+    "recipes.md": "tests/cli/test_recipe_pages.py",
+    "state-tracking.md": "tests/cli/test_recipe_pages.py",
 }
 LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
 RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "plain-torch", "transformers", "translation"}

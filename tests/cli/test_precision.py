@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cli.fairseq_commands import json_logs, parameters, train
+from tests.cli.checkpoints import parameters
+from tests.cli.fairseq_commands import json_logs, train
 
 KINDS = ("amp", "memory_efficient_fp16", "fp16", "bf16", "memory_efficient_bf16")
 SPANS = dict(adaptive_span=True, adaptive_span_loss=0.01, adaptive_span_init=0.4, attention_span=20)

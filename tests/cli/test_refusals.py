@@ -8,8 +8,6 @@ import gzip
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from string import Template
 
 import pytest
@@ -17,10 +15,9 @@ import torch
 from fairseq.data import indexed_dataset
 
 from fb_fairseq.commands import main, preprocess_bytes
-from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, options, train, training_arguments
+from tests.cli.own_commands import refused
 from tests.cli.parallel_text import TINY
-from tests.conftest import REPOSITORY
 
 STREAMS = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu"]
 PAIRS = {**TINY, "label_smoothing": None, "criterion": "cross_entropy", "max_update": 2}
@@ -215,8 +212,8 @@ def words(line, files):
     return [Template(word).substitute(files) for word in shlex.split(line)]
 
 
-def listing(files):
-    """The files that there are, but for fairseq's description of a NaN, without the folder of a run that began."""
+def listing_without_new(files):
+    """The files that there are, but for fairseq's description of a NaN; removes the folder of a run that began."""
     found = sorted(path for path in files["folder"].parent.rglob("*") if path.name not in (".lock", "new", "crash.pt"))
     shutil.rmtree(files["new"], ignore_errors=True)
     return found
@@ -228,28 +225,16 @@ def test_fairseqs_commands(commands, files, command, line, message):
         pytest.skip("on a GPU this runs")
     data, usual = USUAL[command]
     data = data if line.startswith("-") or not line else ""
-    before = listing(files)
+    before = listing_without_new(files)
     arguments = words(f"{data} {shlex.join(map(str, usual))} {line}", files)
     refused(commands.run(f"fairseq-{command.split()[0]}", *arguments), message)
-    assert listing(files) == before and files["text"].read_text() == "some text\n"
-
-
-def test_a_measure_that_validation_lacks(commands, byte_data, tmp_path):
-    """Is known after the first validation only: what was trained until then is saved, and another measure resumes."""
-    arguments = [*training_arguments(byte_data, tmp_path, max_update=4), "--user-dir", PLUGIN]
-    metric = "--best-checkpoint-metric"
-    refused(
-        commands.run("fairseq-train", *arguments, metric, "nosuch"), f"{metric} nosuch: validation does not measure"
-    )
-    assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
-    resumed = commands.run("fairseq-train", *arguments, metric, "accuracy", "--max-update", 6)
-    assert resumed.status == 0 and (tmp_path / "checkpoint_best.pt").exists()
+    assert listing_without_new(files) == before and files["text"].read_text() == "some text\n"
 
 
 @pytest.mark.parametrize("line,message", OWN, ids=lambda value: value[:40])
 def test_own_commands(capsys, files, line, message):
     pytest.importorskip(NEEDED.get(line.split()[0], "torch"))
-    before = listing(files)
+    before = listing_without_new(files)
     try:
         status = main(words(line, files))
     except SystemExit as stop:
@@ -257,41 +242,7 @@ def test_own_commands(capsys, files, line, message):
     (error,) = capsys.readouterr().err.splitlines()
     assert status == 2 and re.match(f"(fb-fairseq {line.split()[0]}[a-z ]*: )?error: ", error), error
     assert re.search(message, error), error
-    assert listing(files) == before, "nothing is written"
-
-
-def test_fairseqs_own_errors_keep_their_traceback(commands, byte_data):
-    values = dict(task="language_modeling", arch="transformer_lm", max_tokens=100, cpu=True, no_save=True)
-    result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, "--self-target")
-    assert "Unsupported language modeling target: self" in result.errors[-1]
-    assert any(line.startswith("Traceback") for line in result.errors)
-
-
-def test_evaluation_without_its_task(commands, byte_data, files):
-    """fairseq's default task, language_modeling, gives another loss: the log says why."""
-    path = ["--path", files["model"], "--sample-break-mode", "eos"]
-    result = commands.run("fairseq-eval-lm", byte_data, "--user-dir", PLUGIN, "--cpu", *path)
-    assert result.status == 0, result.errors
-    assert [line for line in result.out if "trained with --task streaming_lm" in line]
-    result = commands.run("fairseq-eval-lm", byte_data, *STREAMS, *path[:2])
-    assert not [line for line in result.out if "trained with --task" in line]
-
-
-def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
-    """The second is refused as long as the first runs, and touches nothing."""
-    holder = "import sys, fb_fairseq.folders as f; f.lock_folder('--out', sys.argv[1]); print(1, flush=True); input()"
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    arguments = training_arguments(byte_data, tmp_path / "ck", max_update=4, disable_validation=True)
-    arguments += ["--user-dir", PLUGIN]
-    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
-        first.stdout.readline()
-        refused(
-            commands.run("fairseq-train", *arguments),
-            "--save-dir .*ck: another run is writing to this folder; wait until it ends",
-        )
-        assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
-        first.kill()
-    assert commands.run("fairseq-train", *arguments).status == 0
+    assert listing_without_new(files) == before, "nothing is written"
 
 
 WRITERS = [

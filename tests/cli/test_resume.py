@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.command_server import refused
-from tests.cli.fairseq_commands import PLUGIN, assert_same_parameters, json_logs, train, training_arguments
+from tests.cli.checkpoints import assert_same_parameters
+from tests.cli.fairseq_commands import PLUGIN, json_logs, train, training_arguments
+from tests.cli.own_commands import refused
 from tests.malicious import flip
 from tests.surroundings import wait_for
 

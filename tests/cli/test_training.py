@@ -10,11 +10,10 @@ import torch
 from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
-from tests.cli.checkpoints import eval_lm, loss_by_hand
+from tests.cli.checkpoints import assert_same_parameters, eval_lm, loss_by_hand, loss_in
 from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import (
     PLUGIN,
-    assert_same_parameters,
     json_logs,
     options,
     run,
@@ -36,9 +35,14 @@ def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path):
         assert float(logged[f"{split}_total_bits"]) == pytest.approx(bits, rel=1e-6)
         documents = {"valid": 2, "valid1": 1}[split]
         assert float(logged[f"{split}_bpb"]) == pytest.approx(bits / (tokens - documents), abs=6e-5)
-    results, command = [], fairseq_cli.eval_lm
-    keep = lambda f=command.eval_lm, **kw: results.append(f(**kw)) or results[-1]  # noqa: E731
-    with mock.patch.object(command, "eval_lm", side_effect=keep):
+    results = []
+    measure = fairseq_cli.eval_lm.eval_lm
+
+    def keep(**options):
+        results.append(measure(**options))
+        return results[-1]
+
+    with mock.patch.object(fairseq_cli.eval_lm, "eval_lm", keep):  # its log has fewer digits
         eval_lm(byte_data, checkpoint, gen_subset="valid", valid_streams=3, tokens_per_sample=7)
     bits, tokens = loss_by_hand(checkpoint, byte_data, "valid", 3)
     assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
@@ -59,7 +63,7 @@ def test_validation_on_the_training_split(byte_data, tmp_path):
     validated = json_logs(run("validate", byte_data, *again, "--log-format", "json"), "train")[-1]
     assert float(validated["train_total_bits"]) == pytest.approx(bits, rel=1e-6)
     evaluated = eval_lm(byte_data, checkpoint, gen_subset="train", valid_streams=3)
-    assert float(re.search("Loss \\(base 2\\): ([0-9.]+)", evaluated)[1]) == pytest.approx(bits / tokens, abs=6e-5)
+    assert loss_in(evaluated) == pytest.approx(bits / tokens, abs=6e-5)
 
 
 def test_epoch_counts_every_target_once(byte_data, tmp_path):
@@ -129,7 +133,7 @@ def test_number_of_streams_in_evaluation(byte_data, tmp_path):
     assert bits[0] == bits[1] != bits[2] == bits[3]
     assert float(bits[3]) == pytest.approx(float(json_logs(trained, "valid")[-1]["valid_total_bits"]), abs=0.01)
     evaluated = [eval_lm(byte_data, values["path"], **change) for change in (two, same, three)]
-    losses = [re.search(r"Loss \(base 2\): ([\d.]+)", log)[1] for log in evaluated]
+    losses = [loss_in(log) for log in evaluated]
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -167,20 +171,20 @@ def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
 
 # Each step loop's options, and what its log says once: what runs, and what runs instead where there is no GPU.
 LOOPS = {
-    "reference": ({}, ["step loop: reference (asked for by --step-loop)"]),
-    "cpp": ({}, ["step loop: cpp (asked for by --step-loop)"]),
-    "triton": ({"checkpoint_activations": True}, ["triton: it does not run on cpu; the reference runs"]),
+    "reference": ({}, "step loop: reference (asked for by --step-loop)"),
+    "cpp": ({}, "step loop: cpp (asked for by --step-loop)"),
+    "triton": ({"checkpoint_activations": True}, "triton: it does not run on cpu; the reference runs"),
 }
 
 
 def test_step_loops_train_alike(byte_data, tmp_path):
     losses = {}
-    for name, (changes, lines) in LOOPS.items():
+    for name, (changes, line) in LOOPS.items():
         for cached in (log_choice, log_once):  # once a process
             cached.cache_clear()
-        run = dict(step_loop=name, max_update=4, no_save=True, log_interval=1, **changes)
-        log = train(byte_data, tmp_path / name, **run)
-        assert [log.count(line) for line in lines] == [1] * len(lines)
+        options_of_run = dict(step_loop=name, max_update=4, no_save=True, log_interval=1, **changes)
+        log = train(byte_data, tmp_path / name, **options_of_run)
+        assert log.count(line) == 1
         entries = json_logs(log, "train_inner")
         losses[name] = [float(entry["loss"]) for entry in entries]
         assert len(entries) == 4 and losses[name] == pytest.approx(losses["reference"], abs=2e-3)

@@ -18,7 +18,7 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.models.checkpoints import plain_options  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
 from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel  # noqa: E402
-from tests.cli.fairseq_commands import assert_same_parameters  # noqa: E402
+from tests.cli.checkpoints import assert_same_parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402
 from tests.models.decoders import SIZES, batch, build, dictionary  # noqa: E402
@@ -163,19 +163,17 @@ def test_shared_dictionary(tmp_path, parallel_data):
 def test_bad_input(trained, tmp_path, capsys):
     checkpoint, folder = trained
     saved = torch.load(checkpoint, weights_only=False)
-    model = saved["cfg"]["model"]
-    model = model if isinstance(model, dict) else vars(model)
     changed = tmp_path / "changed.pt"
     other = tmp_path / "other"
     other.mkdir()
     for language, words in (("de", 5), ("en", 7)):
         dictionary(words).save(str(other / f"dict.{language}.txt"))
-    for options, arguments, message in (
+    elsewhere = dict(task=argparse.Namespace(data="/nowhere"))
+    for cfg, arguments, message in (
         ({}, ["--dict", tmp_path], "dict.de.txt is missing; give the folder of its training data, with dict.de.txt"),
         ({}, ["--dict", other], r"has \d+ symbols, .*dict.de.txt 9; give the dictionary of its training"),
-        (None, [], "does not say its languages, nor does its data folder /nowhere; give --source-lang"),
+        (elsewhere, [], "does not say its languages, nor does its data folder /nowhere; give --source-lang"),
     ):
-        cfg = dict(task=argparse.Namespace(data="/nowhere")) if options is None else dict(model={**model, **options})
         torch.save({**saved, "cfg": {**saved["cfg"], **cfg}}, changed)
         line = one_line(capsys, export, changed, "--to", tmp_path / "model", *arguments)
         assert re.search(message, line), line

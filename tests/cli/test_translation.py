@@ -7,7 +7,8 @@ import torch
 from fairseq.version import __version__
 
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs
+from tests.cli.checkpoints import assert_same_parameters
+from tests.cli.fairseq_commands import json_logs
 from tests.cli.parallel_text import generate, hypotheses, pairs, train
 
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.

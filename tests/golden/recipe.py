@@ -16,6 +16,7 @@ import tempfile
 
 import torch
 
+from tests.cli.checkpoints import load, loss_in
 from tests.cli.fairseq_commands import options, run
 from tests.cli.fairseq_commands import train as train_lm
 from tests.cli.parallel_text import train as train_translation
@@ -89,13 +90,6 @@ def train(case: str, data, folder, updates: int) -> str:
     return train_lm(data, folder, **{**SMALL, **LANGUAGE_MODELS[case], **changes})
 
 
-def load(path, data):
-    from fairseq import checkpoint_utils
-
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
-    return model.eval(), task
-
-
 def measure(case: str, checkpoint, data, folder) -> dict:
     """What a checkpoint computes: logits, loss, continuations."""
     model, task = load(checkpoint, data)
@@ -113,12 +107,12 @@ def measure(case: str, checkpoint, data, folder) -> dict:
         logits, _ = model(tokens)
     options = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "test"]
     log = run("eval-lm", data, *options, "--valid-streams", 3, "--tokens-per-sample", 7)
-    loss = float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1])
     texts = {"greedy": continuations("--beam", 1), "beam": continuations("--beam", 3)}
-    return {"logits": logits[:, -3:].clone(), "loss": loss, **texts}
+    return {"logits": logits[:, -3:].clone(), "loss": loss_in(log), **texts}
 
 
 def measure_translation(model, task, checkpoint, data) -> dict:
+    """What a translator computes: logits, minus the mean score of its beam search as ``loss``, translations."""
     source = torch.tensor([[5, 6, 7, 2], [9, 8, 2, 1]])
     previous = torch.tensor([[2, 10, 11], [2, 12, 13]])
     with torch.no_grad():
@@ -144,6 +138,7 @@ def unpack(case: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def copy_checkpoint(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy a run's last checkpoint and stream memory to the folder ``target``."""
     target.mkdir(parents=True, exist_ok=True)
     for path in [source / "checkpoint_last.pt", *source.glob("stream_memory.*.pt")]:
         shutil.copy(path, target / path.name)

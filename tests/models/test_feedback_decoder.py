@@ -169,7 +169,7 @@ def test_hypotheses_share_their_sentence(changes):
 def test_vector_storage(projections, share):
     """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer. The state grows
     with the sentence, and no sooner."""
-    found, first = {}, 0
+    found = {}
     source = batch([5, 7, 2])
     target = batch([70, 70, 70])
     for storage in ("keys-values", "vectors"):
@@ -182,11 +182,13 @@ def test_vector_storage(projections, share):
             full = model.decoder(target, encoder_out=encoder_out)[0]
             for t in range(1, 71):
                 steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
-                first = model.decoder.state_bytes(state) if t == 1 else first
+                ring = model.decoder.get_incremental_state(state, "feedback").ring
+                if t == 1:
+                    first = ring.nbytes()
                 if t == 30:
                     model.decoder.reorder_incremental_state(state, torch.tensor([0, 1, 2]))
         torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-5, rtol=1e-5)
-        found[storage] = model.decoder.state_bytes(state)
+        found[storage] = ring.nbytes()
         assert found[storage] == 2 * first, "128 slots, and 64"
     assert found["vectors"] == share * found["keys-values"]
 

@@ -157,6 +157,14 @@ def test_language_models(tmp_path, caplog, arch, tied):
     assert "decoder.positions.key" in caplog.text.partition(" new ")[2]
 
 
+def test_language_model_with_adaptive_input(tmp_path):
+    """Its embeddings are of another form, and multiplied by sqrt(width): another model needs the same option."""
+    adaptive = dict(adaptive_input=True, adaptive_input_cutoff="8", adaptive_input_factor=2)
+    vanilla_lm(tmp_path / "v.pt", share_decoder_input_output_embed=False, **adaptive)
+    with pytest.raises(UserError, match="are multiplied by sqrt.*give the same .* or --adaptive-input"):
+        initialise(build_lm(FeedbackTransformerLanguageModel, **LM_SIZES), str(tmp_path / "v.pt"))
+
+
 def test_language_model_from_the_baseline(tmp_path):
     """From a trained relative_transformer_lm, which also has positions and spans."""
     sizes = dict(attention_span=7, adaptive_span=True, decoder_normalize_before=True)

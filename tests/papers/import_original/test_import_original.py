@@ -11,7 +11,8 @@ from fb_fairseq.checksums import dictionary_checksums
 from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
-from tests.cli.fairseq_commands import json_logs, parameters, run, train
+from tests.cli.checkpoints import loss_in, parameters
+from tests.cli.fairseq_commands import json_logs, run, train
 
 SEQUENTIAL = "transformer_pre per_layer_pre per_layer_pre_span shared_pre shared_pre_span shared_post".split()
 PLAIN = [f"adaptive-span.{name}" for name in ("plain", "adaptive_span", "all_attention")]
@@ -158,8 +159,7 @@ def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
     newline = dictionary.index("<0x0A>")
     assert model.decoder.output_projection.bias[newline] > -100 > model.decoder.output_projection.bias[dictionary.eos()]
     common = byte_data, "--task", "streaming_lm", "--path", path, "--cpu"
-    out = run("eval-lm", *common, "--gen-subset", "valid", "--tokens-per-sample", 7)
-    assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) > 5
+    assert loss_in(run("eval-lm", *common, "--gen-subset", "valid", "--tokens-per-sample", 7)) > 5
     (tmp_path / "prompts").write_text("mi\n")
     out = run("interactive", *common, "--input", tmp_path / "prompts", "--max-len-b", 10, "--beam", 1)
     assert re.search(r"^D-0\t", out, re.M)
