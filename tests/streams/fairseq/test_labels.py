@@ -1,14 +1,17 @@
 """Labelled sequences: what is read, what counts, where streams begin; refused data."""
 
+from argparse import Namespace
+
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, indexed_dataset
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.fairseq.corpus import Corpus
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.labels import LabelledCorpus
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
+from fb_fairseq.tasks.streaming_lm import StreamingLMTask
 from tests.streams.fairseq.indexed import EOS, PAD, Items
 
 
@@ -82,3 +85,34 @@ def test_labels_without_a_blank():
     """Where every symbol has a label, _ need not be in the dictionary."""
     known = dictionary("a", "b")
     assert corpus([[9, 9]], [[4, 5]], known).block(0, 3)[1].tolist() == [PAD, 4, 5]
+
+
+def test_fingerprint_of_a_copy_task():
+    """Where labels are the inputs, and where each follows from its input, other sequences are told apart."""
+    for label in (lambda symbol: symbol, lambda symbol: symbol ^ 1):
+        made = [corpus(lines, [list(map(label, line)) for line in lines]) for lines in ([[4, 5, 6]], [[6, 5, 4]])]
+        assert made[0].fingerprint() != made[1].fingerprint()
+
+
+def test_several_splits(tmp_path):
+    """``train1`` goes on where ``train`` ends, if splits are combined."""
+    for number, lines in (("", INPUTS), ("1", THEIRS)):
+        for side in ("input", "label"):
+            path = f"{tmp_path}/train{number}.input-label.{side}"
+            builder = indexed_dataset.make_builder(f"{path}.bin", impl="mmap", vocab_size=99)
+            for line in lines:
+                builder.add_item(torch.IntTensor([*line, EOS]))
+            builder.finalize(f"{path}.idx")
+    options = {
+        "labels": True,
+        "data": str(tmp_path),
+        "dataset_impl": None,
+        "sample_break_mode": "none",
+        "omit_eos": False,
+    }
+    task = StreamingLMTask(Namespace(**options, train_subset="train", save_stream_memory="none"), LABELS, LABELS)
+    for combine, lines in ((False, INPUTS), (True, INPUTS + THEIRS)):
+        task.load_dataset("train", combine=combine)
+        found, wanted = task.dataset("train").corpus, corpus(lines, lines)
+        assert found.ends.tolist() == wanted.ends.tolist()
+        assert all(side.equal(other) for side, other in zip(found.block(0, len(found)), wanted.block(0, len(wanted))))
