@@ -28,7 +28,7 @@ def test_every_target_once_and_in_order(tokens, streams, block, groups):
 @pytest.mark.parametrize("start", [0, 4])
 def test_every_target_once_through_all_doublings(tokens, rows, groups, every, start):
     lengths = BlockLengths(full=8, initial=1, double_every=every)
-    layout = StreamLayout(tokens, rows, groups, lengths, start)
+    layout = StreamLayout(tokens, rows, groups, lengths, start=start)
     if layout.streams > tokens:
         return
     assert serve(tokens, layout) == layout.streams == rows * 8 // lengths.at(start)
@@ -68,17 +68,6 @@ def serve(tokens, layout):
     assert sum((seen[stream] for stream in sorted(seen)), []) == list(range(10, 10 + tokens))
     assert max(map(len, seen.values())) - min(map(len, seen.values())) <= 1
     return len(seen)
-
-
-def test_little_text_is_told(caplog):
-    for tokens, said in ((6, 1), (7, 0)):
-        caplog.clear()
-        layout = StreamLayout(tokens, 2, 1, BlockLengths(3))
-        StreamDataset("train", corpus([tokens]), PAD).arrange(layout, "--batch-size")
-        assert len(caplog.messages) == said
-        assert all("--batch-size: 2 streams of the 6 tokens of the train split" in line for line in caplog.messages)
-    StreamDataset("valid", corpus([6]), PAD).arrange(StreamLayout(6, 2, 1, BlockLengths(3)), "--valid-streams")
-    assert not caplog.messages
 
 
 def test_more_streams_than_tokens_is_refused():
