@@ -14,6 +14,7 @@ inside their functions, so that the warning filters are in place before fairseq'
     overrides.py       --model-overrides
     checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
+    numpy_pickles.py   numpy's scalars and arrays in it
     generation.py      --no-repeat-ngram-size, padding words
     interruption.py    Ctrl-C and kill
     finished_run.py    a finished run that is started again
@@ -36,6 +37,7 @@ from fb_fairseq.patches import (
     libraries,
     meaning,
     models,
+    numpy_pickles,
     overrides,
     processes,
     safe_loading,
@@ -61,7 +63,7 @@ NEEDED = (
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
     overrides.patch_model_overrides,  # no misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
-    safe_loading.patch_foreign_numpy,  # other programs' files beside them
+    numpy_pickles.patch_foreign_numpy,  # other programs' files beside them
     safe_loading.patch_literal_values,  # no code in options
     safe_loading.patch_hub_addresses,  # no downloads that a checkpoint names
     models.patch_encoder_fast_path,  # left-padded batches in evaluation
