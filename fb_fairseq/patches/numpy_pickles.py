@@ -20,6 +20,9 @@ PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers,
 class PlainType:
     """In place of ``numpy.dtype``: the name of one of ``PLAIN_TYPES``, and an order of bytes.
 
+    Args:
+        code: numpy's short name of a type, such as ``f8``.
+
     Attributes:
         dtype: the type that it stands for.
 
@@ -37,7 +40,7 @@ class PlainType:
 
 
 class PlainArray(np.ndarray):
-    """In place of ``numpy.ndarray``. It is saved as an ordinary array."""
+    """In place of ``numpy.ndarray``: an array of a ``PlainType``. It is saved as an ordinary array."""
 
     def __new__(cls, *unused):
         raise ValueError("an array without its values")
@@ -50,11 +53,6 @@ class PlainArray(np.ndarray):
 
     def __reduce_ex__(self, protocol):
         return np.asarray(self).__reduce_ex__(protocol)
-
-
-def reconstruct(*unused) -> PlainArray:
-    """In place of numpy's ``_reconstruct``, which makes an array that is filled afterwards."""
-    return np.ndarray.__new__(PlainArray, (0,), "i1")
 
 
 def scalar(kind: PlainType, data: bytes) -> Any:
@@ -73,17 +71,30 @@ def scalar(kind: PlainType, data: bytes) -> Any:
 
 
 def named(target: Callable, module: str, name: str) -> Callable:
-    """Make ``torch.load`` find a class or function under another name. Returns it."""
+    """Make ``torch.load`` find a class or function under the name of one of numpy's.
+
+    Args:
+        target: the class or function; changed in place.
+        module: the module of numpy's.
+        name: its name there.
+
+    Returns:
+        ``target``.
+    """
     target.__module__ = module
     target.__name__ = target.__qualname__ = name
     return target
 
 
 def stand_ins() -> list[Callable]:
-    """The classes and functions that ``torch.load`` may call in place of numpy's."""
+    """The classes and functions that ``torch.load`` may call in place of numpy's.
+
+    A function has one name, so each of numpy's modules gets functions of its own. ``_reconstruct`` makes an array that
+    is filled afterwards, by ``PlainArray.__setstate__``.
+    """
     found = [named(PlainType, "numpy", "dtype"), named(PlainArray, "numpy", "ndarray")]
-    for module in MULTIARRAY:  # each has its own functions, as a function has one name
-        found.append(named(lambda *args: reconstruct(), module, "_reconstruct"))
+    for module in MULTIARRAY:
+        found.append(named(lambda *unused: np.ndarray.__new__(PlainArray, (0,), "i1"), module, "_reconstruct"))
         found.append(named(lambda *args: scalar(*args), module, "scalar"))
     return found
 

@@ -1,4 +1,8 @@
-"""Loading of checkpoints as data: plain values, and the few classes that fairseq saves; no code, and no addresses."""
+"""Loading of checkpoints as data.
+
+What a checkpoint holds may be plain values, and the few classes that fairseq saves. Its options run no code, and name
+no addresses that are fetched.
+"""
 
 import argparse
 import collections
@@ -6,7 +10,6 @@ import sys
 import typing
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import omegaconf
 import torch
