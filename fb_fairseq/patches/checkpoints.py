@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
+from fb_fairseq.streams.hooks import after_load, before_load, before_save
 from fb_fairseq.tensor_files import load_checkpoint, model_options, using
 
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
@@ -124,7 +124,7 @@ def _option(options: Any, name: str) -> Any:
 
 
 def patch_resume_hooks() -> None:
-    """Call ``fb_fairseq.streams.checkpoints.before_load`` and ``after_load`` around the loading of a checkpoint.
+    """Call ``fb_fairseq.streams.hooks.before_load`` and ``after_load`` around the loading of a checkpoint.
 
     A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
     only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
