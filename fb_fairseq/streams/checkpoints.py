@@ -23,15 +23,23 @@ logger = logging.getLogger(__name__)
 
 # Value of --save-stream-memory: floating-point type in the file ("exact": that of the model).
 STORAGE_TYPES = {"exact": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")
+NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")  # of a ``FileName``
 
 
 class FileName(NamedTuple):
-    """The parts of a memory file's name, in the order in which files of one rank were written."""
+    """The parts of a memory file's name. Names of one rank are in the order in which the files were written.
+
+    Attributes:
+        epoch, turns: see ``StreamPosition``.
+        rank: of the process that has written the file; ``*`` for any.
+    """
 
     epoch: int
     turns: int
-    rank: int
+    rank: int | str
+
+    def __str__(self) -> str:
+        return f"stream_memory.{self.epoch}.{self.turns}.rank{self.rank}.pt"
 
 
 class MemoryFiles:
@@ -54,7 +62,8 @@ class MemoryFiles:
         self,
         folder: str,
         position: StreamPosition,
-        run: str,
+        *,
+        run: str | None,
         rank: int,
         processes: int,
         states: Sequence[tuple[list[int], torch.Tensor]],
@@ -63,7 +72,10 @@ class MemoryFiles:
 
         Args:
             folder: where the checkpoint is going to be saved.
+            position: the place in the epoch.
             run: identifies the run, in its checkpoints too.
+            rank: the number of this process.
+            processes: how many there are.
             states: pairs of B streams and their memory [K, C, B, D].
         """
         if self.storage == "none" or not states:
@@ -74,8 +86,9 @@ class MemoryFiles:
         copies = [torch.empty_like(memory, device="cpu", dtype=dtype).copy_(memory) for _, memory in states]
         content = [(torch.tensor(streams), copy) for (streams, _), copy in zip(states, copies)]
         saved = {"place": position._asdict(), "run": run, "states": content}
-        save_file(saved, _path(folder, position, rank))
-        self._remove_old_files(folder, FileName(position.epoch, position.turns, rank), processes)
+        name = FileName(position.epoch, position.turns, rank)
+        save_file(saved, os.path.join(folder, str(name)))
+        self._remove_old_files(folder, name, processes)
 
     def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
         """Remove all files but the one just written and the one before, which is the last that this run wrote or
@@ -95,7 +108,10 @@ class MemoryFiles:
         """Load the memory of streams at a position, whichever processes saved it.
 
         Args:
+            position: the place in the epoch.
             run: what the checkpoint says; None if it is from before runs were identified.
+            rank: the number of this process.
+            streams: those that it needs.
 
         Returns:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
@@ -116,8 +132,8 @@ class MemoryFiles:
         if all(stream in memory for stream in streams):
             return memory
         logger.warning(
-            f"no memory of the streams was found beside {self.restored_from} ({_path('', position, '*')}): they "
-            "resume with an empty memory. Their next steps are predicted with less context, and the run will differ "
+            f"no memory of the streams was found beside {self.restored_from} ({self._previous._replace(rank='*')}): "
+            "they resume with an empty memory. Their next steps are predicted with less context, and the run will differ "
             "from an uninterrupted one."
         )
         return {}
@@ -139,7 +155,3 @@ def _memory_files(folder: str) -> dict[FileName, str]:
     paths = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*"))
     found = ((NAME.fullmatch(os.path.basename(path)), path) for path in paths)
     return {FileName(*map(int, name.groups())): path for name, path in found if name}
-
-
-def _path(folder: str, position: StreamPosition, rank) -> str:
-    return os.path.join(folder, f"stream_memory.{position.epoch}.{position.turns}.rank{rank}.pt")

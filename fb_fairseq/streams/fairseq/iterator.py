@@ -100,7 +100,7 @@ class StreamBatchIterator(EpochBatchIterator):
         self.memory_files.save(
             folder,
             position,
-            self.run,
+            run=self.run,
             rank=self.shard_id,
             processes=self.num_shards,
             states=memory,
