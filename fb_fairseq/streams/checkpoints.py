@@ -133,8 +133,8 @@ class MemoryFiles:
             return memory
         logger.warning(
             f"no memory of the streams was found beside {self.restored_from} ({self._previous._replace(rank='*')}): "
-            "they resume with an empty memory. Their next steps are predicted with less context, and the run will differ "
-            "from an uninterrupted one."
+            "they resume with an empty memory. Their next steps are predicted with less context, and the run will "
+            "differ from an uninterrupted one."
         )
         return {}
 
