@@ -5,10 +5,10 @@ saves between two epochs. Training ends at one of three places: after the update
 (``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
 the end of the one before.
 
-What fairseq's functions have in common is the trainer, which has these attributes from the first epoch on:
+What fairseq's functions have in common is the trainer, which has these attributes:
 
     trainer.interruption       the ``Interruption`` of the training; None where signals are not heeded: with several
-                               processes, and after training
+                               processes, and before and after training
     trainer.signals            the ``ExitStack`` that gives the signals back
     trainer.is_validation_due  whether the checkpoint that is being saved lacks the validation after its last update
                                (see ``fb_fairseq.patches.finished_run``)
@@ -47,6 +47,9 @@ def patch_interruption() -> None:
     The update ends first. A validation does not: it may take long, and is made when the run resumes. With several
     processes nothing is changed: torchrun stops them.
     """
+    from fairseq.trainer import Trainer
+
+    Trainer.interruption = None
     for module in training_modules():
         wrap_once(module, "train", "interruption", _train_interruptibly)
         wrap_once(module, "validate", "interruption", _validate)
@@ -63,7 +66,7 @@ def interruptible(trainer) -> Iterator[Interruption]:
     if trainer.data_parallel_world_size > 1:
         yield Interruption()
         return
-    if _interruption_of(trainer) is None:
+    if trainer.interruption is None:
         trainer.signals = contextlib.ExitStack()
         trainer.interruption = trainer.signals.enter_context(heeding_signals())
     try:
@@ -78,13 +81,9 @@ def interruptible(trainer) -> Iterator[Interruption]:
         raise
 
 
-def _interruption_of(trainer) -> Interruption | None:
-    return getattr(trainer, "interruption", None)
-
-
 def give_signals_back(trainer) -> None:
     """Heed signals no longer: they do what they did before training."""
-    if _interruption_of(trainer) is not None:
+    if trainer.interruption is not None:
         trainer.interruption = None
         trainer.signals.close()
 
@@ -141,7 +140,7 @@ class _ValidationCut(BaseException):
 
 
 def _validate(original, cfg, trainer, task, epoch_itr, subsets):
-    interruption = _interruption_of(trainer)
+    interruption = trainer.interruption
     if interruption is None:
         return original(cfg, trainer, task, epoch_itr, subsets)
     try:
@@ -154,7 +153,7 @@ def _validate(original, cfg, trainer, task, epoch_itr, subsets):
 
 
 def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    interruption = _interruption_of(trainer)
+    interruption = trainer.interruption
     if interruption is None:
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     try:

@@ -1,4 +1,4 @@
-"""Files and folders that fairseq-train reads and writes: --restore-file, --save-dir, the best checkpoint, --log-file."""
+"""Files that fairseq-train reads and writes: --restore-file, --save-dir, the best checkpoint, --log-file."""
 
 import logging
 import os

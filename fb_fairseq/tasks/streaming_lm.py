@@ -90,16 +90,13 @@ class StreamingLMTask(LanguageModelingTask):
             self._arrange_for_evaluation(dataset, num_shards=1)
 
     def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
-        path = self._path(split, epoch)
+        """Load the text of a split; of sharded data, that of the epoch's shard. ``combine``: see ``load_corpus``."""
+        folders = utils.split_paths(self.args.data)
+        path = os.path.join(folders[(epoch - 1) % len(folders)], split)
         impl = self.args.dataset_impl
         if self.args.labels:
             return load_labelled(path, self.dictionary, self.target_dictionary, impl=impl, combine=combine)
         return load_corpus(path, self.dictionary, omit_eos=self.args.omit_eos, impl=impl, combine=combine)
-
-    def _path(self, name: str, epoch: int) -> str:
-        """The path of a file of the data; of sharded data, in the shard of that epoch."""
-        folders = utils.split_paths(self.args.data)
-        return os.path.join(folders[(epoch - 1) % len(folders)], name)
 
     # Batches
 
