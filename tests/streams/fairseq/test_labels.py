@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.fairseq.corpus import Corpus
@@ -12,7 +12,7 @@ from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.labels import LabelledCorpus
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.tasks.streaming_lm import StreamingLMTask
-from tests.streams.fairseq.indexed import EOS, PAD, Items
+from tests.streams.fairseq.indexed import EOS, PAD, Items, write
 
 
 def dictionary(*symbols):
@@ -88,21 +88,15 @@ def test_labels_without_a_blank():
 
 
 def test_fingerprint_of_a_copy_task():
-    """Where labels are the inputs, and where each follows from its input, other sequences are told apart."""
-    for label in (lambda symbol: symbol, lambda symbol: symbol ^ 1):
-        made = [corpus(lines, [list(map(label, line)) for line in lines]) for lines in ([[4, 5, 6]], [[6, 5, 4]])]
-        assert made[0].fingerprint() != made[1].fingerprint()
+    """Where labels are the inputs, other sequences are told apart."""
+    assert corpus(INPUTS, INPUTS).fingerprint() != corpus(INPUTS[::-1], INPUTS[::-1]).fingerprint()
 
 
 def test_several_splits(tmp_path):
     """``train1`` goes on where ``train`` ends, if splits are combined."""
     for number, lines in (("", INPUTS), ("1", THEIRS)):
         for side in ("input", "label"):
-            path = f"{tmp_path}/train{number}.input-label.{side}"
-            builder = indexed_dataset.make_builder(f"{path}.bin", impl="mmap", vocab_size=99)
-            for line in lines:
-                builder.add_item(torch.IntTensor([*line, EOS]))
-            builder.finalize(f"{path}.idx")
+            write(f"{tmp_path}/train{number}.input-label.{side}", [[*line, EOS] for line in lines])
     options = {
         "labels": True,
         "data": str(tmp_path),
