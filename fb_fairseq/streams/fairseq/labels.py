@@ -57,7 +57,9 @@ class LabelledCorpus:
                 f"{self.path}: {len(input_sizes)} lines of inputs, but {len(label_sizes)} of labels; each line of "
                 "inputs needs a line of labels"
             )
-        for line in np.flatnonzero(input_sizes != label_sizes)[:1]:
+        unlike = np.flatnonzero(input_sizes != label_sizes)
+        if len(unlike):
+            line = unlike[0]
             raise UserError(
                 f"{self.path}: line {line + 1} has {input_sizes[line] - 1} inputs, but {label_sizes[line] - 1} labels; "
                 f"give each symbol a label ({IGNORED} if it has none)"
