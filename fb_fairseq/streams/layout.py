@@ -201,10 +201,6 @@ class StreamLayout:
         """The part that a cohort belongs to."""
         return cohort // self.groups
 
-    def cohorts(self, turn: int, group: int) -> tuple[int, ...]:
-        """The cohorts of a batch."""
-        return tuple(part * self.groups + group for part in self.turns[turn].parts)
-
     def cohorts_of_process(self, rank: int, processes: int) -> list[int]:
         """All cohorts of the groups that fairseq gives to a process."""
         groups = range(rank, self.groups, processes)
@@ -212,10 +208,11 @@ class StreamLayout:
 
     def batch(self, index: int) -> Batch:
         """The share of the batch with this number."""
-        turn, group = divmod(index, self.groups)
-        cohorts = self.cohorts(turn, group)
+        number, group = divmod(index, self.groups)
+        turn = self.turns[number]
+        cohorts = tuple(part * self.groups + group for part in turn.parts)
         streams = [stream for cohort in cohorts for stream in self.cohort(cohort)]
-        return Batch(cohorts, streams, self.turns[turn].offset, self.turns[turn].steps)
+        return Batch(cohorts, streams, turn.offset, turn.steps)
 
     def targets(self, stream: int, offset: int, steps: int) -> tuple[int, int]:
         """The first and last + 1 target of a stream's block; fewer than ``steps`` of them, or none, at its end."""

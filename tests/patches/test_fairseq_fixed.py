@@ -1,6 +1,5 @@
 """fairseq-fixed does what fairseq 0.12.2 does, whose values these are. (Batches: ``cli/test_every_sentence.py``.)"""
 
-import logging
 import re
 import subprocess
 import sys
@@ -62,13 +61,11 @@ def test_encoders_of_either_version():
 
     cfg = TransformerConfig(encoder=EncDecBaseConfig(embed_dim=8, layers=2, attention_heads=2))
     dictionary = Dictionary()
-    make = lambda: TransformerEncoderBase(cfg, dictionary, torch.nn.Embedding(len(dictionary), 8, 1))
-    encoder = make()
-    other = make()
+    words = torch.nn.Embedding(len(dictionary), 8, 1)
+    encoder, other = (TransformerEncoderBase(cfg, dictionary, words) for _ in range(2))
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
     for name, shape in (("in_proj_weight", (24, 8)), ("out_proj_bias", (8,)), ("fc1_weight", (2048, 8))):
         state[f"encoder.layers.1.{name}"] = torch.ones(shape)
     other.upgrade_state_dict_named(state, "encoder")
     other.load_state_dict({name.partition(".")[2]: value for name, value in state.items()})
     assert all(other.state_dict()[name].equal(value) for name, value in encoder.state_dict().items() if "norm" in name)
-    assert logging.getLogger().level != logging.DEBUG

@@ -70,9 +70,11 @@ def serve(tokens, layout):
     return len(seen)
 
 
-def test_more_streams_than_tokens_is_refused():
-    with pytest.raises(UserError, match=r"--batch-size.*5 streams.*4 tokens"):
-        StreamDataset("train", corpus([4]), PAD).arrange(StreamLayout(4, 5, 1, BlockLengths(3)), "--batch-size")
+@pytest.mark.parametrize("ends,has", [(None, "4 tokens"), ([2, 4], "2 sequences")])
+def test_too_many_streams_are_refused(ends, has):
+    layout = StreamLayout(4, 5, 1, BlockLengths(3), ends=ends)
+    with pytest.raises(UserError, match=f"--batch-size: 5 streams, but the train split has only {has}"):
+        StreamDataset("train", corpus([4]), PAD).arrange(layout, "--batch-size")
 
 
 @pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])
