@@ -23,7 +23,7 @@ STARTED_FROM = {
 
 
 class Account(NamedTuple):
-    """What a checkpoint says of its training.
+    """A checkpoint's account of its training.
 
     Attributes:
         dictionaries: see ``fb_fairseq.checksums.trained_dictionaries``.

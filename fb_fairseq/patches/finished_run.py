@@ -1,7 +1,7 @@
 """A finished run that is started again.
 
-What is found when a checkpoint is loaded is needed later, in functions that have only the trainer or the iterator. So
-they have these attributes:
+Functions that run later, and have only the trainer or the iterator, need what is found when a checkpoint is loaded. So
+these have attributes of this module:
 
     trainer.resets             the parts of the checkpoint that options leave out: ``optimizer``, ``lr_scheduler``,
                                ``meters``; so do those of a run that starts from another one's checkpoint

@@ -5,7 +5,7 @@ saves between two epochs. Training ends at one of three places: after the update
 (``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
 the end of the one before.
 
-What fairseq's functions have in common is the trainer, which has these attributes:
+All of fairseq's functions that are wrapped here are given the trainer, which has these attributes:
 
     trainer.interruption       the ``Interruption`` of the training; None where signals are not heeded: with several
                                processes, and before and after training

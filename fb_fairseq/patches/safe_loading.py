@@ -1,7 +1,7 @@
 """Loading of checkpoints as data.
 
-What a checkpoint holds may be plain values, and the few classes that fairseq saves. Its options run no code, and name
-no addresses that are fetched.
+A checkpoint may hold plain values, and the few classes that fairseq saves. Its options run no code, and name no
+addresses that are fetched.
 """
 
 import argparse
@@ -43,9 +43,9 @@ def patch_literal_values() -> None:
 def patch_safe_globals() -> None:
     """Allow the plain classes that fairseq pickles beside tensors; other classes stay refused.
 
-    torch loads checkpoints as weights only. fairseq's own also hold an argparse.Namespace
-    (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
-    OmegaConf containers are broadcast when several processes resume.
+    torch loads checkpoints as weights only. fairseq's own also hold an argparse.Namespace (named architectures), and
+    numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built; OmegaConf containers are
+    broadcast when several processes resume.
     """
     from fairseq.distributed.utils import _TensorPlaceholder
 

@@ -1,8 +1,8 @@
-"""What happens to streams whenever fairseq loads or saves a checkpoint, for which it has no hooks.
+"""The hooks of streams, which run whenever fairseq loads or saves a checkpoint.
 
-So ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and calls ``before_load``,
-``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's own too, and act on
-these attributes where there are any:
+fairseq has none of its own. So ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
+calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's
+own too, and act on these attributes where there are any:
 
     task.memory_files             the ``MemoryFiles`` of the run
     iterator.save_memory(folder)  saves this process's part of the memory into the folder of checkpoints
