@@ -199,7 +199,7 @@ class Refuse:
             raise ImportError(f"{name} was imported")
 sys.meta_path.insert(0, Refuse())
 import torch, fb_fairseq, fb_fairseq.ops, fb_fairseq.modules, fb_fairseq.papers.benchmark.command
-import fb_fairseq.streams.checkpoints
+import fb_fairseq.streams.checkpoints, fb_fairseq.streams.hooks
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 options = TransformerOptions(decoder_layers=1, decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)
 for stack in (FeedbackTransformer, RelativeTransformer, AllAttention):

@@ -81,7 +81,7 @@ def initialise_if_asked(model, cfg) -> None:
 
     The option is cleared so that a saved configuration does not name the file: evaluation and generation never need it.
     Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem
-    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.checkpoints.after_load``
+    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.hooks.after_load``
     refuses to train if no checkpoint was loaded.
 
     Args:

@@ -7,18 +7,19 @@ inside their functions, so that the warning filters are in place before fairseq'
 
     command_line.py    options, --help
     error_lines.py     mistakes in one line
-    training_files.py  --restore-file, --save-dir, --best-checkpoint-metric
+    training_files.py  --restore-file, --save-dir, --best-checkpoint-metric, --log-file
     data_files.py      binarised data that are cut off
     models.py          models in fairseq's trainer
     meaning.py         dictionaries and options of a checkpoint's numbers
     overrides.py       --model-overrides
     checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
     safe_loading.py    what a checkpoint may contain
+    numpy_pickles.py   numpy's scalars and arrays in it
     generation.py      --no-repeat-ngram-size, padding words
     interruption.py    Ctrl-C and kill
     finished_run.py    a finished run that is started again
     limits.py          the options that end training
-    libraries.py       warnings, --log-file, OmegaConf, numpy 2
+    libraries.py       warnings, OmegaConf, numpy 2
     processes.py       several processes, on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
     wrapping.py        wraps a function of fairseq once; those of fairseq-train
@@ -36,6 +37,7 @@ from fb_fairseq.patches import (
     libraries,
     meaning,
     models,
+    numpy_pickles,
     overrides,
     processes,
     safe_loading,
@@ -61,7 +63,7 @@ NEEDED = (
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
     overrides.patch_model_overrides,  # no misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
-    safe_loading.patch_foreign_numpy,  # other programs' files beside them
+    numpy_pickles.patch_foreign_numpy,  # other programs' files beside them
     safe_loading.patch_literal_values,  # no code in options
     safe_loading.patch_hub_addresses,  # no downloads that a checkpoint names
     models.patch_encoder_fast_path,  # left-padded batches in evaluation
@@ -69,7 +71,7 @@ NEEDED = (
     generation.patch_ngram_blocking,  # --no-repeat-ngram-size
     generation.patch_padding_words,  # words that pad a dictionary are never generated
     generation.patch_empty_texts,  # BLEU of a text without words
-    libraries.patch_log_file,  # each line once
+    training_files.patch_log_file,  # each line once
     processes.patch_torchrun,  # its processes form one group
     processes.patch_ddp_on_cpu,  # several processes on CPUs
     finished_run.patch_finished_run,  # the same command twice trains once

@@ -3,15 +3,12 @@
 import os
 import shutil
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any, NamedTuple
-
-from omegaconf import OmegaConf
 
 from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
+from fb_fairseq.streams.hooks import after_load, before_load, before_save
 from fb_fairseq.tensor_files import load_checkpoint, model_options, using
 
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
@@ -25,7 +22,7 @@ STARTED_FROM = {
 }
 
 
-class Trained(NamedTuple):
+class Account(NamedTuple):
     """A checkpoint's account of its training.
 
     Attributes:
@@ -39,17 +36,18 @@ class Trained(NamedTuple):
     task: dict[str, Any]
 
 
-_trained: dict[str, Trained] = {}  # of the checkpoints that this process has read
+# Of the checkpoints that this process has read, by path: what fairseq makes of a checkpoint no longer has it.
+_accounts: dict[str, Account] = {}
 
 
-def trained(path: str) -> Trained:
+def account_of(path: str) -> Account:
     """The account of a checkpoint that this process has read; an empty one, if another process has."""
-    return _trained.get(os.path.abspath(path), Trained(None, {}, {}))
+    return _accounts.get(os.path.abspath(path), Account(None, {}, {}))
 
 
-def _note(path: str, content: dict[str, Any]) -> None:
+def _keep_account(path: str, content: dict[str, Any]) -> None:
     options = model_options(content), model_options(content, "task")
-    _trained[os.path.abspath(path)] = Trained(trained_dictionaries(content), *options)
+    _accounts[os.path.abspath(path)] = Account(trained_dictionaries(content), *options)
 
 
 def patch_checkpoint_copy() -> None:
@@ -96,10 +94,10 @@ def patch_checkpoint_reading() -> None:
 def _load_intact_checkpoint(original, path, *args, **kwargs):
     if not os.path.exists(path):  # a remote path of iopath, or missing
         state = original(path, *args, **kwargs)
-        _note(path, state)
+        _keep_account(path, state)
         return state
     content = load_checkpoint(path, mapped=True)
-    _note(path, content)
+    _keep_account(path, content)
     del content
     with using(path):
         state = original(path, *args, **kwargs)
@@ -124,7 +122,7 @@ def _option(options: Any, name: str) -> Any:
 
 
 def patch_resume_hooks() -> None:
-    """Call ``fb_fairseq.streams.checkpoints.before_load`` and ``after_load`` around the loading of a checkpoint.
+    """Call ``fb_fairseq.streams.hooks.before_load`` and ``after_load`` around the loading of a checkpoint.
 
     A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
     only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
@@ -140,10 +138,3 @@ def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
     restored = original(self, filename, *args, **kwargs)
     after_load(self, filename, restored)
     return restored
-
-
-def as_dict(cfg) -> dict[str, Any]:
-    """A model's configuration as a dict. fairseq keeps it as an OmegaConf container or as a Namespace."""
-    if OmegaConf.is_config(cfg):
-        return OmegaConf.to_container(cfg, enum_to_str=True)
-    return {name: str(value) if isinstance(value, Enum) else value for name, value in vars(cfg).items()}

@@ -3,6 +3,7 @@
 import sys
 from contextlib import suppress
 from types import MethodType
+from typing import NoReturn
 
 import torch
 
@@ -60,16 +61,18 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     return parsed
 
 
-def _show_help(original, parser, words, **kwargs):
-    def show(*unused, **unused_too):
-        _show_own_names(parser)
-        parser.print_help()
-        parser.exit()
+def _show_help(original, parser, words, **kwargs) -> NoReturn:
+    """Let fairseq add the options that ``words`` (without --help) ask for, print the help text, and exit."""
 
-    parser.parse_args = show  # what the original does last
-    with suppress(KeyError, RuntimeError):  # without --task or --arch
+    def stop(*unused, **unused_too):
+        raise RuntimeError("all options are added")
+
+    parser.parse_args = stop  # what the original does last
+    with suppress(KeyError, RuntimeError):  # the original's own: without --task or --arch
         original(parser, words, **kwargs)
-    show()
+    _show_own_names(parser)
+    parser.print_help()
+    parser.exit()
 
 
 def _show_own_names(parser) -> None:

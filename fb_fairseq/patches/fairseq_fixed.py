@@ -26,28 +26,19 @@ def patch_last_batch() -> None:
     wrap_once(data_utils, "batch_by_size", "last_batch", _batch_all)
 
 
-def _batch_all(
-    original,
-    indices,
-    num_tokens_fn,
-    num_tokens_vec=None,
-    max_tokens=None,
-    max_sentences=None,
-    required_batch_size_multiple=1,
-    fixed_shapes=None,
-):
+def _batch_all(original, indices, num_tokens_fn, num_tokens_vec=None, *limits, **options):
+    # limits: max_tokens, max_sentences, required_batch_size_multiple, fixed_shapes; fairseq gives all by name
     if not isinstance(indices, np.ndarray):
         indices = np.fromiter(indices, dtype=np.int64, count=-1)
     if not len(indices):  # fairseq-fixed fails
         return []
-    limits = dict(max_tokens=max_tokens, max_sentences=max_sentences)
-    multiple = dict(required_batch_size_multiple=required_batch_size_multiple, fixed_shapes=fixed_shapes)
-    batches = original(indices, num_tokens_fn, num_tokens_vec, **limits, **multiple)
+    batches = original(indices, num_tokens_fn, num_tokens_vec, *limits, **options)
     used = sum(map(len, batches))
     if used < len(indices):
         # The rest is one batch within the limits: with a multiple of 1, it is returned as such.
         left_vec = None if num_tokens_vec is None else num_tokens_vec[used:]
-        batches = [*batches, *original(indices[used:], num_tokens_fn, left_vec, **limits)]
+        options.update(required_batch_size_multiple=1, fixed_shapes=None)
+        batches = [*batches, *original(indices[used:], num_tokens_fn, left_vec, *limits[:2], **options)]
     return batches
 
 

@@ -1,4 +1,13 @@
-"""A finished run that is started again."""
+"""A finished run that is started again.
+
+Functions that run later, and have only the trainer or the iterator, need what is found when a checkpoint is loaded. So
+these have attributes of this module:
+
+    trainer.resets             the parts of the checkpoint that options leave out: ``optimizer``, ``lr_scheduler``,
+                               ``meters``; so do those of a run that starts from another one's checkpoint
+    trainer.is_validation_due  see ``fb_fairseq.patches.interruption``, which sets it before a checkpoint is saved
+    epoch_itr.is_finished      True: the run is finished, so that no epoch is trained
+"""
 
 import inspect
 import logging
@@ -54,7 +63,6 @@ def _save_checkpoint(original, self, filename, extra_state):
 
 def _note_resets(original, self, *args, **kwargs):
     given = inspect.signature(original).bind(self, *args, **kwargs).arguments
-    # The parts of a checkpoint that are left out: by options, or because the run starts from another one's.
     self.resets = [part for part in ("optimizer", "lr_scheduler", "meters") if given.get(f"reset_{part}")]
     extra_state = original(self, *args, **kwargs)
     if extra_state is not None and "meters" in self.resets:
@@ -64,36 +72,46 @@ def _note_resets(original, self, *args, **kwargs):
 
 def _load_checkpoint(original, cfg, trainer, **kwargs):
     extra_state, epoch_itr = original(cfg, trainer, **kwargs)
-    if extra_state is not None:
-        resets = trainer.resets
-        stopping = extra_state.get(STOPPING, {})
-        if "meters" in resets or "optimizer" in resets:  # as for fairseq's own best
-            stopping = {}
-        worse = stopping.get("num_runs", 0)
-        if worse or stopping.get("best") is not None:
-            _early_stop().best = stopping["best"]
-            _early_stop().num_runs = worse
-        if _plateau(trainer) is not None and not {"lr_scheduler", "optimizer"} & {*resets}:
-            _plateau(trainer).num_bad_epochs = stopping.get("num_bad_epochs", 0)
-            if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
-                trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
-        if stopping.get(DUE) and not cfg.reset_dataloader and training_modules():
-            _make_up_for_validation(trainer, epoch_itr)
-            return extra_state, epoch_itr
-        reached = limit_reached(
-            trainer.cfg,
-            updates=trainer.get_num_updates(),
-            hours=0 if "meters" in resets else extra_state.get("previous_training_time", 0) / 3600,
-            next_epoch=epoch_itr.next_epoch_idx,
-            worse=worse,
-            lr=trainer.get_lr(),
-        )
-        if reached:
-            logger.info(
-                f"this run is finished: {reached}; nothing is trained or written (to go on, change that option)"
-            )
-            epoch_itr.is_finished = True
+    if extra_state is None:
+        return extra_state, epoch_itr
+    stopping = _restore(trainer, epoch_itr, extra_state)
+    if stopping.get(DUE) and not cfg.reset_dataloader and training_modules():
+        _make_up_for_validation(trainer, epoch_itr)
+        return extra_state, epoch_itr
+    reached = limit_reached(
+        trainer.cfg,
+        updates=trainer.get_num_updates(),
+        hours=0 if "meters" in trainer.resets else extra_state.get("previous_training_time", 0) / 3600,
+        next_epoch=epoch_itr.next_epoch_idx,
+        worse=stopping.get("num_runs", 0),
+        lr=trainer.get_lr(),
+    )
+    if reached:
+        logger.info(f"this run is finished: {reached}; nothing is trained or written (to go on, change that option)")
+        epoch_itr.is_finished = True
     return extra_state, epoch_itr
+
+
+def _restore(trainer, epoch_itr, extra_state: dict[str, Any]) -> dict[str, Any]:
+    """Restore what ``_save_checkpoint`` has added to a checkpoint: the state of early stopping and of the plateau.
+
+    Returns:
+        What it has added; empty where options leave it out.
+    """
+    resets = set(trainer.resets)
+    stopping = extra_state.get(STOPPING, {})
+    if resets & {"meters", "optimizer"}:  # as for fairseq's own best
+        stopping = {}
+    if stopping.get("num_runs") or stopping.get("best") is not None:
+        stop = _early_stop()
+        stop.best = stopping["best"]
+        stop.num_runs = stopping["num_runs"]
+    plateau = _plateau(trainer)
+    if plateau is not None and not resets & {"lr_scheduler", "optimizer"}:
+        plateau.num_bad_epochs = stopping.get("num_bad_epochs", 0)
+        if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
+            trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
+    return stopping
 
 
 def _make_up_for_validation(trainer, epoch_itr) -> None:
@@ -115,14 +133,14 @@ def _make_up_for_validation(trainer, epoch_itr) -> None:
             valid_subsets=cfg.dataset.valid_subset.split(","),
             end_of_epoch=is_at_end,
         )
-        give_signals_back()
+        give_signals_back(trainer)
         end_if_requested(cfg, trainer, interruption)
     if is_at_end and not (epoch_itr.is_finished or "lr_scheduler" in trainer.resets):
         trainer.lr_step(place.epoch, losses[0])
 
 
 def _train(original, cfg, trainer, task, epoch_itr):
-    """One epoch: no validation losses and the request to stop, if there is nothing to train."""
+    """Train an epoch; of a finished run none: no validation losses, and fairseq is asked to stop."""
     if getattr(epoch_itr, "is_finished", False):
         return [None], True
     return original(cfg, trainer, task, epoch_itr)

@@ -4,6 +4,14 @@ Signals are heeded from the beginning of the first epoch to the end of the last 
 saves between two epochs. Training ends at one of three places: after the update and what fairseq does then
 (``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
 the end of the one before.
+
+All of fairseq's functions that are wrapped here are given the trainer, which has these attributes:
+
+    trainer.interruption       the ``Interruption`` of the training; None where signals are not heeded: with several
+                               processes, and before and after training
+    trainer.signals            the ``ExitStack`` that gives the signals back
+    trainer.is_validation_due  whether the checkpoint that is being saved lacks the validation after its last update
+                               (see ``fb_fairseq.patches.finished_run``)
 """
 
 import contextlib
@@ -30,8 +38,6 @@ LAST_ONLY = {
     "keep_last_epochs": -1,
     "keep_best_checkpoints": -1,
 }
-_current: Interruption | None = None  # of the training that runs, also between its epochs
-_handlers = contextlib.ExitStack()  # which give the signals back at its end
 
 
 def patch_interruption() -> None:
@@ -41,6 +47,9 @@ def patch_interruption() -> None:
     The update ends first. A validation does not: it may take long, and is made when the run resumes. With several
     processes nothing is changed: torchrun stops them.
     """
+    from fairseq.trainer import Trainer
+
+    Trainer.interruption = None
     for module in training_modules():
         wrap_once(module, "train", "interruption", _train_interruptibly)
         wrap_once(module, "validate", "interruption", _validate)
@@ -54,29 +63,29 @@ def interruptible(trainer) -> Iterator[Interruption]:
 
     Yields the interruption, by which the block may end; with several processes, one that never comes.
     """
-    global _current
     if trainer.data_parallel_world_size > 1:
         yield Interruption()
         return
-    if _current is None:
-        _current = _handlers.enter_context(heeding_signals())
+    if trainer.interruption is None:
+        trainer.signals = contextlib.ExitStack()
+        trainer.interruption = trainer.signals.enter_context(heeding_signals())
     try:
-        yield _current
+        yield trainer.interruption
     except Interrupted as error:
-        give_signals_back()
+        give_signals_back(trainer)
         sys.stdout.flush()
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.__stderr__, flush=True)
         sys.exit(error.status)
     except BaseException:
-        give_signals_back()
+        give_signals_back(trainer)
         raise
 
 
-def give_signals_back() -> None:
+def give_signals_back(trainer) -> None:
     """Heed signals no longer: they do what they did before training."""
-    global _current
-    _current = None
-    _handlers.close()
+    if trainer.interruption is not None:
+        trainer.interruption = None
+        trainer.signals.close()
 
 
 def end_if_requested(cfg, trainer, interruption: Interruption) -> None:
@@ -112,7 +121,7 @@ def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
             end_if_requested(cfg, trainer, interruption)
         results = original(cfg, trainer, task, epoch_itr)
         if results[1] or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):  # it is the last epoch
-            give_signals_back()
+            give_signals_back(trainer)
             end_if_requested(cfg, trainer, interruption)
         return results
 
@@ -130,12 +139,13 @@ class _ValidationCut(BaseException):
     """A signal came before the end of a validation."""
 
 
-def _validate(original, *args, **kwargs):
-    if _current is None:
-        return original(*args, **kwargs)
+def _validate(original, cfg, trainer, task, epoch_itr, subsets):
+    interruption = trainer.interruption
+    if interruption is None:
+        return original(cfg, trainer, task, epoch_itr, subsets)
     try:
-        with _current.acting_at_once():
-            return original(*args, **kwargs)
+        with interruption.acting_at_once():
+            return original(cfg, trainer, task, epoch_itr, subsets)
     except Interrupted:
         raise
     except KeyboardInterrupt:
@@ -143,9 +153,9 @@ def _validate(original, *args, **kwargs):
 
 
 def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    if _current is None:
+    interruption = trainer.interruption
+    if interruption is None:
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    interruption = _current
     try:
         results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         if not interruption.requested or results[1] or end_of_epoch:  # fairseq first ends the epoch, and logs it

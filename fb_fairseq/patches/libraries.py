@@ -1,7 +1,6 @@
-"""Libraries under fairseq: warnings and logs, OmegaConf, numpy 2."""
+"""Libraries under fairseq: their warnings, OmegaConf, numpy 2."""
 
 import logging
-import os
 import warnings
 from types import SimpleNamespace
 
@@ -62,20 +61,3 @@ def patch_numpy_long() -> None:
         np.compat = SimpleNamespace()
     if not hasattr(np.compat, "long"):
         np.compat.long = int
-
-
-def patch_log_file() -> None:
-    """Open ``--log-file`` once. fairseq adds a handler for it in every epoch, and each writes every line."""
-    from fairseq.logging import progress_bar
-
-    wrap_once(progress_bar, "progress_bar", "log_file", _progress_bar_with_one_log_file)
-
-
-def _progress_bar_with_one_log_file(original, *args, log_file=None, **kwargs):
-    from fairseq.logging import progress_bar
-
-    handlers = progress_bar.logger.handlers
-    opened = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
-    if log_file is not None and os.path.abspath(log_file) in opened:
-        log_file = None
-    return original(*args, log_file=log_file, **kwargs)

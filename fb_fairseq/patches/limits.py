@@ -6,7 +6,7 @@ from fb_fairseq.errors import flag
 
 
 def limit_reached(
-    cfg, updates: int, hours: float, next_epoch: int = 0, worse: int = 0, lr: float = math.inf
+    cfg, *, updates: int, hours: float, next_epoch: int = 0, worse: int = 0, lr: float = math.inf
 ) -> str | None:
     """The option that ends training here, and how far training has come; None if it goes on.
 

@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import check_same_meaning
-from fb_fairseq.patches.checkpoints import as_dict, trained
+from fb_fairseq.patches.checkpoints import account_of
 from fb_fairseq.patches.models import is_ours
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -53,7 +56,7 @@ def _load_in_training(original, self, filename, *args, **kwargs):
     if extra_state is not None:
         check_dictionaries(filename, extra_state.get(DICTIONARIES), task_dictionaries(self.task))
         if is_ours(type(self.get_model())):
-            saved = with_architecture(trained(filename).model)
+            saved = with_architecture(account_of(filename).model)
             check_same_meaning(filename, saved, with_architecture(given), "give the same, or another --save-dir")
     return extra_state
 
@@ -68,6 +71,13 @@ def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "arch": ARCH_MODEL_NAME_REGISTRY.get(name, name)} if name else dict(options)
 
 
+def as_dict(cfg: Any) -> dict[str, Any]:
+    """A model's configuration as a dict. fairseq keeps it as an OmegaConf container or as a Namespace."""
+    if OmegaConf.is_config(cfg):
+        return OmegaConf.to_container(cfg, enum_to_str=True)
+    return {name: str(value) if isinstance(value, Enum) else value for name, value in vars(cfg).items()}
+
+
 def _load_and_compare(original, filenames, *args, **kwargs):
     from fairseq.tasks import TASK_REGISTRY
 
@@ -78,14 +88,14 @@ def _load_and_compare(original, filenames, *args, **kwargs):
             raise UserError(f"{error}; give a checkpoint") from None
         raise
     for name in filenames:
-        known = trained(name)
+        known = account_of(name)
         if known.task.get("_name") == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
             logger.warning(
                 f"{name}: was trained with --task {STREAMS}; without this option, each sample starts with an empty "
                 "memory"
             )
         check_dictionaries(f"--path {name}", known.dictionaries, task_dictionaries(task))
-        compare_task(f"--path {name}", known.task, getattr(task, "args", task.cfg))
+        read_as_in_training(f"--path {name}", known.task, getattr(task, "args", task.cfg))
         if len(filenames) == 1 and is_ours(type(models[0])):
             saved = with_architecture(known.model)
             given = with_architecture(as_dict(cfg.model))
@@ -93,7 +103,7 @@ def _load_and_compare(original, filenames, *args, **kwargs):
     return models, cfg, task
 
 
-def compare_task(path: str, known: Mapping[str, Any], cfg: Any) -> None:
+def read_as_in_training(path: str, known: Mapping[str, Any], cfg: Any) -> None:
     """Let a task read data as in the training of a checkpoint, or refuse it.
 
     Args:

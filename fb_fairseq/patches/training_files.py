@@ -1,5 +1,6 @@
-"""Files and folders that fairseq-train reads and writes: --restore-file, --save-dir, the best checkpoint."""
+"""Files that fairseq-train reads and writes: --restore-file, --save-dir, the best checkpoint, --log-file."""
 
+import logging
 import os
 
 from fb_fairseq.errors import UserError
@@ -78,3 +79,20 @@ def _validate(original, cfg, trainer, task, epoch_itr, subsets):
             f"--best-checkpoint-metric {metric}: validation does not measure it; give a measure that its log has (a "
             "checkpoint is saved, unless with --no-save)"
         ) from None
+
+
+def patch_log_file() -> None:
+    """Open ``--log-file`` once. fairseq adds a handler for it in every epoch, and each writes every line."""
+    from fairseq.logging import progress_bar
+
+    wrap_once(progress_bar, "progress_bar", "log_file", _progress_bar_with_one_log_file)
+
+
+def _progress_bar_with_one_log_file(original, *args, log_file=None, **kwargs):
+    from fairseq.logging import progress_bar
+
+    handlers = progress_bar.logger.handlers
+    opened = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+    if log_file is not None and os.path.abspath(log_file) in opened:
+        log_file = None
+    return original(*args, log_file=log_file, **kwargs)

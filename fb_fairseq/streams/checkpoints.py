@@ -1,29 +1,15 @@
-"""The memory of streams beside checkpoints, so that a resumed run equals an uninterrupted one.
+"""The memory of streams in files beside checkpoints, so that a resumed run equals an uninterrupted one.
 
-fairseq has no hooks that run whenever it loads or saves a checkpoint. So ``fb_fairseq.patches`` wraps
-``Trainer.load_checkpoint`` and ``save_checkpoint``, and calls ``before_load``, ``after_load`` and ``before_save``. They
-are called for every task, model and iterator, fairseq's own too, and act on these attributes where there are any:
-
-    task.memory_files             the ``MemoryFiles`` of the run
-    iterator.save_memory(folder)  saves this process's part of the memory into the folder of checkpoints
-    iterator.run                  identifies the run in checkpoints and memory files; None until its first checkpoint
-    model.initialisation_problem  why ``--init-from-transformer`` failed, an empty string if it succeeded. A checkpoint
-                                  of the run itself takes precedence over that file, so a problem is only recorded when
-                                  the model is built.
-
-(The patches import this module first, so it does not import fairseq.)
-
-Each process writes one file per checkpoint: ``stream_memory.<epoch>.<turns>.rank<rank>.pt``. (The name does not contain
-the number of updates: after a gradient overflow fairseq may save the same update again, one block later.) The files
-hold only plain tensors and numbers. Two are kept, that of this checkpoint and that of the one before, so that whenever
-a run is killed, the files of ``checkpoint_last.pt`` exist.
+Each process writes one file per checkpoint, whose name is a ``FileName``. (It does not contain the number of updates:
+after a gradient overflow fairseq may save the same update again, one block later.) The files hold only plain tensors
+and numbers. Two are kept, that of this checkpoint and that of the one before, so that whenever a run is killed, the
+files of ``checkpoint_last.pt`` exist.
 """
 
 import glob
 import logging
 import os
 import re
-import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,72 +23,23 @@ logger = logging.getLogger(__name__)
 
 # Value of --save-stream-memory: floating-point type in the file ("exact": that of the model).
 STORAGE_TYPES = {"exact": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")
-
-
-def before_load(trainer: Any, filename: str) -> None:
-    """Tell the task's memory files which checkpoint is about to be loaded. To be called before
-    ``Trainer.load_checkpoint``.
-
-    Args:
-        trainer: fairseq's ``Trainer``.
-        filename: the path of the checkpoint, whether it exists or not.
-    """
-    files = getattr(trainer.task, "memory_files", None)
-    if files is not None:
-        files.restored_from = filename
-
-
-def after_load(trainer: Any, filename: str, restored: dict | None) -> None:
-    """Log where the run resumes; without a checkpoint, raise what went wrong with ``--init-from-transformer``.
-
-    To be called after ``Trainer.load_checkpoint``.
-
-    Args:
-        trainer: fairseq's ``Trainer``.
-        filename: the path of the checkpoint.
-        restored: what ``Trainer.load_checkpoint`` returned: the checkpoint's ``extra_state``, or None without a file.
-    """
-    if restored is not None and trainer.get_num_updates():
-        logger.info(f"resuming at update {trainer.get_num_updates()}")
-    problem = getattr(trainer.get_model(), "initialisation_problem", None)
-    if problem is not None and restored is not None:
-        logger.info(f"{filename} takes precedence over --init-from-transformer")
-    elif problem:
-        raise UserError(problem)
-
-
-def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
-    """Save the memory of the streams beside the checkpoint that is about to be written. To be called by every process
-    before fairseq's ``save_checkpoint``, with the same arguments.
-
-    Returns only when all processes have saved their part, so there is never a checkpoint without its memory.
-
-    Args:
-        cfg: fairseq's ``CheckpointConfig``; nothing is saved with ``--no-save``.
-        trainer: fairseq's ``Trainer``.
-        epoch_itr: the iterator over training batches.
-    """
-    if cfg.no_save or not hasattr(epoch_itr, "save_memory"):
-        return
-    several = trainer.data_parallel_world_size > 1
-    group = trainer.data_parallel_process_group if several else None
-    if epoch_itr.run is None:
-        identity = [uuid.uuid4().hex]
-        if several:
-            torch.distributed.broadcast_object_list(identity, src=0, group=group)
-        epoch_itr.run = identity[0]
-    epoch_itr.save_memory(cfg.save_dir)
-    if several:
-        torch.distributed.barrier(group)
+NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")  # of a ``FileName``
 
 
 class FileName(NamedTuple):
-    """The parts of a memory file's name, in the order in which files of one rank were written."""
+    """The parts of a memory file's name. Names of one rank are in the order in which the files were written.
+
+    Attributes:
+        epoch, turns: see ``StreamPosition``.
+        rank: of the process that has written the file; ``*`` for any.
+    """
 
     epoch: int
     turns: int
-    rank: int
+    rank: int | str
+
+    def __str__(self) -> str:
+        return f"stream_memory.{self.epoch}.{self.turns}.rank{self.rank}.pt"
 
 
 class MemoryFiles:
@@ -125,7 +62,8 @@ class MemoryFiles:
         self,
         folder: str,
         position: StreamPosition,
-        run: str,
+        *,
+        run: str | None,
         rank: int,
         processes: int,
         states: Sequence[tuple[list[int], torch.Tensor]],
@@ -134,7 +72,10 @@ class MemoryFiles:
 
         Args:
             folder: where the checkpoint is going to be saved.
+            position: the place in the epoch.
             run: identifies the run, in its checkpoints too.
+            rank: the number of this process.
+            processes: how many there are.
             states: pairs of B streams and their memory [K, C, B, D].
         """
         if self.storage == "none" or not states:
@@ -145,8 +86,9 @@ class MemoryFiles:
         copies = [torch.empty_like(memory, device="cpu", dtype=dtype).copy_(memory) for _, memory in states]
         content = [(torch.tensor(streams), copy) for (streams, _), copy in zip(states, copies)]
         saved = {"place": position._asdict(), "run": run, "states": content}
-        save_file(saved, _path(folder, position, rank))
-        self._remove_old_files(folder, FileName(position.epoch, position.turns, rank), processes)
+        name = FileName(position.epoch, position.turns, rank)
+        save_file(saved, os.path.join(folder, str(name)))
+        self._remove_old_files(folder, name, processes)
 
     def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
         """Remove all files but the one just written and the one before, which is the last that this run wrote or
@@ -166,7 +108,10 @@ class MemoryFiles:
         """Load the memory of streams at a position, whichever processes saved it.
 
         Args:
+            position: the place in the epoch.
             run: what the checkpoint says; None if it is from before runs were identified.
+            rank: the number of this process.
+            streams: those that it needs.
 
         Returns:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
@@ -187,9 +132,9 @@ class MemoryFiles:
         if all(stream in memory for stream in streams):
             return memory
         logger.warning(
-            f"no memory of the streams was found beside {self.restored_from} ({_path('', position, '*')}): they "
-            "resume with an empty memory. Their next steps are predicted with less context, and the run will differ "
-            "from an uninterrupted one."
+            f"no memory of the streams was found beside {self.restored_from} ({self._previous._replace(rank='*')}): "
+            "they resume with an empty memory. Their next steps are predicted with less context, and the run will "
+            "differ from an uninterrupted one."
         )
         return {}
 
@@ -210,7 +155,3 @@ def _memory_files(folder: str) -> dict[FileName, str]:
     paths = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*"))
     found = ((NAME.fullmatch(os.path.basename(path)), path) for path in paths)
     return {FileName(*map(int, name.groups())): path for name, path in found if name}
-
-
-def _path(folder: str, position: StreamPosition, rank) -> str:
-    return os.path.join(folder, f"stream_memory.{position.epoch}.{position.turns}.rank{rank}.pt")

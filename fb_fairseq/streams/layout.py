@@ -121,7 +121,15 @@ class StreamLayout:
         groups: the number of batches in a turn.
         lengths: the lengths of blocks.
         start: the number of training iterations before this pass.
-        ends: where each sequence of the corpus ends, if streams must consist of whole sequences.
+        ends: where each sequence of the corpus ends (exclusive), if streams must consist of whole sequences.
+
+    Attributes:
+        parts: the number of parts.
+        streams: the number of streams, in all parts.
+        bounds: where streams begin, and the last one ends [streams + 1].
+        turns: the turns of the pass, in their order.
+        unit: what a stream needs one of, at least: ``tokens`` or ``sequences``.
+        max_streams: how many of them the corpus has.
     """
 
     def __init__(
@@ -130,6 +138,7 @@ class StreamLayout:
         streams_per_turn: int,
         groups: int,
         lengths: BlockLengths,
+        *,
         start: int = 0,
         ends: np.ndarray | None = None,
     ):
@@ -138,7 +147,6 @@ class StreamLayout:
         self.lengths = lengths
         self.parts = lengths.full // lengths.at(start)
         self.streams = streams_per_turn * self.parts
-        # A stream needs at least one token or sequence.
         self.unit, self.max_streams = ("tokens", tokens) if ends is None else ("sequences", len(ends))
         self.bounds = np.arange(self.streams + 1, dtype=np.int64) * self.max_streams // self.streams
         if ends is not None:
@@ -193,10 +201,6 @@ class StreamLayout:
         """The part that a cohort belongs to."""
         return cohort // self.groups
 
-    def cohorts(self, turn: int, group: int) -> tuple[int, ...]:
-        """The cohorts of a batch."""
-        return tuple(part * self.groups + group for part in self.turns[turn].parts)
-
     def cohorts_of_process(self, rank: int, processes: int) -> list[int]:
         """All cohorts of the groups that fairseq gives to a process."""
         groups = range(rank, self.groups, processes)
@@ -204,10 +208,11 @@ class StreamLayout:
 
     def batch(self, index: int) -> Batch:
         """The share of the batch with this number."""
-        turn, group = divmod(index, self.groups)
-        cohorts = self.cohorts(turn, group)
+        number, group = divmod(index, self.groups)
+        turn = self.turns[number]
+        cohorts = tuple(part * self.groups + group for part in turn.parts)
         streams = [stream for cohort in cohorts for stream in self.cohort(cohort)]
-        return Batch(cohorts, streams, self.turns[turn].offset, self.turns[turn].steps)
+        return Batch(cohorts, streams, turn.offset, turn.steps)
 
     def targets(self, stream: int, offset: int, steps: int) -> tuple[int, int]:
         """The first and last + 1 target of a stream's block; fewer than ``steps`` of them, or none, at its end."""

@@ -90,16 +90,13 @@ class StreamingLMTask(LanguageModelingTask):
             self._arrange_for_evaluation(dataset, num_shards=1)
 
     def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
-        path = self._path(split, epoch)
+        """Load the text of a split; of sharded data, that of the epoch's shard. ``combine``: see ``load_corpus``."""
+        folders = utils.split_paths(self.args.data)
+        path = os.path.join(folders[(epoch - 1) % len(folders)], split)
         impl = self.args.dataset_impl
         if self.args.labels:
-            return load_labelled(path, self.dictionary, self.target_dictionary, self.args.omit_eos, impl)
-        return load_corpus(path, self.dictionary, self.args.omit_eos, impl, combine)
-
-    def _path(self, name: str, epoch: int) -> str:
-        """The path of a file of the data; of sharded data, in the shard of that epoch."""
-        folders = utils.split_paths(self.args.data)
-        return os.path.join(folders[(epoch - 1) % len(folders)], name)
+            return load_labelled(path, self.dictionary, self.target_dictionary, impl=impl, combine=combine)
+        return load_corpus(path, self.dictionary, omit_eos=self.args.omit_eos, impl=impl, combine=combine)
 
     # Batches
 
@@ -121,8 +118,15 @@ class StreamingLMTask(LanguageModelingTask):
         if "grouped_shuffling" not in kwargs:  # which Trainer.get_train_iterator alone gives
             return self._evaluation_iterator(dataset, **kwargs)
         check_training_options(self.args)
+        option = "--batch-size x processes x --update-freq"
         layout = self._training_layout(dataset.corpus, kwargs.get("num_shards", 1), kwargs.get("epoch", 1))
-        return self._iterator(dataset.arrange(layout, "--batch-size x processes x --update-freq"), **kwargs)
+        arranged = dataset.arrange(layout, option)
+        if len(layout.turns) == 1:
+            logger.warning(
+                f"{option}: {layout.streams} streams of the {layout.tokens} tokens of the {dataset.split} split are "
+                "read in one update, so that no memory is carried; use fewer streams, or more data"
+            )
+        return self._iterator(arranged, **kwargs)
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, **kwargs):
         """The batches of ``fairseq-eval-lm``, as in validation; ``batch_size`` is the number of streams."""
@@ -143,6 +147,7 @@ class StreamingLMTask(LanguageModelingTask):
     def _iterator(
         self,
         dataset: StreamDataset,
+        *,
         num_shards=1,
         shard_id=0,
         num_workers=0,
@@ -174,17 +179,17 @@ class StreamingLMTask(LanguageModelingTask):
         frequencies = self.args.update_freq
         is_sharded = self.has_sharded_data(self.args.train_subset)
 
-        def layout(corpus, epoch, start):
-            groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
-            return self._layout(corpus, self.args.batch_size * groups, groups, lengths, start)
+        def plan(text, of_epoch: int, before: int) -> StreamLayout:
+            groups = num_shards * frequencies[min(of_epoch, len(frequencies)) - 1]
+            return self._layout(text, self.args.batch_size * groups, groups, lengths, start=before)
 
         start = 0
         for earlier in range(1, epoch):
             if lengths.is_full(start):  # from here on the number of iterations does not matter
                 break
             shard = self._load_corpus(self.args.train_subset, earlier, combine=True) if is_sharded else corpus
-            start += len(layout(shard, earlier, start).turns)
-        chosen = layout(corpus, epoch, start)
+            start += len(plan(shard, earlier, start).turns)
+        chosen = plan(corpus, epoch, start)
         if chosen.parts > 1:
             blocks = [lengths.at(start + turn) for turn in range(len(chosen.turns))]
             counts = ", ".join(f"{blocks.count(block)} with blocks of {block} steps" for block in dict.fromkeys(blocks))
@@ -196,7 +201,7 @@ class StreamingLMTask(LanguageModelingTask):
         layout = self._layout(dataset.corpus, self.args.valid_streams, num_shards, lengths)
         return dataset.arrange(layout, "--valid-streams")
 
-    def _layout(self, corpus, streams: int, groups: int, lengths: BlockLengths, start: int = 0) -> StreamLayout:
+    def _layout(self, corpus, streams: int, groups: int, lengths: BlockLengths, *, start: int = 0) -> StreamLayout:
         """A layout of a corpus; with labels, its streams consist of whole sequences."""
         ends = corpus.ends if self.args.labels else None
         return StreamLayout(len(corpus), streams, groups, lengths, start=start, ends=ends)

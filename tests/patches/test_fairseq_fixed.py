@@ -63,9 +63,8 @@ def test_encoders_of_either_version():
 
     cfg = TransformerConfig(encoder=EncDecBaseConfig(embed_dim=8, layers=2, attention_heads=2))
     dictionary = Dictionary()
-    make = lambda: TransformerEncoderBase(cfg, dictionary, torch.nn.Embedding(len(dictionary), 8, 1))
-    encoder = make()
-    other = make()
+    words = torch.nn.Embedding(len(dictionary), 8, 1)
+    encoder, other = (TransformerEncoderBase(cfg, dictionary, words) for _ in range(2))
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
     for name, shape in (("in_proj_weight", (24, 8)), ("out_proj_bias", (8,)), ("fc1_weight", (2048, 8))):
         state[f"encoder.layers.1.{name}"] = torch.ones(shape)

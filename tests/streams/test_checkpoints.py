@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams import checkpoints
+from fb_fairseq.streams import checkpoints, hooks
 
 
 class Iterator:
@@ -28,31 +28,31 @@ def trainer(task=None, problem=None):
 def test_the_task_learns_what_is_restored():
     task = argparse.Namespace(memory_files=checkpoints.MemoryFiles("exact"))
     assert task.memory_files.restored_from is None
-    checkpoints.before_load(trainer(task), "some/folder/checkpoint_last.pt")
+    hooks.before_load(trainer(task), "some/folder/checkpoint_last.pt")
     assert task.memory_files.restored_from == "some/folder/checkpoint_last.pt"
 
 
 def test_fairseqs_own_tasks_models_and_iterators_are_left_alone():
     stock = object()
-    checkpoints.before_load(trainer(stock), "a.pt")
+    hooks.before_load(trainer(stock), "a.pt")
     for restored in (None, {"epoch": 1}):
-        checkpoints.after_load(trainer(stock), "a.pt", restored)
-    checkpoints.before_save(argparse.Namespace(no_save=False, save_dir="ck"), trainer(stock), object())
+        hooks.after_load(trainer(stock), "a.pt", restored)
+    hooks.before_save(argparse.Namespace(no_save=False, save_dir="ck"), trainer(stock), object())
 
 
 def test_a_problem_of_initialisation_counts_only_without_a_checkpoint(caplog):
     caplog.set_level(logging.INFO)
     with pytest.raises(UserError, match="no such file"):
-        checkpoints.after_load(trainer(problem="no such file"), "a.pt", None)
-    checkpoints.after_load(trainer(problem=""), "a.pt", None)
+        hooks.after_load(trainer(problem="no such file"), "a.pt", None)
+    hooks.after_load(trainer(problem=""), "a.pt", None)
     assert not caplog.messages
     for problem in ("", "no such file"):
-        checkpoints.after_load(trainer(problem=problem), "a.pt", {})
+        hooks.after_load(trainer(problem=problem), "a.pt", {})
     assert caplog.messages == ["a.pt takes precedence over --init-from-transformer"] * 2
 
 
 def test_memory_is_saved_beside_the_checkpoint():
     iterator = Iterator()
     for no_save in (False, True):
-        checkpoints.before_save(argparse.Namespace(no_save=no_save, save_dir="ck"), trainer(), iterator)
+        hooks.before_save(argparse.Namespace(no_save=no_save, save_dir="ck"), trainer(), iterator)
     assert iterator.folders == ["ck"]

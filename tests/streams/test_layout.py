@@ -19,11 +19,10 @@ def test_an_iteration_serves_the_same_streams_for_any_number_of_groups():
     layouts = [StreamLayout(1000, 12, groups, lengths) for groups in (1, 2, 4)]
     for turn in range(len(layouts[0].turns)):
         served = [
-            sorted(s for g in range(layout.groups) for c in layout.cohorts(turn, g) for s in layout.cohort(c))
+            sorted(s for g in range(layout.groups) for s in layout.batch(turn * layout.groups + g).streams)
             for layout in layouts
         ]
         assert served[0] == served[1] == served[2]
     for layout in layouts[1:]:  # and a group keeps its streams to the end: their memory is in one process
-        for group in range(layout.groups):
-            cohorts = [set(layout.cohorts(turn, group)) for turn in range(len(layout.turns))]
-            assert all(c % layout.groups == group for one in cohorts for c in one)
+        for index in range(len(layout.turns) * layout.groups):
+            assert {cohort % layout.groups for cohort in layout.batch(index).cohorts} == {index % layout.groups}

@@ -26,7 +26,7 @@ def files(folder, storage="exact"):
 
 def save(memory_files, folder, epoch, turns, rank=0, processes=1, run="a"):
     """Save ``MEMORY`` as that of a process at a position."""
-    memory_files.save(str(folder), position(epoch, turns), run, rank, processes, MEMORY)
+    memory_files.save(str(folder), position(epoch, turns), run=run, rank=rank, processes=processes, states=MEMORY)
 
 
 def kept(folder):

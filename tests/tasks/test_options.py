@@ -3,9 +3,13 @@
 from argparse import Namespace
 
 import pytest
+from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.tasks.options import StreamingLMConfig, check_batch_options, check_own_options, check_training_options
+from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+from tests.streams.fairseq.indexed import PAD, corpus
 
 
 def config(**changes):
@@ -52,3 +56,13 @@ def test_bad_options_are_refused(check, changes, named):
 def test_every_option_has_a_help_text():
     own = [f for f in StreamingLMConfig.__dataclass_fields__.values() if not str(f.default).startswith("${")]
     assert all(f.metadata.get("help") for f in own if f.name != "_name")
+
+
+def test_little_text_is_told(caplog):
+    """Where an epoch of training is one update."""
+    own = {"save_stream_memory": "none", "separate_sequences": False, "update_freq": [1], "train_subset": "train"}
+    task = StreamingLMTask(config(**own, data=""), Dictionary())
+    for tokens in (33, 32):
+        assert not caplog.messages
+        task.get_batch_iterator(StreamDataset("train", corpus([tokens]), PAD), grouped_shuffling=False)
+    assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text

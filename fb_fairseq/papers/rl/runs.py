@@ -8,10 +8,10 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import start_run
 from fb_fairseq.interruption import heeding_signals
+from fb_fairseq.meaning import check_same_options
 from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.trainer import Trainer

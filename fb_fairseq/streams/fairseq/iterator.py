@@ -42,7 +42,7 @@ class StreamBatchIterator(EpochBatchIterator):
         **kwargs: of fairseq's ``EpochBatchIterator``.
     """
 
-    run: str | None = None  # see ``fb_fairseq.streams.checkpoints``
+    run: str | None = None  # see ``fb_fairseq.streams.hooks``
 
     def __init__(self, dataset: StreamDataset, memory_files: MemoryFiles | None = None, **kwargs):
         super().__init__(
@@ -100,7 +100,7 @@ class StreamBatchIterator(EpochBatchIterator):
         self.memory_files.save(
             folder,
             position,
-            self.run,
+            run=self.run,
             rank=self.shard_id,
             processes=self.num_shards,
             states=memory,

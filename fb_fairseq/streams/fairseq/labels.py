@@ -8,12 +8,13 @@ import os
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import ConcatDataset, Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.fairseq.corpus import Corpus, load_corpus
 
 INPUT, LABEL = "input", "label"
+PAIR = f"{INPUT}-{LABEL}"  # in the names of fairseq-preprocess's files: <split>.input-label.input, …
 IGNORED = "_"
 
 
@@ -35,7 +36,7 @@ class LabelledCorpus:
 
     Args:
         path: names the split in error messages.
-        inputs, labels: each sequence ends with ``</s>``.
+        inputs, labels: of the split; each sequence ends with ``</s>``.
         dictionary: the dictionary of labels.
     """
 
@@ -56,7 +57,9 @@ class LabelledCorpus:
                 f"{self.path}: {len(input_sizes)} lines of inputs, but {len(label_sizes)} of labels; each line of "
                 "inputs needs a line of labels"
             )
-        for line in np.flatnonzero(input_sizes != label_sizes)[:1]:
+        unlike = np.flatnonzero(input_sizes != label_sizes)
+        if len(unlike):
+            line = unlike[0]
             raise UserError(
                 f"{self.path}: line {line + 1} has {input_sizes[line] - 1} inputs, but {label_sizes[line] - 1} labels; "
                 f"give each symbol a label ({IGNORED} if it has none)"
@@ -66,11 +69,6 @@ class LabelledCorpus:
     def ends(self) -> np.ndarray:
         """The ends of the sequences (exclusive), as in ``Corpus``."""
         return self.inputs.ends
-
-    @property
-    def dataset(self):
-        """fairseq's indexed dataset of the inputs."""
-        return self.inputs.dataset
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -90,12 +88,12 @@ class LabelledCorpus:
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 
     def fingerprint(self) -> int:
-        """A checksum of inputs and labels; see ``Corpus.fingerprint``."""
-        return self.inputs.fingerprint() ^ self.labels.fingerprint()
+        """A checksum of inputs and labels, one beside the other; see ``Corpus.fingerprint``."""
+        return self.inputs.fingerprint() << 32 | self.labels.fingerprint()
 
 
 def load_labelled(
-    path: str, inputs: Dictionary, labels: Dictionary, omit_eos: bool = False, impl=None
+    path: str, inputs: Dictionary, labels: Dictionary, *, omit_eos: bool = False, impl=None, combine: bool = False
 ) -> LabelledCorpus:
     """Load the inputs and labels of a split.
 
@@ -103,10 +101,13 @@ def load_labelled(
         path: the folder and the name of the split.
         inputs, labels: the dictionaries.
         omit_eos, impl: see ``load_corpus``.
+        combine: also append the splits ``<path>1``, ``<path>2``, …, as ``load_corpus`` does.
     """
-    folder, split = os.path.split(path)
-    corpora = [  # with the names that fairseq-preprocess gives to their files
-        load_corpus(os.path.join(folder, f"{split}.{INPUT}-{LABEL}.{side}"), dictionary, omit_eos, impl)
-        for side, dictionary in ((INPUT, inputs), (LABEL, labels))
-    ]
+    splits = [path]
+    while combine and os.path.isfile(f"{path}{len(splits)}.{PAIR}.{INPUT}.idx"):
+        splits.append(f"{path}{len(splits)}")
+    corpora = []
+    for side, dictionary in ((INPUT, inputs), (LABEL, labels)):
+        parts = [load_corpus(f"{split}.{PAIR}.{side}", dictionary, omit_eos=omit_eos, impl=impl) for split in splits]
+        corpora.append(Corpus(ConcatDataset([part.dataset for part in parts]), dictionary.eos(), omit_eos))
     return LabelledCorpus(path, *corpora, labels)

@@ -1,7 +1,8 @@
-"""Stands for fairseq's indexed datasets."""
+"""Stands for fairseq's indexed datasets; their files."""
 
 import numpy as np
 import torch
+from fairseq.data.indexed_dataset import make_builder
 
 from fb_fairseq.streams.fairseq.corpus import Corpus
 
@@ -21,3 +22,11 @@ def corpus(sizes):
     """Tokens 10, 11, 12, … in items of these sizes."""
     starts = np.cumsum([0] + list(sizes))
     return Corpus(Items(torch.arange(10 + a, 10 + b) for a, b in zip(starts, starts[1:])), EOS)
+
+
+def write(path, lines, impl="mmap"):
+    """Write lines as fairseq-preprocess does, to ``<path>.bin`` and ``<path>.idx``."""
+    builder = make_builder(f"{path}.bin", impl=impl, vocab_size=99999)  # 4 bytes each
+    for line in lines:
+        builder.add_item(torch.IntTensor(line))
+    builder.finalize(f"{path}.idx")

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from fairseq.data import indexed_dataset
 
 from fb_fairseq.byte_codec import ITEM_TOKENS
 from fb_fairseq.commands.preprocess_bytes import binarise, byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, check_ends, load_indexed_dataset
-from tests.streams.fairseq.indexed import EOS, Items, corpus
+from tests.streams.fairseq.indexed import EOS, Items, corpus, write
 
 LINES = Items(torch.tensor(line) for line in ([5, 6, EOS], [EOS], [EOS], [7, EOS], [8, 9, 10, EOS], [EOS]))
 EMPTY = corpus([3, 0, 4, 0]).dataset
@@ -51,10 +50,7 @@ SHORT = [[5, 6, 7, EOS], [EOS], [8, EOS]]
 @pytest.mark.parametrize("given", [True, False])
 def test_formats(tmp_path, impl, given):
     path = str(tmp_path / "train")
-    builder = indexed_dataset.make_builder(f"{path}.bin", impl=impl, vocab_size=99)
-    for line in SHORT:
-        builder.add_item(torch.IntTensor(line))
-    builder.finalize(f"{path}.idx")
+    write(path, SHORT, impl)
     corpus = Corpus(load_indexed_dataset(path, byte_dictionary(), impl if given else None), EOS)
     assert corpus[0 : len(corpus)].tolist() == sum(SHORT, []) and corpus[2:5].tolist() == [7, EOS, EOS]
 

@@ -28,7 +28,7 @@ def test_every_target_once_and_in_order(tokens, streams, block, groups):
 @pytest.mark.parametrize("start", [0, 4])
 def test_every_target_once_through_all_doublings(tokens, rows, groups, every, start):
     lengths = BlockLengths(full=8, initial=1, double_every=every)
-    layout = StreamLayout(tokens, rows, groups, lengths, start)
+    layout = StreamLayout(tokens, rows, groups, lengths, start=start)
     assert check_served(tokens, layout) == layout.streams == rows * 8 // lengths.at(start)
     steps = [lengths.at(start + turn) for turn in range(len(layout.turns))]
     for (parts, offset, done), block in zip(layout.turns, steps):
@@ -68,20 +68,11 @@ def check_served(tokens, layout):
     return len(seen)
 
 
-def test_little_text_is_told(caplog):
-    for tokens, said in ((6, 1), (7, 0)):
-        caplog.clear()
-        layout = StreamLayout(tokens, 2, 1, BlockLengths(3))
-        StreamDataset("train", corpus([tokens]), PAD).arrange(layout, "--batch-size")
-        assert len(caplog.messages) == said
-        assert all("--batch-size: 2 streams of the 6 tokens of the train split" in line for line in caplog.messages)
-    StreamDataset("valid", corpus([6]), PAD).arrange(StreamLayout(6, 2, 1, BlockLengths(3)), "--valid-streams")
-    assert not caplog.messages
-
-
-def test_more_streams_than_tokens_is_refused():
-    with pytest.raises(UserError, match=r"--batch-size.*5 streams.*4 tokens"):
-        StreamDataset("train", corpus([4]), PAD).arrange(StreamLayout(4, 5, 1, BlockLengths(3)), "--batch-size")
+@pytest.mark.parametrize("ends,has", [(None, "4 tokens"), ([2, 4], "2 sequences")])
+def test_too_many_streams_are_refused(ends, has):
+    layout = StreamLayout(4, 5, 1, BlockLengths(3), ends=ends)
+    with pytest.raises(UserError, match=f"--batch-size: 5 streams, but the train split has only {has}"):
+        StreamDataset("train", corpus([4]), PAD).arrange(layout, "--batch-size")
 
 
 @pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])

@@ -1,5 +1,7 @@
 """Labelled sequences: what is read, what counts, where streams begin; refused data."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -9,7 +11,8 @@ from fb_fairseq.streams.fairseq.corpus import Corpus
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.labels import LabelledCorpus
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
-from tests.streams.fairseq.indexed import EOS, PAD, Items
+from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+from tests.streams.fairseq.indexed import EOS, PAD, Items, write
 
 
 def dictionary(*symbols):
@@ -59,16 +62,8 @@ def test_streams_of_whole_sequences(streams, groups, block):
             wanted.setdefault(stream, []).extend(target[:length].tolist())
     assert counted == 5
     assert all(stream[0] == EOS for stream in read.values())
-    pairs = [pair for stream in sorted(read) for pair in zip(read[stream], wanted[stream])]
-    assert [x for x, _ in pairs] == [EOS, 10, 11, 12, EOS, 20, EOS, 30, 31, EOS, 40, 41]
-    assert [y for _, y in pairs] == [PAD, 5, PAD, 6, PAD, 6, PAD, PAD, PAD, PAD, 5, 5]
-
-
-def test_more_streams_than_sequences():
-    data = corpus(INPUTS, THEIRS)
-    layout = StreamLayout(len(data), 5, 1, BlockLengths(2), ends=data.ends)
-    with pytest.raises(UserError, match="--batch-size: 5 streams, but the train split has only 4 sequences"):
-        StreamDataset("train", data, PAD).arrange(layout, "--batch-size")
+    for served, side in zip((read, wanted), data.block(0, 12)):
+        assert sum((served[stream] for stream in sorted(served)), []) == side.tolist()
 
 
 def test_refused():
@@ -84,3 +79,22 @@ def test_labels_without_a_blank():
     """Where every symbol has a label, _ need not be in the dictionary."""
     known = dictionary("a", "b")
     assert corpus([[9, 9]], [[4, 5]], known).block(0, 3)[1].tolist() == [PAD, 4, 5]
+
+
+def test_fingerprint_of_a_copy_task():
+    """Where labels are the inputs, other sequences are told apart."""
+    assert corpus(INPUTS, INPUTS).fingerprint() != corpus(INPUTS[::-1], INPUTS[::-1]).fingerprint()
+
+
+def test_several_splits(tmp_path):
+    """``train1`` goes on where ``train`` ends, if splits are combined."""
+    for number, lines in (("", INPUTS), ("1", THEIRS)):
+        for side in ("input", "label"):
+            write(f"{tmp_path}/train{number}.input-label.{side}", [[*line, EOS] for line in lines])
+    own = Namespace(labels=True, data=str(tmp_path), sample_break_mode="none", save_stream_memory="none")
+    own.dataset_impl, own.train_subset, own.omit_eos = None, "train", False
+    task = StreamingLMTask(own, LABELS, LABELS)
+    task.load_dataset("train", combine=True)
+    found, wanted = task.dataset("train").corpus, corpus(INPUTS + THEIRS, INPUTS + THEIRS)
+    assert found.ends.tolist() == wanted.ends.tolist()
+    assert all(side.equal(other) for side, other in zip(found.block(0, 24), wanted.block(0, 24)))
