@@ -11,16 +11,29 @@ from fb_fairseq.drawing.style import BLUE, GREY, INK, VERMILLION, WHITE
 LAYER, NOW, MEMORY = tint(GREY, 0.85), tint(GREY, 0.55), tint(BLUE, 0.6)
 STREAMS = (tint(GREY, 0.85), tint(GREY, 0.7), tint(GREY, 0.55))
 LAYERS, STEPS = 3, 4
+BOX = (1.1, 0.5)  # width and height
 
 
-def _box(axes, x, y, width, height, color, text=""):
+def _box(axes, x: float, y: float, color: str, text: str) -> None:
+    """A box with a text in its middle, which is at (x, y)."""
+    width, height = BOX
     shape = FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08")
     shape.set(facecolor=color, edgecolor=INK, linewidth=0.8)
     axes.add_patch(shape)
     axes.text(x, y, text, ha="center", va="center")
 
 
-def _arrow(axes, start, end, bend=0.0, color=INK, width=1.1, style="-|>"):
+def _arrow(
+    axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    *,
+    bend: float = 0.0,
+    color: str = INK,
+    width: float = 1.1,
+    style: str = "-|>",
+) -> None:
+    """An arrow between two points, on an arc if ``bend`` is not 0; ``width`` in points, ``style`` as in matplotlib."""
     shape = {"connectionstyle": f"arc3,rad={bend}", "arrowstyle": style, "mutation_scale": 9}
     axes.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, shrinkA=0, shrinkB=0, **shape))
 
@@ -32,7 +45,7 @@ def _columns(axes, title: str) -> None:
     for step in range(STEPS):
         now = step == STEPS - 1
         for layer in range(LAYERS):
-            _box(axes, 1.7 * step, 1.15 * layer, 1.1, 0.5, NOW if now else LAYER, f"layer {layer + 1}")
+            _box(axes, 1.7 * step, 1.15 * layer, NOW if now else LAYER, f"layer {layer + 1}")
             if layer:
                 _arrow(axes, (1.7 * step, 1.15 * layer - 0.9), (1.7 * step, 1.15 * layer - 0.25))
         past = STEPS - 1 - step
@@ -53,8 +66,9 @@ def draw_transformer(axes) -> None:
             # From what the past layer reads, below the boxes between.
             between = STEPS - 2 - step
             bend = 0.02 + 0.06 * between
-            start, end = (1.7 * step, 1.15 * layer - 0.38 - 0.09 * between), (now - 0.45, 1.15 * layer - 0.27)
-            _arrow(axes, start, end, bend, VERMILLION)
+            start = (1.7 * step, 1.15 * layer - 0.38 - 0.09 * between)
+            end = (now - 0.45, 1.15 * layer - 0.27)
+            _arrow(axes, start, end, bend=bend, color=VERMILLION)
 
 
 def draw_feedback(axes) -> None:
@@ -63,15 +77,16 @@ def draw_feedback(axes) -> None:
     now = 1.7 * (STEPS - 1)
     for step in range(STEPS - 1):
         past = STEPS - 1 - step
-        _box(axes, 1.7 * step, 3.55, 1.1, 0.5, MEMORY, f"$m_{{t-{past}}}$")
+        _box(axes, 1.7 * step, 3.55, MEMORY, f"$m_{{t-{past}}}$")
         for layer in range(-1, LAYERS):  # the embedding, then the layers
             start = (1.7 * step + 0.55, 1.15 * layer + 0.1) if layer >= 0 else (1.7 * step + 0.35, -0.95)
-            _arrow(axes, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.035 * (LAYERS - layer), BLUE, 0.9)
+            bend = 0.12 + 0.035 * (LAYERS - layer)
+            _arrow(axes, start, (1.7 * step + 0.3, 3.3), bend=bend, color=BLUE, width=0.9)
         axes.plot([1.7 * step, 1.7 * step], [3.8, 4.1], color=BLUE, linewidth=1.6)
     rail = 1.7 * (STEPS - 2) + 0.98  # the memories are read along one line above them and beside the current step
     axes.plot([0.0, rail, rail], [4.1, 4.1, 0.0], color=BLUE, linewidth=1.6)
     for layer in range(LAYERS):
-        _arrow(axes, (rail, 1.15 * layer), (now - 0.55, 1.15 * layer), 0, BLUE, 1.6)
+        _arrow(axes, (rail, 1.15 * layer), (now - 0.55, 1.15 * layer), color=BLUE, width=1.6)
 
 
 def draw_streams(axes) -> None:

@@ -8,7 +8,6 @@ With FOLDER, they are written there.
 
 import json
 import pathlib
-import re
 import sys
 from functools import partial
 
@@ -169,15 +168,8 @@ def compositions() -> list[Panel]:
 
 
 def persistent_vectors() -> list[Panel]:
-    """Best validation of each model, from the page's table."""
-    page = (RESULTS / "all-attention.md").read_text(encoding="utf-8")
-    best = {}
-    for name, bits in re.findall(r"^\| (.*?) \| [\d.]+M \| .*? \(([\d.]+)\) \|$", page, re.MULTILINE):
-        *_, size, variant = re.fullmatch(r"(Transformer)?.*?(?:N = ([\d,]+))?(?:, ([\w-]+))?", name).groups()
-        model = (
-            variant.lower() if size and variant else f"N{size.replace(',', '')}" if size else "relative_transformer_lm"
-        )
-        best[model] = [float(bits)]
+    """Best validation of each model."""
+    best = persistent_memory.best_of_runs(read_runs(str(RESULTS / "all_attention")))
     return persistent_memory.panels(best, "N512")
 
 
