@@ -1,4 +1,4 @@
-"""The scripts of examples/benchmark as modules."""
+"""The scripts of examples/ as modules."""
 
 import importlib
 
@@ -9,6 +9,10 @@ from tests.conftest import REPOSITORY
 
 @pytest.fixture
 def script(monkeypatch):
-    """Imports a script of examples/benchmark by its name."""
-    monkeypatch.syspath_prepend(REPOSITORY / "examples/benchmark")
-    return importlib.import_module
+    """Imports a script of examples/benchmark, or of another folder of examples."""
+
+    def load(name, folder="benchmark"):
+        monkeypatch.syspath_prepend(REPOSITORY / "examples" / folder)
+        return importlib.import_module(name)
+
+    return load
