@@ -1,5 +1,6 @@
 """The tables and figures of the experiments."""
 
+import itertools
 import json
 
 import pytest
@@ -40,6 +41,19 @@ def test_against(tmp_path):
     assert list(drawn) == ["Transformer, span 8", "Transformer, span 100"]
     assert [group.identity["layers"] for group in drawn["Transformer, span 8"]] == [2, 4]
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figure_against_the_learning_rate():
+    """Models whose names end with the value are one line; what was trained otherwise is another."""
+    runs = [
+        dict(recipe="r", model=f"feedback-lr{lr}", lr=lr, seed=seed, test_perplexity=20 + lr)
+        for lr, seed in itertools.product((0.01, 0.001), (1, 2))
+    ]
+    (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
+    assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
+    runs = [{**run, "model": "feedback", "settings": {"clip_norm": clip}} for run in runs for clip in ("1", "2")]
+    names = list(against.lines(grouped(runs), "lr", "test_perplexity"))
+    assert names == ["Feedback Transformer, clip_norm 1", "Feedback Transformer, clip_norm 2"]
 
 
 def test_memory_composition(tmp_path):
@@ -107,7 +121,10 @@ def test_state_tracking(tmp_path):
 
 
 def test_bad_input(tmp_path):
-    for arguments, message in (([], "arguments are required: OUT"), ([tmp_path], "; ")):
+    for arguments, message in (
+        ([], "arguments are required: OUT"),
+        ([tmp_path], "has no results.json; give the output"),
+    ):
         done = run_module("figures.persistent_memory", *arguments)
         assert done.status == 2 and message in done.errors and len(done.errors.splitlines()) == 1
         assert done.errors.startswith("python -m fb_fairseq.papers.figures.persistent_memory: error: ")
