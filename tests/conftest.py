@@ -32,7 +32,7 @@ LONGEST = (
     "test_install.py",
     "cli/test_bptt_warmup.py",
     "cli/test_distributed.py",
-    "papers/test_table5.py",
+    "papers/benchmark/test_table5.py",
     "cli/test_finetuning.py",
     "examples/test_tutorial.py",
 )
@@ -52,7 +52,7 @@ ON_CI = {
     *(
         f"cli/test_{name}.py"
         for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "
-        "pages precision recipes words_in_evaluation".split()
+        "pages precision recipes".split()
     ),
 }
 # The packages whose releases decide what a run of the tests shows.

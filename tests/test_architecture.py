@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import LONGEST, ON_CI, REPOSITORY
 
 # A room is a folder or a file directly in fb_fairseq/, or one of SUBFOLDERS, and holds all modules that are in no other
 # room. It may import itself and the rooms listed here. Lowest first.
@@ -353,3 +353,8 @@ def test_indexes_name_every_module():
         if missing:
             lacking.append(f"{folder.name}: {', '.join(missing)}")
     assert not lacking, "\n".join(lacking)
+
+
+def test_files_of_the_suite_exist():
+    """Those that ``tests/conftest.py`` names."""
+    assert [name for name in (*LONGEST, *ON_CI) if not (REPOSITORY / "tests" / name).exists()] == []

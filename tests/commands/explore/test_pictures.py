@@ -67,8 +67,7 @@ def test_attention_and_memory_are_drawn(step, each_head):
     tree = parsed(pictures.attention_and_memory(reading, step, each_head, memory=2))
     shares = reading.attention(step) if each_head else reading.attention(step).mean(1, keepdim=True)
     cells = spans(tree, "ex-cell")
-    rows = [layer_and_head for layer in shares.flip(0) for layer_and_head in layer]
-    expected = torch.stack(rows).flatten()
+    expected = shares.flip(0).flatten()
     assert [share_of(cell) for cell in cells] == pytest.approx(expected.sqrt().tolist(), abs=6e-4)
     for cell, share in zip(cells, expected.tolist()):
         told = re.fullmatch(r"layer \d(, head \d)?: ([\d.]+) % on [^,]*, \d+ steps back", cell.get("title"))
@@ -76,7 +75,8 @@ def test_attention_and_memory_are_drawn(step, each_head):
         assert cell.text == (f"{100 * share:.0f}" if share >= 0.005 else None)
     names = [axis.text for axis in spans(tree, "ex-axis")]
     assert names[0] == ("layer 2, head 1" if each_head else "layer 2") and names[-2:] == ["memory", "steps back"]
-    assert len(names) == len(rows) + 2
+    rows = shares.shape[0] * shares.shape[1]
+    assert len(names) == rows + 2
     vectors_CD = reading.memory(step)[1]
     bars = [[share_of(bar) * (1 if bar.get("class") == "p" else -1) for bar in v] for v in spans(tree, "ex-vector")]
     torch.testing.assert_close(torch.tensor(bars), vectors_CD / vectors_CD.abs().max(), atol=6e-3, rtol=0)
@@ -85,7 +85,7 @@ def test_attention_and_memory_are_drawn(step, each_head):
     # All rows have as many cells as the grid has columns, one for the name among them.
     grid = spans(tree, "ex-memory")[0]
     columns = 1 + int(re.search(r"--columns:(\d+)", grid.get("style"))[1])
-    assert len(grid) == columns * (len(rows) + 3)
+    assert len(grid) == columns * (rows + 3)
 
 
 @pytest.mark.parametrize("model", MODELS)

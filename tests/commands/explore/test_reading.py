@@ -53,7 +53,6 @@ def test_attention_and_memory(model):
                 _, state = stack.run_block(x_TBD[:step])
             torch.testing.assert_close(reading.memory(step)[:, :-1], state.memory_KCBD[:, :, 0], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(reading.memory(step - 1)[:, -1], reading.memory(step)[:, -2])
-        if step:
             sums_LH = found_LHC.sum(-1)
             assert (sums_LH < 0.99).all() if model is AllAttentionLM else sums_LH.min() == pytest.approx(1)
     assert reading.memory(0).shape[1] == 1
