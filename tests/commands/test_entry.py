@@ -104,7 +104,7 @@ def test_help_of_each_command(capsys, name):
     assert help_texts[0].startswith(f"usage: fb-fairseq {name} ")
 
 
-def test_module(tmp_path):
+def test_module():
     """The exit status reaches the shell."""
     done = run("-m", "fb_fairseq")
     assert done.returncode == 2 and done.stdout.startswith("usage: fb-fairseq <command>")

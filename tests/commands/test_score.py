@@ -63,7 +63,7 @@ def test_compounds():
     assert split_compounds(["well-known x - y -z"]) == ["well ##AT##-##AT## known x - y -z"]
 
 
-def test_languages(tmp_path):
+def test_languages():
     """Each metric takes the language: values of sacreBLEU's own tokenisers, and ROUGE of words that are not ASCII."""
     from sacrebleu.metrics import BLEU
 

@@ -105,7 +105,7 @@ def test_persistent_vectors(tmp_path):
     assert "N8, lr 1" in persistent_memory.best_of_runs([*results.values(), other]), "trained otherwise"
 
 
-def test_state_tracking(tmp_path):
+def test_state_tracking():
     """At the best learning rate of each setting. What settings differ in is in their names, and a seed counts once."""
     common = {"title": "LSTM", "model": "lstm", "memory_composition": "weighted", "task": "word_problem"}
     common.update(longest=2, longest_good=1, sizes=[1, 2], accuracy=[1.0, 0.5], parameters=9, learned=2)

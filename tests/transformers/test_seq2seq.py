@@ -134,7 +134,7 @@ def test_layer_drop(sources, labels):
     assert len(losses) > 1
 
 
-def test_bad_input(sources, labels):
+def test_bad_input(sources):
     tokens, mask = sources
     model = translator("learned")
     with pytest.raises(UserError, match="decoder_input_ids: missing; give them, or labels, or call generate"):

@@ -164,7 +164,7 @@ def test_where_a_resumed_run_finds_its_memory(tmp_path):
     assert train(second, 8, checkpoint=checkpoint, memory_in=checkpoint)[1][-4:] == losses[-4:]
 
 
-def test_lost_memory(tmp_path):
+def test_lost_memory():
     """Is an error, not an empty memory."""
     model = build("feedback")
     collator = StreamCollator()

@@ -109,7 +109,7 @@ def test_words(storage):
         assert tokenizer.decode(expected) == " ".join(WORDS[index] for index in expected)
 
 
-def test_words_are_those_of_fairseq(tmp_path):
+def test_words_are_those_of_fairseq():
     pytest.importorskip("fairseq")
     from fairseq.data import Dictionary
 

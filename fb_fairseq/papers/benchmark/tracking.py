@@ -19,7 +19,7 @@ DECODED = 64  # steps
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     text = "models to measure (default: all)"
-    parser.add_argument("--models", nargs="+", metavar="NAME", default=list(ARCHITECTURES), help=text)
+    parser.add_argument("--models", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES), help=text)
     add_options(parser, "model", "updates")
 
 

@@ -56,7 +56,7 @@ def test_spans(capsys):
     assert len(found) == 9
 
 
-def test_blocks(capsys, monkeypatch):
+def test_blocks(capsys):
     """Blocks of half to four times the length, of as many tokens."""
     found = results(capsys, "train", "--block", "4", "--batch-size", "8", "--repeats", "1", "--compare", "blocks")
     sizes = {2: 16, 4: 8, 8: 4, 16: 2}
@@ -104,7 +104,7 @@ def test_saved_bytes():
             "train --compare blocks --batch-size 6",
             "--batch-size 6 --block 64: give a multiple of 4, and an even number",
         ),
-        ("tracking --models gru", "--model gru: unknown; choose from feedback"),
+        ("tracking --models gru", "argument --models: invalid choice: 'gru' (choose from"),
         ("table5 --memory 0", "--memory 0: give a positive number of gigabytes"),
         ("table5 --small --full", "argument --full: not allowed with argument --small"),
     ],
