@@ -75,6 +75,14 @@ def settings(args: argparse.Namespace) -> list[dict]:
     return found
 
 
+def results_of(out: Path, wanted: list[dict]) -> list[dict]:
+    """The results in a file that are of the wanted settings: not of other options, or of an earlier version, which had
+    other loops.
+    """
+    found = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    return [r for r in found if r["setting"] in wanted and r["tokens_per_second"].keys() == MODELS.keys()]
+
+
 def draw_speed(axes, results: list[dict], size: str) -> None:
     """Tokens per second against one of the sizes.
 
@@ -99,10 +107,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     out = Path(args.out)
-    known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     wanted = settings(args)
-    # Results of other options, or of an earlier version with other loops, are left alone.
-    results = [r for r in known if r["setting"] in wanted and r["tokens_per_second"].keys() == MODELS.keys()]
+    results = results_of(out, wanted)
     measured = [r["setting"] for r in results]
     for setting in wanted:
         if setting in measured:

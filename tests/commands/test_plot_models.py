@@ -15,7 +15,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.architectures import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.streams.fairseq.corpus import Corpus
-from fb_fairseq.symbols import SPECIAL
 from tests.models.language_models import (
     MODELS,
     AllAttentionLM,
@@ -214,12 +213,6 @@ def test_tokens_of_a_text(tmp_path):
     (tmp_path / "text").write_bytes(b"a\\\r\n\xff")
     tokens = models.text_of(loaded, None, str(tmp_path / "text"))
     assert tokens[1:] == [4 + byte for byte in b"a\\\r\n\xff"], "without translation of its line ends or escapes"
-    loaded = argparse.Namespace(vocabulary=Vocabulary([*SPECIAL, "cat"]))
-    assert loaded.vocabulary.labels(models.text_of(loaded, " cat ", None)) == ["</s>", "cat"]
-    with pytest.raises(UserError, match="--prompt: 'dog' is not in the dictionary; tokenise the text like"):
-        models.text_of(loaded, "dog", None)
-    (tmp_path / "text").write_text("cat dog\ncat")
-    assert models.text_of(loaded, None, str(tmp_path / "text")) == [2, 4, 3, 2, 4], "as fairseq-preprocess reads it"
 
 
 def test_shares_are_drawn():

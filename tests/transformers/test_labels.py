@@ -1,4 +1,4 @@
-"""Models that predict a label of each token: their loss, and what is refused."""
+"""Models that predict a label of each token: what they refuse. (``test_trainer.py`` has their loss.)"""
 
 import pytest
 import torch
@@ -9,19 +9,6 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification  
 import fb_fairseq.transformers as ft  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from tests.transformers.models import SHAPE, V, tagger  # noqa: E402
-
-
-def test_labels_of_tokens():
-    """The loss of a model that predicts labels is that of each token's own label; padding and -100 do not count."""
-    model = tagger()
-    ids = torch.tensor([[2, 5, 6, 7, 8], [1, 1, 2, 9, 4]])
-    labels = torch.tensor([[-100, 9, 8, 7, 6], [-100, -100, -100, 5, 10]])
-    output = model(ids, attention_mask=(ids != 1).long(), labels=labels)
-    counted = labels != -100
-    by_hand = torch.nn.functional.cross_entropy(output.logits[counted], labels[counted])
-    torch.testing.assert_close(output.loss, by_hand)
-    alone = model(ids[1:, 2:], labels=labels[1:, 2:])
-    torch.testing.assert_close(alone.logits, output.logits[1:, 2:])
 
 
 def test_labels_are_not_taken_for_the_next_token(tmp_path):
