@@ -55,9 +55,9 @@ def test_names_that_are_kept_twice():
     [
         ("chr_ptb", "chr_ptb: unknown recipe; did you mean char_ptb"),
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
-        ("char_ptb --models nosuch", "--models nosuch: unknown; choose from .*feedback_transformer_lm"),
+        ("char_ptb --models nosuch", "--models/--agents nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
-        ("maze --agents nosuch", "--models nosuch: unknown; choose from feedback, transformer, lstm"),
+        ("maze --agents nosuch", "--models/--agents nosuch: unknown; choose from feedback, transformer, lstm"),
         ("enwik8 --layers 2", "--layers: only with --small"),
         ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
         ("quickstart --minutes 3", "--minutes 3: give 2, 10 or 60"),
