@@ -8,26 +8,25 @@ With FOLDER, they are written there.
 
 import json
 import pathlib
-import re
 import sys
 from functools import partial
 
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
 from fb_fairseq.commands.plot import panels as plots
 from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_names, draw_reference
-from fb_fairseq.drawing.models import model_color, model_name, tint
-from fb_fairseq.drawing.style import BLUE, DPI, GREY, INK, VERMILLION, WHITE
+from fb_fairseq.drawing.models import model_color, model_name
+from fb_fairseq.drawing.style import BLUE, DPI, INK, VERMILLION
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "docs"))
+
+from diagrams import draw_feedback, draw_streams, draw_transformer  # noqa: E402
+
 RESULTS = REPOSITORY / "examples/results"
-LAYER, NOW, MEMORY = tint(GREY, 0.85), tint(GREY, 0.55), tint(BLUE, 0.6)
-STREAMS = (tint(GREY, 0.85), tint(GREY, 0.7), tint(GREY, 0.55))
-LAYERS, STEPS = 3, 4
 FEEDBACK, TRANSFORMER, ATTENTION = "feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"
 ORDER = ("Feedback Transformer", "Transformer", "LSTM")
 UPDATES = (1000, 4000, 16000)
@@ -36,100 +35,6 @@ PASSES = {
     "walk": ("the blocked random walk (where is the agent?)", VERMILLION),
     "products in A5": ("products of permutations of five things (group A5)", INK),
 }
-
-
-def _box(axes, x, y, width, height, color, text=""):
-    shape = FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08")
-    shape.set(facecolor=color, edgecolor=INK, linewidth=0.8)
-    axes.add_patch(shape)
-    axes.text(x, y, text, ha="center", va="center")
-
-
-def _arrow(axes, start, end, bend=0.0, color=INK, width=1.1, style="-|>"):
-    shape = {"connectionstyle": f"arc3,rad={bend}", "arrowstyle": style, "mutation_scale": 9}
-    axes.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, shrinkA=0, shrinkB=0, **shape))
-
-
-def _columns(axes, title: str) -> None:
-    """Layers of the steps t-3 … t, the inputs below them."""
-    axes.set_aspect("equal")
-    axes.axis("off")
-    for step in range(STEPS):
-        now = step == STEPS - 1
-        for layer in range(LAYERS):
-            _box(axes, 1.7 * step, 1.15 * layer, 1.1, 0.5, NOW if now else LAYER, f"layer {layer + 1}")
-            if layer:
-                _arrow(axes, (1.7 * step, 1.15 * layer - 0.9), (1.7 * step, 1.15 * layer - 0.25))
-        past = STEPS - 1 - step
-        axes.text(1.7 * step, -1.0, "$x_t$ (now)" if now else f"$x_{{t-{past}}}$", ha="center", va="center")
-        _arrow(axes, (1.7 * step, -0.8), (1.7 * step, -0.25))
-    axes.set_title(title)
-    axes.set_anchor("S")
-    axes.set_xlim(-0.6, 1.7 * STEPS - 1.05)
-    axes.set_ylim(-1.2, 4.2)
-
-
-def draw_transformer(axes) -> None:
-    """What a step attends to in a Transformer (v3 Figure 2)."""
-    _columns(axes, "Transformer: each layer attends to\nits own past inputs")
-    now = 1.7 * (STEPS - 1)
-    for layer in range(LAYERS):
-        for step in range(STEPS - 1):
-            # From what the past layer reads, below the boxes between.
-            between = STEPS - 2 - step
-            bend = 0.02 + 0.06 * between
-            start, end = (1.7 * step, 1.15 * layer - 0.38 - 0.09 * between), (now - 0.45, 1.15 * layer - 0.27)
-            _arrow(axes, start, end, bend, VERMILLION)
-
-
-def draw_feedback(axes) -> None:
-    """What a step attends to in a Feedback Transformer (v3 Figure 2)."""
-    _columns(axes, "Feedback Transformer: all layers attend to\none memory of each step")
-    now = 1.7 * (STEPS - 1)
-    for step in range(STEPS - 1):
-        past = STEPS - 1 - step
-        _box(axes, 1.7 * step, 3.55, 1.1, 0.5, MEMORY, f"$m_{{t-{past}}}$")
-        for layer in range(-1, LAYERS):  # the embedding, then the layers
-            start = (1.7 * step + 0.55, 1.15 * layer + 0.1) if layer >= 0 else (1.7 * step + 0.35, -0.95)
-            _arrow(axes, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.035 * (LAYERS - layer), BLUE, 0.9)
-        axes.plot([1.7 * step, 1.7 * step], [3.8, 4.1], color=BLUE, linewidth=1.6)
-    rail = 1.7 * (STEPS - 2) + 0.98  # the memories are read along one line above them and beside the current step
-    axes.plot([0.0, rail, rail], [4.1, 4.1, 0.0], color=BLUE, linewidth=1.6)
-    for layer in range(LAYERS):
-        _arrow(axes, (rail, 1.15 * layer), (now - 0.55, 1.15 * layer), 0, BLUE, 1.6)
-
-
-def draw_streams(axes) -> None:
-    """A corpus cut into streams, which are read in blocks: what is carried, and where gradients stop."""
-    axes.set_aspect("equal")
-    axes.axis("off")
-    blocks, width, height, gap = 4, 2.9, 0.6, 0.25
-    axes.text(-0.15, 2.62, "corpus", ha="right", va="center")
-    for stream, color in enumerate(STREAMS):
-        part = blocks * width / len(STREAMS)
-        axes.add_patch(Rectangle((stream * part, 2.35), part, 0.55, facecolor=color, edgecolor=INK, linewidth=0.8))
-        axes.text((stream + 0.5) * part, 2.62, f"stream {stream + 1}", ha="center", va="center")
-        y = 1.0 - stream * (height + gap)
-        for block in range(blocks):
-            current = block == 2
-            shape = Rectangle((block * width, y), width, height, facecolor=color if block <= 2 else WHITE)
-            shape.set(edgecolor=INK, linewidth=2.0 if current else 0.8, zorder=3 if current else 2)
-            axes.add_patch(shape)
-        axes.text(-0.15, y + height / 2, f"stream {stream + 1}", ha="right", va="center")
-        carried = Rectangle((0.6 * width, y + 0.03), 1.4 * width, height - 0.06, facecolor=MEMORY, zorder=2.5)
-        axes.add_patch(carried)
-    bottom = 1.0 - 2 * (height + gap) - 0.2
-    for block in range(blocks):
-        label = "current block" if block == 2 else f"block {block + 1}"
-        axes.text((block + 0.5) * width, 1.0 + height + 0.15, label, ha="center")
-    for start, end, color, text in (
-        (0.6, 2.0, BLUE, "carried memory: span S\n(values only: no gradient)"),
-        (2.0, 3.0, INK, "block of M steps: gradients\nreach back to its start"),
-    ):
-        _arrow(axes, (start * width, bottom), (end * width, bottom), color=color, style="<->")
-        axes.text((start + end) / 2 * width, bottom - 0.15, text, ha="center", va="top", color=color)
-    axes.set_xlim(-1.5, blocks * width + 0.05)
-    axes.set_ylim(bottom - 0.9, 3.0)
 
 
 def word_problem() -> list[Panel]:
@@ -263,15 +168,8 @@ def compositions() -> list[Panel]:
 
 
 def persistent_vectors() -> list[Panel]:
-    """Best validation of each model, from the page's table."""
-    page = (RESULTS / "all-attention.md").read_text(encoding="utf-8")
-    best = {}
-    for name, bits in re.findall(r"^\| (.*?) \| [\d.]+M \| .*? \(([\d.]+)\) \|$", page, re.MULTILINE):
-        *_, size, variant = re.fullmatch(r"(Transformer)?.*?(?:N = ([\d,]+))?(?:, ([\w-]+))?", name).groups()
-        model = (
-            variant.lower() if size and variant else f"N{size.replace(',', '')}" if size else "relative_transformer_lm"
-        )
-        best[model] = [float(bits)]
+    """Best validation of each model."""
+    best = persistent_memory.best_of_runs(read_runs(str(RESULTS / "all_attention")))
     return persistent_memory.panels(best, "N512")
 
 

@@ -6,11 +6,22 @@ loops in docs/choosing-options.md:
 
 import argparse
 import pathlib
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
 # isort: split
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+)
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_REGISTRY
+
 import fb_fairseq.models  # noqa: F401
 import fb_fairseq.tasks  # noqa: F401
 from fb_fairseq.ops.feedback.loops import CHOICES
@@ -62,8 +73,6 @@ class Component(NamedTuple):
 
 def component(option: str, name: str) -> Component:
     """A part and its options. ``option``: which one chooses it, without dashes; ``name``: its name there."""
-    from fairseq.dataclass.utils import gen_parser_from_dataclass
-
     kind = registered(option, name)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     if hasattr(kind, "add_args"):
@@ -79,10 +88,6 @@ def component(option: str, name: str) -> Component:
 
 def registered(option: str, name: str) -> type:
     """The class that fairseq finds under a name of an option; see ``component``."""
-    from fairseq.models import ARCH_MODEL_REGISTRY
-    from fairseq.registry import REGISTRIES
-    from fairseq.tasks import TASK_REGISTRY
-
     if option == "task":
         return TASK_REGISTRY[name]
     if option == "arch":
@@ -92,8 +97,6 @@ def registered(option: str, name: str) -> type:
 
 def architecture_defaults(name: str) -> dict[str, Any]:
     """The defaults of an architecture: those of its model's dataclass, and what the architecture changes in them."""
-    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
-
     defaults: dict[str, Any] = {}
     dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name))
     if dataclass is not None:
@@ -131,10 +134,15 @@ def with_step_loops(text: str) -> str:
     return before + BEGIN + step_loops() + END + after
 
 
-def section(part: Component, seen: set) -> str:
+def section(part: Component, before: Collection[str]) -> tuple[str, list[str]]:
     """A heading, a table of the options that no section before has, and the names of the others.
 
-    ``seen``: the rows of the sections before, to which this one's are added.
+    Args:
+        part: the part.
+        before: the rows of the sections before.
+
+    Returns:
+        The section's text, and the rows of its table.
     """
     rows = []
     known = []
@@ -146,24 +154,25 @@ def section(part: Component, seen: set) -> str:
         if action.choices is not None:
             text += f"; one of {', '.join(f'`{choice}`' for choice in action.choices)}"
         row = f"| {flags} | {text} |"
-        if row in seen:
+        if row in before:
             known.append(flags)
         else:
             rows.append(row)
-            seen.add(row)
     more = f"\nAs above: {', '.join(known)}.\n" if known else ""
     table = "\n".join(["| option | |", "|---|---|", *rows]) + "\n" if rows else ""
-    return f"## `{part.option} {part.name}`\n\n{part.summary}\n\n{table}{more}"
+    return f"## `{part.option} {part.name}`\n\n{part.summary}\n\n{table}{more}", rows
 
 
 def page() -> str:
     """The whole page."""
-    seen: set = set()
+    rows: list[str] = []
     sections = [HEAD]
     for option, name in PARTS:
         part = component(option, name)
         if part.actions:
-            sections.append(section(part, seen))
+            text, more = section(part, rows)
+            sections.append(text)
+            rows += more
     return "\n".join(sections)
 
 

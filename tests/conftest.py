@@ -32,7 +32,7 @@ LONGEST = (
     "test_install.py",
     "cli/test_bptt_warmup.py",
     "cli/test_distributed.py",
-    "papers/test_table5.py",
+    "papers/benchmark/test_table5.py",
     "cli/test_finetuning.py",
     "examples/test_tutorial.py",
 )

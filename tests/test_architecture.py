@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import LONGEST, ON_CI, REPOSITORY
 
 # A room is a folder or a file directly in fb_fairseq/, or one of SUBFOLDERS, and holds all modules that are in no other
 # room. It may import itself and the rooms listed here. Lowest first.
@@ -223,3 +223,8 @@ def test_ops_and_modules_run_with_torch_alone():
 @pytest.mark.not_fast
 def test_tasks_know_nothing_of_models():
     assert output_of("import sys, fb_fairseq.tasks; print('fb_fairseq.models' in sys.modules)") == "False"
+
+
+def test_files_of_the_suite_exist():
+    """Those that ``tests/conftest.py`` names."""
+    assert [name for name in (*LONGEST, *ON_CI) if not (REPOSITORY / "tests" / name).exists()] == []

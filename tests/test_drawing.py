@@ -26,7 +26,7 @@ Image = pytest.importorskip("PIL.Image")
 MAKE_FIGURES = REPOSITORY / "docs/make_figures.py"
 FIGURES = runpy.run_path(str(MAKE_FIGURES))["FIGURES"]
 PICTURES = sorted(path.relative_to(REPOSITORY) for path in REPOSITORY.glob("*/figures/*.png"))
-CODE = [*(REPOSITORY / "fb_fairseq").rglob("*.py"), *(REPOSITORY / "examples").rglob("*.py"), MAKE_FIGURES]
+CODE = [path for folder in ("fb_fairseq", "examples", "docs") for path in (REPOSITORY / folder).rglob("*.py")]
 PIXELS = round(WIDTH * DPI)
 PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
 LARGEST, LARGEST_OF_PAGES = 100_000, 300_000  # bytes of a figure, and of a picture of a page in the browser
@@ -112,7 +112,7 @@ DRAWN = {
         dict(curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}),
     ),
 }
-DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
+DIAGRAMS = {"diagrams.draw_transformer", "diagrams.draw_feedback", "diagrams.draw_streams"}
 
 
 @functools.cache

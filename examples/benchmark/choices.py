@@ -18,13 +18,12 @@ import torch
 
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import Work, measure
-from fb_fairseq.papers.benchmark.models import Case
+from fb_fairseq.papers.benchmark.models import Case, add_number
 from fb_fairseq.papers.benchmark.train import measured, training_step
 
 SIZES = dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=128, batch_size=8, block=64)
-
-
-SHARED, PER_LAYER = {"memory_projections": "shared"}, {"memory_projections": "per-layer"}
+SHARED = {"memory_projections": "shared"}
+PER_LAYER = {"memory_projections": "per-layer"}
 DEFAULT = "the default: shared projections, S = 128, M = 64, 8 streams"
 CHOICES = {
     DEFAULT: Case("feedback", SHARED),
@@ -56,8 +55,8 @@ def result(step: Work, seconds: float) -> dict[str, float]:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timed runs per setting (default: 5)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
+    add_number(parser, "--repeats", 5, "timed runs per setting")
+    add_number(parser, "--threads", 1, "CPU threads")
     parser.add_argument("--out", metavar="FILE", help="add the results to this file, as a JSON line")
     return parser.parse_args()
 

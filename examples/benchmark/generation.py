@@ -29,6 +29,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from transformers import AutoModelForCausalLM
 
 import fb_fairseq.tasks  # noqa: F401  which the checkpoint names
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.commands.export.command import main as export
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
@@ -54,13 +55,6 @@ BYTES = 260  # size of the dictionary of bytes
 HF, FAIRSEQ, COMMAND = "transformers' generate", "fairseq's SequenceGenerator", "fb-fairseq generate"
 
 
-def positive(text: str) -> int:
-    """A positive number on the command line."""
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -69,7 +63,12 @@ def parse() -> argparse.Namespace:
         "--data", metavar="FOLDER", help="folder with its dict.txt (default: that of its training data)"
     )
     parser.add_argument(
-        "--batch-size", type=positive, nargs="+", default=[1, 16], metavar="N", help="number of texts (default: 1 16)"
+        "--batch-size",
+        type=whole_number,
+        nargs="+",
+        default=[1, 16],
+        metavar="N",
+        help="number of texts (default: 1 16)",
     )
     add_number(parser, "--prompt", 8, "symbols of a prompt")
     add_number(parser, "--length", 256, "symbols to generate")
@@ -132,13 +131,13 @@ def main() -> None:
     torch.manual_seed(0)
     transformers.logging.set_verbosity_error()  # it warns of eos_token_id=-1
     try:
-        pair = models(args)
+        model, exported, symbols = models(args)
     except (UserError, OSError) as error:
         sys.exit(f"error: {error}")
     rows, results = [], {}
     with torch.no_grad():
         for batch_size in args.batch_size:
-            functions = cases(args, batch_size, *pair)
+            functions = cases(args, batch_size, model, exported, symbols)
             assert functions[HF]() == functions[FAIRSEQ](), "the texts differ"
             times = dict(zip(functions, interleaved_medians(list(functions.values()), "cpu", args.repeats)))
             for name, time in times.items():

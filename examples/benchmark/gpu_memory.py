@@ -9,23 +9,24 @@ Markdown; docs/gpu.md shows one.
 """
 
 import argparse
+import importlib.util
 import os
 import sys
 from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
-import torch  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.utils import _pytree as pytree  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.block import Block  # noqa: E402
-from fb_fairseq.ops.feedback.gradients import BlockGradients  # noqa: E402
-from fb_fairseq.ops.feedback.passes import tile_steps  # noqa: E402
-from fb_fairseq.ops.feedback.tile import Workspace  # noqa: E402
-from fb_fairseq.ops.feedback.types import BlockInputs  # noqa: E402
+from fb_fairseq.modules import FeedbackTransformer, TransformerOptions
+from fb_fairseq.ops.feedback.block import Block
+from fb_fairseq.ops.feedback.gradients import BlockGradients
+from fb_fairseq.ops.feedback.passes import tile_steps
+from fb_fairseq.ops.feedback.tile import Workspace
+from fb_fairseq.ops.feedback.types import BlockInputs
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
 BLOCKS_WITH_GRAPHS = 2
@@ -80,6 +81,10 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
     """Bytes of a training block, carried memory included.
 
     Args:
+        options: of the layers.
+        steps: of the block.
+        streams: their number.
+        dtype: in which it computes.
         triton: of the Triton loop (which needs Triton), instead of the reference.
     """
     S, D = options.attention_span, options.decoder_embed_dim
@@ -88,27 +93,34 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
         weights = model.loop_weights(torch.device("cuda"), [S] * len(model.layers))
         dropped = [x for x in model.draw_dropouts(torch.empty(1, 1, D), S) if x is not None]
         with Allocated() as allocated:
-            x_TBD, d_out_TBD, d_x_TBD, out_TBD = (torch.empty(steps, streams, D) for _ in range(4))
+            x_TBD = torch.empty(steps, streams, D)
+            torch.empty(3, steps, streams, D)  # the output, its gradient and that of the input
             memory_KCBD = torch.empty(model.memory.memories, S, streams, D)
             inputs = BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), dtype=dtype)
             block = Block(inputs, records_weights=not triton)
             tile = tile_steps(block.sizes, x_TBD.device)
-            kept = block.record(tile if options.checkpoint_activations else steps), BlockGradients(block)
-            kept += (Workspace(block, tile),)
+            block.record(tile if options.checkpoint_activations else steps)
+            BlockGradients(block)
+            Workspace(block, tile)
             if triton:
                 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 
-                kept += (BlockKernels(block),)
+                BlockKernels(block)
     return allocated.bytes + steps * streams * sum(mask.keep.numel() for mask in dropped)
 
 
-def peak_bytes(
-    options: TransformerOptions, recipe: Recipe, dtype: torch.dtype, triton: bool = False
-) -> dict[str, float]:
-    """The part that does not depend on the number of streams, and that of each stream."""
+class Bytes(NamedTuple):
+    """Of a training block: the part that does not depend on the number of streams, and that of each stream."""
+
+    fixed: float
+    per_stream: float
+
+
+def count_bytes(options: TransformerOptions, recipe: Recipe, dtype: torch.dtype, triton: bool = False) -> Bytes:
+    """What a recipe's block needs; see ``block_bytes``."""
     few, more = (block_bytes(options, recipe.steps, streams, dtype, triton) for streams in COUNTED)
-    stream = (more - few) / (COUNTED[1] - COUNTED[0])
-    return {"fixed": few - COUNTED[0] * stream, "stream": stream}
+    per_stream = (more - few) / (COUNTED[1] - COUNTED[0])
+    return Bytes(few - COUNTED[0] * per_stream, per_stream)
 
 
 def options_of(preset: str, **changes) -> TransformerOptions:
@@ -121,19 +133,23 @@ def options_of(preset: str, **changes) -> TransformerOptions:
 
 
 def rows(gigabytes: float) -> list[list[str]]:
-    """The table's rows."""
+    """The table's rows, for a GPU with so much memory."""
     found = []
     for recipe in RECIPES:
         for mode, (dtype, recompute) in MODES.items():
             options = options_of(recipe.preset, checkpoint_activations=recompute)
-            peak = peak_bytes(options, recipe, dtype)
+            reference = count_bytes(options, recipe, dtype)
+            triton = count_bytes(options, recipe, dtype, triton=True)
             free = (1 - KEPT_FREE) * gigabytes * 1e9
-            fitting = [int((free - n * peak["fixed"]) / (n * peak["stream"])) for n in (1, BLOCKS_WITH_GRAPHS)]
+            fitting = [
+                int((free - blocks * reference.fixed) / (blocks * reference.per_stream))
+                for blocks in (1, BLOCKS_WITH_GRAPHS)
+            ]
             streams = recipe.streams
             while streams > max(fitting[1], 1):
                 streams //= 2
             setting = f"`--batch-size {streams} --update-freq {recipe.streams // streams}`"
-            shown = [f"{peak_bytes(options, recipe, dtype, triton)['stream'] / 1e6:.0f} MB" for triton in (False, True)]
+            shown = [f"{counted.per_stream / 1e6:.0f} MB" for counted in (reference, triton)]
             found.append([f"`{recipe.preset}`", mode, *shown, *map(str, fitting), setting])
     return found
 
@@ -143,13 +159,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=80, metavar="N", help="the GPU's memory (default: 80)")
     args = parser.parse_args()
+    if importlib.util.find_spec("triton") is None:
+        parser.error("Triton is not installed; pip install triton, which needs no GPU")
     fit = f"streams in {args.gigabytes:g} GB"
     head = [
         "architecture",
         "type",
-        "per stream, `torch`",
+        "per stream, `reference`",
         "`triton`",
-        f"{fit}, `torch`",
+        f"{fit}, `reference`",
         "`triton`, `auto`",
         "the papers' number of streams",
     ]

@@ -24,7 +24,7 @@ from fb_fairseq.drawing.marks import draw_points
 from fb_fairseq.drawing.models import colors
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
-from fb_fairseq.papers.benchmark.measure import measure as bench
+from fb_fairseq.papers.benchmark.measure import measure
 
 NAME = "growth"  # as the writer of files
 SIZES = {
@@ -39,14 +39,13 @@ MODELS = {
     "reference": "Feedback Transformer, reference loop",
     "transformer": "Transformer",
 }
-FORMER = {"torch": "Feedback Transformer, the former torch loop"}  # in recorded results
 
 
 def parse() -> argparse.Namespace:
     """The options, checked as those of ``benchmark train``. Exits with an error message if they are invalid."""
     parser = CommandParser(description=__doc__)
     parser.add_argument("--out", required=True, metavar="FILE", help="results, one JSON line per setting")
-    parser.add_argument("--figure", metavar="FILE", help="a picture of all results in --out")
+    parser.add_argument("--figure", metavar="FILE", help="a picture of these results")
     own, rest = parser.parse_known_args()
     args = command.parse(["train", *rest])
     args.out, args.figure = own.out, own.figure
@@ -56,10 +55,10 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def measure(args: argparse.Namespace) -> dict[str, float]:
-    """Tokens per second of each model."""
+def tokens_per_second(args: argparse.Namespace) -> dict[str, float]:
+    """The speed of each model."""
     steps = [partial(train.training_step, train.cases_on("cpu")[name], args) for name in MODELS]
-    speeds = bench(steps, args.device, args.repeats, lambda step, seconds: round(step.words / seconds, 1))
+    speeds = measure(steps, args.device, args.repeats, lambda step, seconds: round(step.words / seconds, 1))
     return dict(zip(MODELS, speeds))
 
 
@@ -76,12 +75,25 @@ def settings(args: argparse.Namespace) -> list[dict]:
     return found
 
 
+def results_of(out: Path, wanted: list[dict]) -> list[dict]:
+    """The results in a file that are of the wanted settings: not of other options, or of an earlier version, which had
+    other loops.
+    """
+    found = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    return [r for r in found if r["setting"] in wanted and r["tokens_per_second"].keys() == MODELS.keys()]
+
+
 def draw_speed(axes, results: list[dict], size: str) -> None:
-    """Tokens per second against one of the sizes."""
+    """Tokens per second against one of the sizes.
+
+    Args:
+        axes: to draw on.
+        results: with the speed of each of ``MODELS``.
+        size: a name in ``SIZES``.
+    """
     own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
-    names = {name: title for name, title in {**MODELS, **FORMER}.items() if name in own[0]["tokens_per_second"]}
-    color = colors(names.values())
-    for model, name in names.items():
+    color = colors(MODELS.values())
+    for model, name in MODELS.items():
         speeds = [[r["tokens_per_second"][model]] for r in own]
         draw_points(axes, [r["setting"][size] for r in own], speeds, name, color[name])
     axes.set(xscale="log", yscale="log", xlabel=LABELS[size], ylabel="training (tokens/s)")
@@ -95,12 +107,13 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     out = Path(args.out)
-    results = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    wanted = settings(args)
+    results = results_of(out, wanted)
     measured = [r["setting"] for r in results]
-    for setting in settings(args):
+    for setting in wanted:
         if setting in measured:
             continue
-        speeds = measure(argparse.Namespace(**{**vars(args), **setting}))
+        speeds = tokens_per_second(argparse.Namespace(**{**vars(args), **setting}))
         result = {"tokens_per_second": speeds, "setting": setting, "hardware": hardware(args.device)}
         with open(out, "a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")

@@ -17,8 +17,7 @@ import argparse
 import json
 import os
 import sys
-import time
-from statistics import median_high
+from functools import partial
 from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
@@ -27,12 +26,13 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
-from fb_fairseq.command_line import add_overwrite
+from fb_fairseq.command_line import add_overwrite, whole_number
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import check_own_folder, own_folder
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
-from fb_fairseq.papers.benchmark.measure import table
+from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
+from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import (
     MODELS,
     WITHOUT_CPP_LOOP,
@@ -44,6 +44,7 @@ from fb_fairseq.papers.benchmark.random_models import (
 
 NAME = "decoding-speed"  # as the writer of files
 SOURCE_WORDS = 25  # length of every source sentence
+PAPERS = dict(embed_dim=1024, ffn_dim=4096, heads=16)  # v3 Table 8, WMT'14
 CPU_MODELS = {**MODELS, "feedback, shared, reference": WITHOUT_CPP_LOOP}
 GPU_MODELS = {
     **CPU_MODELS,
@@ -51,18 +52,22 @@ GPU_MODELS = {
 }
 
 
-PAPERS = dict(embed_dim=1024, ffn_dim=4096, heads=16)  # v3 Table 8, WMT'14
-
-
 class Case(NamedTuple):
-    """One row of the table."""
+    """One row of the table.
+
+    Attributes:
+        kind: the model's name, in ``CPU_MODELS`` or ``GPU_MODELS``.
+        layers: of its decoder.
+        length: tokens of a hypothesis.
+        generator: decodes with it.
+        state_bytes: per hypothesis.
+    """
 
     kind: str
-    layers: int  # of the decoder
-    length: int  # tokens of a hypothesis
+    layers: int
+    length: int
     generator: SequenceGenerator
-    state_bytes: int  # per hypothesis
-    seconds: list[float]  # one per run; the first warms up
+    state_bytes: int
 
     @property
     def name(self) -> str:
@@ -74,19 +79,18 @@ def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 
-    def add(option: str, help: str, **settings) -> None:
-        parser.add_argument(option, help=f"{help} (default: %(default)s)", type=int, **settings)
-
-    add("--layers", "numbers of decoder layers", nargs="+", default=[1, 2, 6])
-    add("--embed-dim", "model width", default=512)
-    add("--ffn-dim", "feed-forward width", default=1024)
-    add("--heads", "attention heads", default=4)
-    add("--vocabulary", "size of the joint dictionary", default=10000)
-    add("--sentences", "sentences of the batch", default=16)
-    add("--lengths", "tokens of a hypothesis", nargs="+", default=[25, 200])
-    add("--beam", "beam size", default=5)
-    add("--repeats", "number of timed runs, of which the median is reported; the models take turns", default=3)
-    add("--threads", "CPU threads", default=1)
+    text = "numbers of decoder layers (default: 1 2 6)"
+    parser.add_argument("--layers", type=whole_number, nargs="+", default=[1, 2, 6], metavar="N", help=text)
+    text = "tokens of a hypothesis (default: 25 200)"
+    parser.add_argument("--lengths", type=whole_number, nargs="+", default=[25, 200], metavar="N", help=text)
+    add_number(parser, "--embed-dim", 512, "model width")
+    add_number(parser, "--ffn-dim", 1024, "feed-forward width")
+    add_number(parser, "--heads", 4, "attention heads")
+    add_number(parser, "--vocabulary", 10000, "size of the joint dictionary")
+    add_number(parser, "--sentences", 16, "sentences of the batch")
+    add_number(parser, "--beam", 5, "beam size")
+    add_number(parser, "--repeats", 3, "number of timed runs, of which the median is reported; the models take turns")
+    add_number(parser, "--threads", 1, "CPU threads")
     parser.add_argument("--out", metavar="DIR", help="folder to write results.json to, for compare")
     add_overwrite(parser)
     parser.add_argument("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
@@ -110,26 +114,28 @@ def build_cases(args: argparse.Namespace, words: Dictionary) -> list[Case]:
                 options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)
                 generator = SequenceGenerator([model], words, **options).to(args.device)
                 size = state_bytes(model, length, args.device, words)
-                cases.append(Case(name, layers, length, generator, size, []))
+                cases.append(Case(name, layers, length, generator, size))
     return sorted(cases, key=lambda case: case.length)
 
 
-def time_case(case: Case, sample: dict[str, dict], device: str) -> None:
-    """Decode the batch once and note the time.
+def decode(case: Case, sample: dict[str, dict]) -> None:
+    """Decode the batch once.
 
     Raises:
         AssertionError: a hypothesis does not have the length it should have.
     """
-    start = time.perf_counter()
     found = case.generator.generate([], sample)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    case.seconds.append(time.perf_counter() - start)
     assert all(len(sentence[0]["tokens"]) == case.length + 1 for sentence in found)
 
 
 def results_of_runs(args: argparse.Namespace, speeds: dict[str, float], cases: list[Case]) -> dict[str, dict]:
-    """The results as the recipe of WMT'14 writes them, for ``fb-fairseq compare``."""
+    """The results as the recipe of WMT'14 writes them, for ``fb-fairseq compare``.
+
+    Args:
+        args: the options.
+        speeds: words per second, by the cases' names.
+        cases: what was measured.
+    """
     small = any(getattr(args, name) != size for name, size in PAPERS.items())
     found = {}
     for case in cases:
@@ -156,12 +162,10 @@ def main() -> None:
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
     with torch.no_grad():
         cases = build_cases(args, words)
-        for _ in range(args.repeats + 1):
-            for case in cases:  # the models take turns, so that a busy moment of the machine affects all of them
-                time_case(case, sample, args.device)
+        times = interleaved_medians([partial(decode, case, sample) for case in cases], args.device, args.repeats)
     results, rows = {}, []
-    for case in cases:
-        speed = args.sentences * case.length / median_high(case.seconds[1:])
+    for case, seconds in zip(cases, times):
+        speed = args.sentences * case.length / seconds
         results[case.name] = {"words_per_second": round(speed, 1), "state_bytes": case.state_bytes}
         rows.append([case.name, speed, case.state_bytes])
     if args.out:

@@ -17,8 +17,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import torch
 from fairseq.data import Dictionary
 
+from fb_fairseq.command_line import whole_number
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
+from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
 
 ALL_MODELS = {**MODELS, "feedback, shared, reference loop": WITHOUT_CPP_LOOP}
@@ -28,19 +30,17 @@ def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 
-    def add(option: str, help: str, **settings) -> None:
-        parser.add_argument(option, help=f"{help} (default: %(default)s)", type=int, **settings)
-
-    add("--layers", "numbers of decoder layers", nargs="+", default=[1, 2])
-    add("--encoder-layers", "number of encoder layers", default=3)
-    add("--embed-dim", "model width", default=128)
-    add("--ffn-dim", "feed-forward width", default=256)
-    add("--heads", "attention heads", default=4)
-    add("--vocabulary", "size of the joint dictionary", default=8000)
-    add("--sentences", "sentences of a batch", default=128)
-    add("--words", "words of each source and target sentence", default=16)
-    add("--repeats", "number of timed runs, of which the median is reported", default=7)
-    add("--threads", "CPU threads", default=1)
+    text = "numbers of decoder layers (default: 1 2)"
+    parser.add_argument("--layers", type=whole_number, nargs="+", default=[1, 2], metavar="N", help=text)
+    add_number(parser, "--encoder-layers", 3, "number of encoder layers")
+    add_number(parser, "--embed-dim", 128, "model width")
+    add_number(parser, "--ffn-dim", 256, "feed-forward width")
+    add_number(parser, "--heads", 4, "attention heads")
+    add_number(parser, "--vocabulary", 8000, "size of the joint dictionary")
+    add_number(parser, "--sentences", 128, "sentences of a batch")
+    add_number(parser, "--words", 16, "words of each source and target sentence")
+    add_number(parser, "--repeats", 7, "number of timed runs, of which the median is reported")
+    add_number(parser, "--threads", 1, "CPU threads")
     parser.add_argument("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     args = parser.parse_args()
     args.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
@@ -51,7 +51,10 @@ def training_step(kind: Kind, layers: int, args: argparse.Namespace, words: Dict
     """A forward and backward pass of a model with random parameters.
 
     Args:
+        kind: the model.
         layers: number of decoder layers.
+        args: its sizes, those of the batch, and the device.
+        words: the dictionary of both languages.
     """
     normalize = {"encoder_normalize_before": True, "decoder_normalize_before": True}
     model = random_model(kind, layers, args, words, encoder_layers=args.encoder_layers, **normalize).train()

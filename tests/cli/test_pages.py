@@ -163,7 +163,7 @@ def test_looking_inside(clone):
 
 
 def test_explore(clone, monkeypatch):
-    """The page is served until Ctrl-C; what it shows is tested in ``test_explore.py``."""
+    """The page is served until Ctrl-C; what it shows is tested in ``tests/commands/explore``."""
     pytest.importorskip("gradio")
     monkeypatch.chdir(clone.folder)
     (text,) = (text for _, text in blocks("docs/looking-inside.md") if text.startswith(EXPLORE))

@@ -4,10 +4,7 @@ import logging
 
 import pytest
 
-from fb_fairseq import byte_codec
 from fb_fairseq.commands import generate
-from fb_fairseq.pretrained.vocabulary import Vocabulary
-from fb_fairseq.symbols import EOS, SPECIAL
 from tests.cli.conftest import write_byte_data
 from tests.cli.fairseq_commands import run, train
 
@@ -46,22 +43,6 @@ def test_seeds(capsys, folder):
     same = ["--prompt", "a", "--length", 30, "--sampling-topk", 0]
     texts = [text_of(capsys, folder, *same, "--seed", seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_characters_are_printed_whole():
-    """Two bytes of a character are printed with the second; what is no UTF-8 is replaced."""
-    vocabulary = Vocabulary([*SPECIAL, *byte_codec.SYMBOLS])
-    text = vocabulary.decoder()
-    assert [text(token) for token in vocabulary.encode("é!".encode() + b"\xff.")] == ["", "é", "!", "\ufffd", "."]
-
-
-def test_words():
-    vocabulary = Vocabulary([*SPECIAL, "the", "cat"])
-    words = [4, 5]
-    assert vocabulary.encode_prompt(" the  cat ") == words
-    assert "".join(map(vocabulary.decoder(), [*words, EOS])) == "the cat \n"
-    with pytest.raises(generate.UserError, match="--prompt: 'dog' is not in the dictionary"):
-        vocabulary.encode_prompt("the dog")
 
 
 def test_topk_one_is_greedy(capsys, folder):

@@ -15,7 +15,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.architectures import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.streams.fairseq.corpus import Corpus
-from fb_fairseq.symbols import SPECIAL
 from tests.models.language_models import (
     MODELS,
     AllAttentionLM,
@@ -40,7 +39,7 @@ class Lines(list):
         return np.array([len(line) for line in self])
 
 
-def text(length, seed=0):
+def corpus_of(length, seed=0):
     """A corpus of so many random tokens, in lines of seven."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(4, 24, (length,), generator=generator)
@@ -71,42 +70,42 @@ def lstm():
 
 def test_streams_overlap():
     """Each reads the context before its own tokens; together they count every token after the first context once."""
-    corpus = text(200)
+    corpus = corpus_of(200)
     tokens_BT, first = measures.cut_text(corpus, 100, 10)
     assert first == 10 and tokens_BT.shape == (16, 16)
     torch.testing.assert_close(tokens_BT[:, 10:].flatten(), corpus[10:106])
     torch.testing.assert_close(tokens_BT[1], corpus[6:22])
-    assert measures.cut_text(text(9), 100, 10)[0].shape == (5, 5), "a short text: half of it is context"
-    assert measures.cut_text(text(1), 100, 10)[0].shape == (1, 1)
+    assert measures.cut_text(corpus_of(9), 100, 10)[0].shape == (5, 5), "a short text: half of it is context"
+    assert measures.cut_text(corpus_of(1), 100, 10)[0].shape == (1, 1)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_mean_attention(model):
-    """Over streams and blocks it is the mean over the steps of one long stream, once its memory is full."""
+    """Rows sum up to one. Where what is read does not depend on steps before the span, it is the mean over the steps of
+    one long stream, once its memory is full: of one layer, without feedback."""
     loaded = load(model, attention_span=SPAN, decoder_layers=1)
-    corpus = text(60)
+    corpus = corpus_of(60)
     found = measures.mean_attention(loaded, *measures.cut_text(corpus, 48, SPAN))
     with torch.no_grad():
         x_TBD = loaded.embed(corpus[0 : SPAN + 48][None], 0).transpose(0, 1)
         weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)
     rows = torch.tensor(found.rows).double() / 100
-    is_shared = model is AllAttentionLM
-    # One layer: what it reads depends on the steps that it reaches only, not on where a stream begins.
+    has_persistent = model is AllAttentionLM
     if model is not FeedbackLM:
         expected = weights_LBHTS[:, 0, :, SPAN:].mean((1, 2))
-        torch.testing.assert_close(rows[:, is_shared:], expected)
-    if is_shared:
+        torch.testing.assert_close(rows[:, has_persistent:], expected)
+    if has_persistent:
         shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
         torch.testing.assert_close(100 * rows[:, 0], torch.tensor(shares.rows).double().mean(1))
     distances = [str(d) for d in range(1, SPAN + 1)]
-    assert found.columns == (["persistent", *distances] if is_shared else distances)
+    assert found.columns == (["persistent", *distances] if has_persistent else distances)
     torch.testing.assert_close(rows.sum(1), torch.ones_like(rows[:, 0]))
 
 
 def test_attention_in_ranges(monkeypatch):
     """Of longer spans, each column is the sum of twice as many distances as the one before."""
     loaded = load(RelativeLM, attention_span=SPAN)
-    streams = measures.cut_text(text(60), 48, SPAN)
+    streams = measures.cut_text(corpus_of(60), 48, SPAN)
     each = torch.tensor(measures.mean_attention(loaded, *streams).rows)
     monkeypatch.setattr(measures, "SINGLE_DISTANCES", 4)
     found = measures.mean_attention(loaded, *streams)
@@ -132,9 +131,9 @@ def test_attention_map(model):
             else:
                 expected = weights_TS[query, distance - 1] if distance <= SPAN else torch.tensor(0.0)
                 torch.testing.assert_close(value, expected.float())
-    both = torch.tensor([measures.attention_map(loaded, tokens, layer).rows for layer in (1, 2)])
+    of_layers = torch.tensor([measures.attention_map(loaded, tokens, layer).rows for layer in (1, 2)])
     mean = torch.tensor(measures.attention_map(loaded, tokens, None).rows)
-    torch.testing.assert_close(mean, both.mean(0), equal_nan=True)
+    torch.testing.assert_close(mean, of_layers.mean(0), equal_nan=True)
     with pytest.raises(UserError, match="--layer 3: --option a.pt has layers 1 to 2; give one of these"):
         measures.attention_map(loaded, tokens, 3)
     with pytest.raises(UserError, match="--attention-map: 101 tokens are too many for a map; give 100 or fewer"):
@@ -143,7 +142,7 @@ def test_attention_map(model):
 
 def test_persistent_use():
     loaded = load(AllAttentionLM)
-    streams = measures.cut_text(text(40), 30, SPAN)
+    streams = measures.cut_text(corpus_of(40), 30, SPAN)
     found = measures.persistent_use(loaded, *streams)
     use_LUN = measures.mean_over_steps(loaded, *streams, loaded.stack.persistent_use)
     for layer, use_UN in zip(found, use_LUN):
@@ -158,7 +157,7 @@ def test_persistent_use():
 def test_losses_by_context(model, changes):
     """Token by token: every token is predicted with each range of contexts, from an empty memory."""
     loaded, built = load_both(model, **changes)
-    corpus = text(40)
+    corpus = corpus_of(40)
     longest = 8
     found = measures.losses_by_context(loaded, corpus, 22, longest)
     assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and found.unit == "token"
@@ -178,7 +177,7 @@ def test_losses_by_context(model, changes):
 def test_whole_text_is_evaluation(changes):
     """With every target counted, it is the loss of the criterion; blocks and parts change nothing."""
     loaded, built = load_both(RelativeLM, **changes)
-    tokens = text(150)[-1:150]
+    tokens = corpus_of(150)[-1:150]
     criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary()))
     inputs = tokens[None, :-1]
     targets = tokens[None, 1:]
@@ -204,7 +203,7 @@ def test_other_models_are_refused():
             measure(lstm(), *streams)
     with pytest.raises(UserError, match="has no persistent vectors"):
         measures.persistent_use(load(FeedbackLM), *streams)
-    assert len(measures.losses_by_context(lstm(), text(40), 16, 4).values) == 3, "context helps an LSTM too"
+    assert len(measures.losses_by_context(lstm(), corpus_of(40), 16, 4).values) == 3, "context helps an LSTM too"
 
 
 def test_tokens_of_a_text(tmp_path):
@@ -217,12 +216,6 @@ def test_tokens_of_a_text(tmp_path):
     (tmp_path / "text").write_bytes(b"a\\\r\n\xff")
     tokens = models.text_of(loaded, None, str(tmp_path / "text"))
     assert tokens[1:] == [4 + byte for byte in b"a\\\r\n\xff"], "without translation of its line ends or escapes"
-    loaded = argparse.Namespace(vocabulary=Vocabulary([*SPECIAL, "cat"]))
-    assert loaded.vocabulary.labels(models.text_of(loaded, " cat ", None)) == ["</s>", "cat"]
-    with pytest.raises(UserError, match="--prompt: 'dog' is not in the dictionary; tokenise the text like"):
-        models.text_of(loaded, "dog", None)
-    (tmp_path / "text").write_text("cat dog\ncat")
-    assert models.text_of(loaded, None, str(tmp_path / "text")) == [2, 4, 3, 2, 4], "as fairseq-preprocess reads it"
 
 
 def test_shares_are_drawn():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import subprocess
 import sys
 
@@ -25,7 +24,7 @@ def venv(tmp_path):
     python = tmp_path / "venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON)
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    python.chmod(0o700)
     return tmp_path / "venv"
 
 
@@ -90,30 +89,30 @@ def test_modules_in_the_current_folder_are_not_run(tmp_path):
 TORCH = """
 set -euo pipefail
 . "$1/examples/environment.sh"
-has_nvidia() { [ "$2" = gpu ]; }
+has_nvidia() { [ "$GPU" = yes ]; }
 uname() { echo Linux; }
 recorder() { echo "$@" >"$record"; [ -z "${FAILS:-}" ]; }
-record=$3 python=$4
-install_torch "$python" recorder
+record=$2
+install_torch "$3" recorder
 """
 
 
 @pytest.mark.parametrize(
     "gpu,variables,index,message",
     [
-        ("none", {}, "https://download.pytorch.org/whl/cpu", ""),
-        ("none", {"FAILS": "yes"}, "https://download.pytorch.org/whl/cpu", "using the usual package index"),
-        ("gpu", {}, None, ""),
-        ("gpu", {"FB_FAIRSEQ_TORCH": "https://a.b/c"}, "https://a.b/c", ""),
-        ("none", {"FB_FAIRSEQ_TORCH": ""}, None, ""),
+        ("no", {}, "https://download.pytorch.org/whl/cpu", ""),
+        ("no", {"FAILS": "yes"}, "https://download.pytorch.org/whl/cpu", "using the usual package index"),
+        ("yes", {}, None, ""),
+        ("yes", {"FB_FAIRSEQ_TORCH": "https://a.b/c"}, "https://a.b/c", ""),
+        ("no", {"FB_FAIRSEQ_TORCH": ""}, None, ""),
     ],
 )
 def test_builds_of_pytorch_without_cuda(tmp_path, gpu, variables, index, message):
     """Where there is no NVIDIA GPU. Whatever cannot be installed from there comes from the usual index."""
     environment = {name: value for name, value in os.environ.items() if name != "FB_FAIRSEQ_TORCH"}
     record = tmp_path / "record"
-    command = ["bash", "-c", TORCH.replace('"$2"', gpu), "recipe", str(REPOSITORY), gpu, str(record), str(tmp_path)]
-    done = subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True)
+    command = ["bash", "-c", TORCH, "recipe", str(REPOSITORY), str(record), str(tmp_path)]
+    done = subprocess.run(command, env={**environment, "GPU": gpu, **variables}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and message in done.stdout and bool(message) == bool(done.stdout)
     asked = record.read_text() if record.exists() else ""
     assert asked == (f"torch>=2.6 torchaudio --index-url {index}\n" if index else "")

@@ -45,6 +45,14 @@ def test_state_tracking(folder):
         assert line in PAGES
 
 
+def test_validation_of_persistent_vectors():
+    """The figure shows it."""
+    page = (RESULTS / "all-attention.md").read_text(encoding="utf-8")
+    for group in grouped(read_runs(str(RESULTS / "all_attention"))):
+        measured = [spread(group.values(f"{split}_bits_per_token"), "bits") for split in ("test", "dev")]
+        assert "{} ({}) |".format(*measured) in page.replace("*", ""), group.identity
+
+
 @pytest.mark.parametrize("page", ["README.md", "examples/results.md"])
 def test_figures_of_overviews(page):
     """The means and spreads are those of the pages with one topic each."""

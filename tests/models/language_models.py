@@ -52,7 +52,7 @@ def plain(built, cfg, arch=None) -> LanguageModel:
     return build_plain(TrainedModel("a.pt", options, built.state_dict(), symbols={"dict.txt": dictionary(20).symbols}))
 
 
-def both(model, **changes):
+def both(model=FeedbackLM, **changes):
     """A model with random weights, as commands read it, and as fairseq has it."""
     torch.manual_seed(1)
     built = build(model, **changes).eval()

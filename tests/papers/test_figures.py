@@ -1,5 +1,6 @@
 """The tables and figures of the experiments."""
 
+import itertools
 import json
 from unittest import mock
 
@@ -54,6 +55,19 @@ def test_against(tmp_path):
     assert points.call_args_list[1].args[1:3] == ((2,), ([70.0],)), "whether or not others of a line have the field"
 
 
+def test_figure_against_the_learning_rate():
+    """Models whose names end with the value are one line; what was trained otherwise is another."""
+    runs = [
+        dict(recipe="r", model=f"feedback-lr{lr}", lr=lr, seed=seed, test_perplexity=20 + lr)
+        for lr, seed in itertools.product((0.01, 0.001), (1, 2))
+    ]
+    (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
+    assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
+    runs = [{**run, "model": "feedback", "settings": {"clip_norm": clip}} for run in runs for clip in ("1", "2")]
+    names = list(against.lines(grouped(runs), "lr", "test_perplexity"))
+    assert names == ["Feedback Transformer, clip_norm 1", "Feedback Transformer, clip_norm 2"]
+
+
 def test_memory_composition(tmp_path):
     (tmp_path / "walk").mkdir()
     (tmp_path / "char_ptb").mkdir()
@@ -103,7 +117,7 @@ def test_persistent_vectors(tmp_path):
     assert "N8, lr 1" in persistent_memory.best_of_runs([*results.values(), other]), "trained otherwise"
 
 
-def test_state_tracking(tmp_path):
+def test_state_tracking():
     """At the best learning rate of each setting. What settings differ in is in their names, and a seed counts once."""
     common = {"title": "LSTM", "model": "lstm", "memory_composition": "weighted", "task": "word_problem"}
     common.update(longest=2, longest_good=1, sizes=[1, 2], accuracy=[1.0, 0.5], parameters=9, learned=2)
@@ -131,7 +145,10 @@ def test_a_tracker_that_no_recipe_trained(tmp_path):
 
 
 def test_bad_input(tmp_path):
-    for arguments, message in (([], "arguments are required: OUT"), ([tmp_path], "; ")):
+    for arguments, message in (
+        ([], "arguments are required: OUT"),
+        ([tmp_path], "has no results.json; give the output"),
+    ):
         done = run_module("figures.persistent_memory", *arguments)
         assert done.status == 2 and message in done.errors and len(done.errors.splitlines()) == 1
         assert done.errors.startswith("python -m fb_fairseq.papers.figures.persistent_memory: error: ")

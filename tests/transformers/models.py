@@ -2,15 +2,11 @@
 
 import torch
 
-import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
-from fb_fairseq.transformers.modeling import MODELS  # noqa: E402
+import fb_fairseq.transformers as ft  # before anything of transformers, as users do
+from fb_fairseq.transformers.modeling import MODELS
 
 V, SPAN = 30, 7
-
-
 SHAPE = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
-
-
 ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="8,16", adaptive_softmax_cutoff="8,16")
 
 
@@ -32,14 +28,34 @@ KINDS = {
 }
 
 
+# The kinds of translation models.
+SIDE = dict(layers=2, embed_dim=16, ffn_embed_dim=24, attention_heads=2)
+TRANSLATOR_SHAPE = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDE.items()}
+TRANSLATOR_SHAPE.update(vocab_size=30, source_vocab_size=25)
+TRANSLATORS = {
+    "post-norm": dict(),
+    "pre-norm": dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),
+    "learned": dict(decoder_learned_pos=True, encoder_learned_pos=True, max_target_positions=40),
+    "shared": dict(share_all_embeddings=True, source_vocab_size=30),
+    "adaptive": dict(adaptive_softmax_cutoff="8,16", layernorm_embedding=True),
+}
+
+
 def build(kind, **more):
     """A model in evaluation. ``kind``: one of ``KINDS``; ``more``: further options of its configuration."""
     torch.manual_seed(1)
     name, options = KINDS[kind]
-    shape = SHAPE if name != "streaming_lstm_lm" else {n: SHAPE[n] for n in ("decoder_layers", "decoder_embed_dim")}
-    if name != "streaming_lstm_lm":
-        shape = {**shape, "attention_span": SPAN}
+    if name == "streaming_lstm_lm":
+        shape = {name: SHAPE[name] for name in ("decoder_layers", "decoder_embed_dim")}
+    else:
+        shape = {**SHAPE, "attention_span": SPAN}
     return MODELS[name](ft.CONFIGS[name](vocab_size=V, **shape, **options, **more)).eval()
+
+
+def translator(kind, **more):
+    torch.manual_seed(1)
+    options = {**TRANSLATOR_SHAPE, **TRANSLATORS[kind], **more}
+    return ft.FeedbackDecoderForConditionalGeneration(ft.FeedbackDecoderConfig(**options)).eval()
 
 
 def tagger(**more):

@@ -74,17 +74,21 @@ def test_real_text(merges, tmp_path):
     assert read_symbols(str(tmp_path)) == (symbols, True)
 
 
+def made_up(generator, letters, words):
+    """A text of so many words of random letters."""
+    return " ".join("".join(generator.choices(letters, k=generator.randint(1, 12))) for _ in range(words))
+
+
 def test_few_letters(tmp_path):
     """Repetitions, in which the order of merges matters; unknown characters; words of one letter."""
     generator = random.Random(0)
     for _ in range(40):
         letters = generator.choice(["ab", "aab", "abc", "é😀", "ab</w>@"[: generator.randint(1, 3)]])
-        word = lambda extra="", letters=letters: "".join(generator.choices(letters + extra, k=generator.randint(1, 12)))
-        path, symbols = learned(" ".join(word() for _ in range(60)), generator.randint(1, 60), tmp_path)
+        path, symbols = learned(made_up(generator, letters, 60), generator.randint(1, 60), tmp_path)
         bpe = read_bpe(path)
         tokenizer = build_tokenizer(symbols, path)
         for _ in range(60):
-            text = " ".join(word("x☃<" * generator.randint(0, 1)) for _ in range(5))
+            text = made_up(generator, letters + "x☃<" * generator.randint(0, 1), 5)
             text = generator.choice(["", " ", "  "]) + text.replace(" ", generator.choice([" ", "   "]))
             assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected_ids(bpe, symbols, text)
 

@@ -8,7 +8,7 @@ import fb_fairseq.transformers as ft  # noqa: E402  before anything of transform
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.modules.options import TransformerOptions  # noqa: E402
 from fb_fairseq.transformers.inputs import CACHE_FIELD  # noqa: E402
-from tests.transformers import test_modeling, test_seq2seq  # noqa: E402
+from tests.transformers.models import build, translator  # noqa: E402
 
 EOS = 2
 IDS = torch.randint(4, 25, (2, 6), generator=torch.Generator().manual_seed(2))
@@ -44,29 +44,42 @@ def break_link(model, change, monkeypatch):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("change", [lose_cache, rename_cache, read_twice])
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (lose_cache, " 0 in past_key_values; give the memory"),
+        (rename_cache, "^memory: not an argument"),
+        (read_twice, " 6 in past_key_values; give the memory|past_key_values holds the beginning"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["feedback", "transformer-absolute", "lstm"])
-def test_generation_without_its_memory(kind, change, mask, monkeypatch):
-    model = test_modeling.build(kind)
+def test_generation_without_its_memory(kind, change, message, mask, monkeypatch):
+    model = build(kind)
     options = dict(attention_mask=MASKS[mask], max_new_tokens=4, pad_token_id=1, do_sample=False)
     model.generate(IDS, **options)
     break_link(model, change, monkeypatch)
-    refusals = "in past_key_values; give the memory", "memory: not an argument", "past_key_values holds the beginning"
-    with pytest.raises(UserError, match="|".join(refusals)):
+    with pytest.raises(UserError, match=message):
         model.generate(IDS, **options)
 
 
-@pytest.mark.parametrize("change", [lose_cache, rename_cache])
-@pytest.mark.parametrize("beams", [1, 2])
-def test_translation_without_its_memory(beams, change, monkeypatch):
-    model = test_seq2seq.build("post-norm")
+@pytest.mark.parametrize(
+    "beams,change,message",
+    [
+        (1, lose_cache, "do not begin with </s>"),
+        (2, lose_cache, "not padded at the end alone"),
+        (1, rename_cache, "^memory: not an argument"),
+        (2, rename_cache, "^memory: not an argument"),
+    ],
+)
+def test_translation_without_its_memory(beams, change, message, monkeypatch):
+    model = translator("post-norm")
     break_link(model, change, monkeypatch)
-    with pytest.raises(UserError, match="do not begin with </s>|not padded at|memory: not an arg|give the memory"):
+    with pytest.raises(UserError, match=message):
         model.generate(IDS, max_new_tokens=6, num_beams=beams, min_new_tokens=4)
 
 
 def test_translation_that_reads_tokens_twice():
-    model = test_seq2seq.build("post-norm")
+    model = translator("post-norm")
     targets = torch.tensor([[EOS, 4], [EOS, 5]])
     with torch.no_grad():
         cache = model(IDS, decoder_input_ids=targets).past_key_values
@@ -82,7 +95,7 @@ def test_translation_that_reads_tokens_twice():
 
 def test_positions_and_masks():
     """Those that continue the memory are accepted, others are not, wherever they are told."""
-    model = test_modeling.build("feedback")
+    model = build("feedback")
     with torch.no_grad():
         cache = lambda: model(IDS[:, :4]).past_key_values
         rest = IDS[:, 4:]
@@ -113,7 +126,7 @@ def test_positions_and_masks():
 
 def test_positions_beside_padding():
     """Positions count the tokens of each text; those of padding do not matter."""
-    model = test_modeling.build("transformer-absolute")
+    model = build("transformer-absolute")
     mask = MASKS["padded"]
     with torch.no_grad():
         expected = model(IDS, attention_mask=mask).logits
@@ -125,26 +138,26 @@ def test_positions_beside_padding():
 
 
 def test_unknown_arguments():
-    model = test_modeling.build("feedback")
-    translator = test_seq2seq.build("post-norm")
+    model = build("feedback")
+    translate = translator("post-norm")
     labels = torch.tensor([[4, EOS], [5, EOS]])
     nothing = dict(inputs_embeds=None, output_attentions=False, token_type_ids=None)
     assert model(IDS, **nothing).logits.equal(model(IDS).logits)
-    translator(IDS, labels=labels, **nothing)
+    translate(IDS, labels=labels, **nothing)
     for name, value in (("output_hiden_states", True), ("memory", object())):
         with pytest.raises(ft.UserError, match=f"{name}: not an argument of this model; leave it out .* release"):
             model(IDS, **{name: value})
     for name, value in (("inputs_embeds", torch.zeros(2, 6, 16)), ("output_attentions", True), ("memory", object())):
         with pytest.raises(UserError, match=f"{name}: not an argument of this model"):
-            translator(IDS, labels=labels, **{name: value})
+            translate(IDS, labels=labels, **{name: value})
     with pytest.raises(UserError, match="output_hidden_states: not an argument of this model"):
-        translator.encoder(IDS, output_hidden_states=True)
+        translate.encoder(IDS, output_hidden_states=True)
     with pytest.raises(UserError, match="input_ids: missing; give tokens, or inputs_embeds"):
         model()
 
 
 def test_both_names_of_the_memory(caplog):
-    model = test_modeling.build("feedback")
+    model = build("feedback")
     with torch.no_grad():
         expected = model(IDS).logits[:, 4:]
         for name in ("cache", "past_key_values"):
@@ -154,7 +167,7 @@ def test_both_names_of_the_memory(caplog):
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         with pytest.raises(UserError, match="cache: the same as past_key_values; give one of them"):
             model(IDS, cache=ft.StreamCache(), past_key_values=ft.StreamCache())
-        translation = test_seq2seq.build("post-norm")(IDS, decoder_input_ids=torch.full((2, 1), EOS))
+        translation = translator("post-norm")(IDS, decoder_input_ids=torch.full((2, 1), EOS))
         assert translation.past_key_values is translation.cache is not None
     assert not caplog.records, "transformers warns about the old name, where it is its own"
 

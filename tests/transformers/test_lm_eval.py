@@ -50,9 +50,6 @@ def exported(tmp_path_factory):
     return folder, model, tokenizer
 
 
-# As the command lm_eval, where fb_fairseq is not installed.
-
-
 @pytest.fixture
 def texts(tmp_path, monkeypatch):
     """The current folder, with the tasks' files."""

@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from tests.transformers.models import ADAPTIVE, SHAPE, V, build
 
 IDS = torch.arange(4, 24).view(2, 10)
-pytestmark = pytest.mark.filterwarnings("ignore")  # of tracing, and of torch's own quantisation
+pytestmark = pytest.mark.filterwarnings("ignore")  # of tracing
 TRACED = ["feedback", "feedback-per-layer-spans", "transformer", "transformer-absolute", "all-attention", "lstm"]
 
 
@@ -30,11 +30,15 @@ class Logits(nn.Module):
 
 
 PAGE = (REPOSITORY / "docs/not-served.md").read_text(encoding="utf-8")
-PAGE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
-DEFINITIONS, EXAMPLE = PAGE.split("\nmodel = ")
-NAMES: dict[str, Any] = {}
-exec(DEFINITIONS, NAMES)
-Block = NAMES["Block"]  # a model as a function of tokens and memory
+CODE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+
+
+@pytest.fixture(scope="module")
+def Block():
+    """The page's class: a model as a function of tokens and memory."""
+    names: dict[str, Any] = {}
+    exec(CODE.split("\nmodel = ")[0], names)
+    return names["Block"]
 
 
 @pytest.mark.parametrize("kind", TRACED)
@@ -51,7 +55,7 @@ def test_traced_models(kind):
 
 @pytest.mark.not_fast
 @pytest.mark.parametrize("kind", TRACED)
-def test_exported_programs(kind):
+def test_exported_programs(Block, kind):
     """By ``torch.export``, with the memory; other lengths than the example's are refused."""
     model = build(kind)
     with torch.no_grad():
@@ -65,7 +69,7 @@ def test_exported_programs(kind):
         program(IDS[:, :9], memory)
 
 
-def test_a_single_step():
+def test_a_single_step(Block):
     """Its memory is that of a block, not of decoding."""
     model = build("feedback")
     with torch.no_grad():
@@ -83,8 +87,8 @@ def test_the_page_itself(tmp_path, monkeypatch):
     small = build("feedback")
     small.save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    names = dict(NAMES)
-    exec("model = " + EXAMPLE, names)
+    names: dict[str, Any] = {}
+    exec(CODE, names)
     with torch.no_grad():
         twice = small(torch.cat([names["text"], names["text"]], 1)).logits[:, -4:]
     assert torch.allclose(names["logits"], twice, atol=1e-4)

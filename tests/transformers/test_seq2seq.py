@@ -8,31 +8,15 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
+from tests.transformers.models import TRANSLATOR_SHAPE, TRANSLATORS, translator  # noqa: E402
 
 PAD, EOS = 1, 2
-SIDE = dict(layers=2, embed_dim=16, ffn_embed_dim=24, attention_heads=2)
-SHAPE = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDE.items()}
-SHAPE.update(vocab_size=30, source_vocab_size=25)
-KINDS = {
-    "post-norm": dict(),
-    "pre-norm": dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),
-    "learned": dict(decoder_learned_pos=True, encoder_learned_pos=True, max_target_positions=40),
-    "shared": dict(share_all_embeddings=True, source_vocab_size=30),
-    "adaptive": dict(adaptive_softmax_cutoff="8,16", layernorm_embedding=True),
-}
 LENGTHS = (6, 3, 9)
 
 
-def build(kind, **more):
-    """A translation model in evaluation. ``kind``: one of ``KINDS``; ``more``: options in place of its own."""
-    torch.manual_seed(1)
-    options = {**SHAPE, **KINDS[kind], **more}
-    return ft.FeedbackDecoderForConditionalGeneration(ft.FeedbackDecoderConfig(**options)).eval()
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=TRANSLATORS)
 def model(request):
-    return build(request.param)
+    return translator(request.param)
 
 
 @pytest.fixture
@@ -74,7 +58,7 @@ def test_generation(model, sources, options):
 def test_device_map(sources, tmp_path):
     """On one device; parameters on disk are refused."""
     pytest.importorskip("accelerate")
-    model, (tokens, mask) = build("post-norm"), sources
+    model, (tokens, mask) = translator("post-norm"), sources
     expected = model.generate(tokens, attention_mask=mask, max_new_tokens=8).tolist()
     model.save_pretrained(tmp_path)
     for device_map in ("cpu", "auto", {"encoder": "cpu", "decoder": "cpu"}):
@@ -134,7 +118,7 @@ def test_gradient_checkpointing(sources, labels):
     """Activations are computed again; with dropout, too, gradients stay the same."""
     gradients = []
     for checkpointing in (False, True):
-        model = build("pre-norm", dropout=0.2, attention_dropout=0.1, activation_dropout=0.1).train()
+        model = translator("pre-norm", dropout=0.2, attention_dropout=0.1, activation_dropout=0.1).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
             assert model.decoder.stack.options.checkpoint_activations and model.encoder.options.checkpoint_activations
@@ -145,14 +129,14 @@ def test_gradient_checkpointing(sources, labels):
 
 
 def test_layer_drop(sources, labels):
-    model = build("post-norm", encoder_layerdrop=0.9, decoder_layerdrop=0.5).train()
+    model = translator("post-norm", encoder_layerdrop=0.9, decoder_layerdrop=0.5).train()
     losses = {model(*sources, labels=labels).loss.item() for _ in range(10)}
     assert len(losses) > 1
 
 
-def test_bad_input(sources, labels):
+def test_bad_input(sources):
     tokens, mask = sources
-    model = build("learned")
+    model = translator("learned")
     with pytest.raises(UserError, match="decoder_input_ids: missing; give them, or labels, or call generate"):
         model(tokens)
     targets = torch.tensor([[EOS, 4, 5]] * 3)
@@ -175,4 +159,4 @@ def test_bad_input(sources, labels):
     with pytest.raises(UserError, match="cannot forget"):
         cache.crop(1)
     with pytest.raises(UserError, match="needs one dictionary"):
-        ft.FeedbackDecoderConfig(**{**SHAPE, "share_all_embeddings": True})
+        ft.FeedbackDecoderConfig(**{**TRANSLATOR_SHAPE, "share_all_embeddings": True})

@@ -31,30 +31,52 @@ def arguments(folder, steps, **more):
     return TrainingArguments(str(folder), **{**options, **more})
 
 
-def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, kind="feedback", **more):
-    """Train up to so many updates. Returns the model, and the losses that were logged.
+def train(folder, steps, *, checkpoint=None, memory_in=None, collator=None, evaluate=None, kind="feedback", **more):
+    """Train a model of random weights on the streams of ``TEXT``.
 
     Args:
-        resume: the folder of the checkpoint to go on from; ``resume_from``: what the memory's callback is told of it.
-        evaluate: the blocks of evaluation.
-        more: further settings of the trainer.
+        folder: of the trainer's checkpoints, one every four updates.
+        steps: updates.
+        checkpoint: the one to go on from.
+        memory_in: the folder with its memory, if that is not ``folder``.
+        collator: a new one by default.
+        evaluate: blocks of another text.
+        kind: of the model, in ``KINDS``.
+        more: options of ``TrainingArguments``.
+
+    Returns:
+        The model, and the loss of each update.
     """
     collator = collator or StreamCollator()
     options = {"remove_unused_columns": False, "save_steps": 4, "per_device_eval_batch_size": 1, **more}
     data = dict(train_dataset=StreamBlocks(TEXT, STREAMS, STEPS), eval_dataset=evaluate, data_collator=collator)
-    callbacks = [StreamMemoryCallback(collator, resume_from)]
+    callbacks = [StreamMemoryCallback(collator, memory_in)]
     trainer = Trainer(model=build(kind), args=arguments(folder, steps, **options), **data, callbacks=callbacks)
-    trainer.train(resume_from_checkpoint=resume)
+    trainer.train(resume_from_checkpoint=checkpoint)
     return trainer.model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def read(model, blocks, smoothing=0.0):
-    """Mean loss of all targets of blocks whose memory is carried by hand."""
+def read(model, blocks, smoothing):
+    """The loss of each block, penalty included, summed over its targets, and their number. The memory is carried by
+    hand."""
     cache = ft.StreamCache()
-    with torch.no_grad():
-        logits = [model(block["input_ids"], past_key_values=cache).logits.flatten(0, 1) for block in blocks]
-    targets = torch.cat([block["labels"].flatten() for block in blocks])
-    return torch.nn.functional.cross_entropy(torch.cat(logits), targets, label_smoothing=smoothing).item()
+    options = dict(reduction="sum", label_smoothing=smoothing)
+    found = []
+    for block in blocks:
+        with torch.no_grad():
+            logits = model(block["input_ids"], past_key_values=cache).logits.flatten(0, 1)
+        targets = block["labels"].flatten()
+        loss = torch.nn.functional.cross_entropy(logits, targets, **options)
+        penalty = model.decoder.stack.report().penalty
+        if penalty is not None:
+            loss += len(targets) * penalty
+        found.append((loss.item(), len(targets)))
+    return found
+
+
+def mean(blocks):
+    """The mean loss per target of blocks: sums and numbers."""
+    return sum(loss for loss, _ in blocks) / sum(number for _, number in blocks)
 
 
 @pytest.mark.parametrize("streams,steps", [(STREAMS, STEPS), (1, 5), (3, 200), (7, 1)])
@@ -89,7 +111,7 @@ def test_memory_is_carried(tmp_path):
             optimizer.step()
             expected.append(output.loss.item())
     assert losses == pytest.approx(expected, abs=1e-3)
-    resumed, again = train(tmp_path, 11, resume=str(tmp_path / "checkpoint-4"))
+    resumed, again = train(tmp_path, 11, checkpoint=str(tmp_path / "checkpoint-4"))
     assert again == losses
     for (name, a), b in zip(model.named_parameters(), resumed.parameters()):
         assert a.equal(b), name
@@ -123,7 +145,7 @@ def test_evaluation_between_updates(tmp_path):
     options = dict(remove_unused_columns=False, per_device_eval_batch_size=1, eval_accumulation_steps=2)
     for smoothing in (0.0, 0.1):
         made = Trainer(model=trained, args=arguments(tmp_path, 1, label_smoothing_factor=smoothing, **options), **data)
-        expected = read(trained.eval(), other, smoothing)
+        expected = mean(read(trained.eval(), other, smoothing))
         assert made.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
         assert made.predict(other).metrics["test_loss"] == pytest.approx(expected, abs=1e-5)
 
@@ -135,12 +157,12 @@ def test_where_a_resumed_run_finds_its_memory(tmp_path):
     losses = train(first, 8)[1]
     checkpoint = str(first / "checkpoint-4")
     with pytest.raises(UserError, match="no stream_memory.safetensors of this model at step 4; give StreamMemoryCall"):
-        train(second, 8, resume=checkpoint)
-    assert train(second, 8, resume=checkpoint, resume_from=checkpoint)[1][-4:] == losses[-4:]
+        train(second, 8, checkpoint=checkpoint)
+    assert train(second, 8, checkpoint=checkpoint, memory_in=checkpoint)[1][-4:] == losses[-4:]
     train(second, 4, learning_rate=0.1)  # another model's checkpoint-4
     with pytest.raises(UserError, match="of this model at step 4"):
-        train(second, 8, resume=checkpoint)
-    assert train(second, 8, resume=checkpoint, resume_from=checkpoint)[1][-4:] == losses[-4:]
+        train(second, 8, checkpoint=checkpoint)
+    assert train(second, 8, checkpoint=checkpoint, memory_in=checkpoint)[1][-4:] == losses[-4:]
 
 
 def test_lost_memory():
@@ -158,29 +180,17 @@ def test_lost_memory():
         model(**{**second, **{name: second[name][:2] for name in ("input_ids", "labels", "shift_labels")}})
 
 
-@pytest.mark.parametrize("blocks", [1, 2])  # of an update; 7 and 8 are the epoch's last ones, the last is shorter
+@pytest.mark.parametrize("blocks,updates", [(1, 7), (2, 4)])  # an epoch has seven blocks, of which the last is shorter
 @pytest.mark.parametrize("kind", ["feedback", "adaptive", "feedback-per-layer-spans"])
-def test_label_smoothing_of_streams(kind, blocks, tmp_path):
+def test_label_smoothing_of_streams(kind, blocks, updates, tmp_path):
     """All targets count, as many times as blocks are long, and so does the adaptive spans' penalty."""
     options = dict(
         learning_rate=0.0, save_strategy="no", label_smoothing_factor=0.1, gradient_accumulation_steps=blocks
     )
-    _, losses = train(tmp_path, -(-7 // blocks), kind=kind, **options)
-    model = build(kind)
-    cache = ft.StreamCache()
-    expected = []
-    read_blocks = list(StreamBlocks(TEXT, STREAMS, STEPS))
-    for first in range(0, 7, blocks):
-        total = number = 0
-        for block in read_blocks[first : first + blocks]:
-            with torch.no_grad():
-                logits = model(block["input_ids"], past_key_values=cache).logits.flatten(0, 1)
-            targets = block["labels"].flatten()
-            total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1).item()
-            penalty = model.decoder.stack.report().penalty
-            total += 0 if penalty is None else penalty.item() * len(targets)
-            number += len(targets)
-        expected.append(total / number)
+    _, losses = train(tmp_path, updates, kind=kind, **options)
+    of_blocks = read(build(kind), StreamBlocks(TEXT, STREAMS, STEPS), 0.1)
+    assert len(of_blocks) == 7 and of_blocks[6][1] < of_blocks[0][1]
+    expected = [mean(of_blocks[first : first + blocks]) for first in range(0, 7, blocks)]
     assert losses == pytest.approx(expected, abs=1e-4)
 
 

@@ -16,8 +16,7 @@ from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.ops.cuda_graphs import log_once  # noqa: E402
 from fb_fairseq.transformers.tokenizers import build_tokenizer  # noqa: E402
-from tests.transformers import test_seq2seq  # noqa: E402
-from tests.transformers.models import V, build, tagger  # noqa: E402
+from tests.transformers.models import V, build, tagger, translator  # noqa: E402
 
 TEXTS = [torch.randint(4, V, (n,), generator=torch.Generator().manual_seed(n)) for n in (9, 4, 6, 12)]
 KINDS = ["feedback", "transformer", "all-attention", "adaptive", "lstm"]
@@ -134,7 +133,7 @@ def test_a_loss_outside_of_the_model(tmp_path, caplog):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_translation(smoothing, tmp_path):
     """``Seq2SeqTrainer``, with the collator's decoder inputs: losses of padded pairs are those of the pairs."""
-    model = test_seq2seq.build("pre-norm")
+    model = translator("pre-norm")
     words = min(model.config.vocab_size, model.config.source_vocab_size) - 4
     sentence = lambda text: [*(text % words + 4).tolist(), 2]
     targets = [text.flip(0)[:n] for n, text in zip((3, 4, 5, 2), TEXTS)]

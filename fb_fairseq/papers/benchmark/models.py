@@ -46,7 +46,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batch-size", 8, "number of streams")
     text = "type of parameters and activations (default: %(default)s)"
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help=text)
-    text = "measure these, and the Transformer, instead of all, such as: triton torch"
+    text = "measure these, and the Transformer, instead of all, such as: reference triton"
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
 
 

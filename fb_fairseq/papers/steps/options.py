@@ -64,4 +64,4 @@ def check_models(given: Iterable[str], names: Iterable[str], fits: Callable[[str
     """Stop unless all models have one of the names, or fit."""
     for name in given:
         if name not in names and not fits(name):
-            raise UserError(f"--models {name}: unknown; choose from {', '.join(names)}")
+            raise UserError(f"--models/--agents {name}: unknown; choose from {', '.join(names)}")

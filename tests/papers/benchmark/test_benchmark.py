@@ -56,7 +56,7 @@ def test_spans(capsys):
     assert len(found) == 9
 
 
-def test_blocks(capsys, monkeypatch):
+def test_blocks(capsys):
     """Blocks of half to four times the length, of as many tokens."""
     found = results(capsys, "train", "--block", "4", "--batch-size", "8", "--repeats", "1", "--compare", "blocks")
     sizes = {2: 16, 4: 8, 8: 4, 16: 2}

@@ -41,16 +41,18 @@ def convert(folder, checkpoint, symbols, *more):
     return out
 
 
-def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
-    """What adaptive-span saves of an all-attention network with adaptive spans."""
-    E = D // H
+D, E, H, S, N = 12, 4, 3, 5, 4  # width, of a head, heads, span and persistent vectors
+
+
+def made_up(symbols=257):
+    """What adaptive-span saves of an all-attention network of two layers with adaptive spans."""
 
     def draw(*shape):
         return torch.randn(shape) / shape[-1] ** 0.5
 
     model = {"key_pe": draw(1, E, S), "in_emb.weight": draw(symbols, D)}
     model.update({"out_emb.weight": draw(symbols, D), "out_emb.bias": draw(symbols)})
-    for l in range(layers):
+    for l in range(2):
         own = f"layers.{l}."
         for name in ("query", "key", "val", "out"):
             model[f"{own}attn.proj_{name}.weight"] = draw(D, D)
@@ -109,7 +111,7 @@ def test_log_probabilities(shared_data, tmp_path, name, eos):
 def test_a_model_with_fairseqs_numbers(shared_data, tmp_path):
     """The dictionary has four symbols fewer than the model: fairseq's special ones come first."""
     content = file(shared_data, PLAIN[0])
-    model, dictionary = load(convert(tmp_path, content["checkpoint"], WORDS[:36]))
+    model, _ = load(convert(tmp_path, content["checkpoint"], WORDS[:36]))
     ours = log_probabilities(model, content["tokens"], carried_memory(content, PLAIN[0]))
     torch.testing.assert_close(ours, content["output"], atol=1e-5, rtol=1e-5)
 
@@ -124,7 +126,7 @@ def target_losses(model, content):
 def test_adaptive_input_and_softmax(shared_data, tmp_path):
     content = file(shared_data, ADAPTIVE)
     path = convert(tmp_path, content["checkpoint"], WORDS[:36])
-    model, dictionary = load(path)
+    model, _ = load(path)
     assert options(path)["adaptive_softmax_bias"]
     torch.testing.assert_close(target_losses(model, content), content["output"], atol=1e-5, rtol=1e-5)
 

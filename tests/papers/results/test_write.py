@@ -1,16 +1,11 @@
-"""How logs become results, and figures of them."""
+"""How logs become results."""
 
-import itertools
 import json
 
 import pytest
-import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.hardware import training_hardware
-from fb_fairseq.papers.figures import against
 from fb_fairseq.papers.results.record import write_record
-from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.results.write import result_of
 from tests.papers.programs import run_module
 
@@ -39,7 +34,7 @@ def out(tmp_path):
     return tmp_path
 
 
-def test_a_language_model(out, capsys):
+def test_a_language_model(out):
     identity = {"recipe": "enwik8", "small": True, "model": "m", "test_streams": 5}
     result = result_of(str(out / "m-2"), identity)
     assert result.items() >= identity.items() and result["settings"] == {"lr": "1"} and result["commit"] == "abc"
@@ -89,26 +84,3 @@ def test_the_command(out):
     (out / "speed.json").write_text("{}")
     assert run_module("results.write", out).status == 0
     assert list(json.loads((out / "results.json").read_text())) == ["m-2"]
-
-
-def test_hardware(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert training_hardware().endswith(", 2 threads") and len(training_hardware()) > len(", 2 threads")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
-    for count, words in ((1, "NVIDIA H100"), (8, "8 x NVIDIA H100")):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        assert training_hardware() == words
-
-
-def test_figure_against_the_learning_rate():
-    """Models whose names end with the value are one line; what was trained otherwise is another."""
-    runs = [
-        dict(recipe="r", model=f"feedback-lr{lr}", lr=lr, seed=seed, test_perplexity=20 + lr)
-        for lr, seed in itertools.product((0.01, 0.001), (1, 2))
-    ]
-    (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
-    assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
-    runs = [{**run, "model": "feedback", "settings": {"clip_norm": clip}} for run in runs for clip in ("1", "2")]
-    names = list(against.lines(grouped(runs), "lr", "test_perplexity"))
-    assert names == ["Feedback Transformer, clip_norm 1", "Feedback Transformer, clip_norm 2"]

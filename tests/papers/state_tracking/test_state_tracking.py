@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fb_fairseq.papers.state_tracking import trainer as training
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.command import main
@@ -18,6 +17,7 @@ from fb_fairseq.tensor_files import save_file
 from tests.surroundings import terminated
 
 CPU = torch.device("cpu")
+TRAINER = "fb_fairseq.papers.state_tracking.trainer"
 TINY = Options(group="S3", longest=4, updates=4, tokens=16, lr=0.01)
 
 
@@ -27,17 +27,16 @@ def options_of(options, *left_out):
     return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-@pytest.fixture(autouse=True)
-def needs_transformers(request):
-    """Skip models whose packages are missing: tests/run.sh --without-fairseq installs no transformers in some cases."""
-    name = request.node.callspec.params.get("name") if hasattr(request.node, "callspec") else None
-    if name and name not in ("feedback", "transformer", "lstm", "slstm"):
+def needs(name):
+    """Skip models of a package that is missing: tests/run.sh --without-fairseq does not always install transformers."""
+    if name not in ("feedback", "transformer", "lstm", "slstm"):
         pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_models(name):
     """Equal parameters; a step depends on no later one; and decoding step by step gives the same."""
+    needs(name)
     shape = Shape(layers=2, width=64, heads=2, inner=256, span=8)
     wanted = parameters(ARCHITECTURES["transformer"].build(shape))
     inner = fitted_inner(ARCHITECTURES[name], shape, wanted)
@@ -56,6 +55,7 @@ def test_models(name):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_two_updates(name):
     """All parameters that are used learn, and equal seeds give equal models."""
+    needs(name)
     losses = []
     for _ in range(2):
         trainer = Trainer(replace(TINY, model=name), CPU)
@@ -93,15 +93,15 @@ def test_last_accuracy():
 
 def test_curriculum(monkeypatch):
     """Sequences grow by an eighth, at least by 1, whenever their last label was right often enough."""
-    monkeypatch.setattr(training, "WINDOW", 2)
-    monkeypatch.setattr(training, "last_accuracy", lambda logits, labels: 1.0)
+    monkeypatch.setattr(f"{TRAINER}.WINDOW", 2)
+    monkeypatch.setattr(f"{TRAINER}.last_accuracy", lambda logits, labels: 1.0)
     trainer = Trainer(replace(TINY, longest=20, updates=100), CPU)
     sizes = []
     for _ in range(40):
         trainer.train_update()
         sizes.append(trainer.size)
     assert sorted(set(sizes)) == [*range(2, 17), 18, 20] and sizes[:4] == [2, 3, 3, 4]
-    monkeypatch.setattr(training, "last_accuracy", lambda logits, labels: 0.5)
+    monkeypatch.setattr(f"{TRAINER}.last_accuracy", lambda logits, labels: 0.5)
     trainer = Trainer(replace(TINY, longest=20, updates=100), CPU)
     for _ in range(10):
         trainer.train_update()
@@ -111,10 +111,15 @@ def test_curriculum(monkeypatch):
 def test_mixed_sizes(monkeypatch):
     """Each update has a size of its own: the same for all models, and all sizes up to the longest."""
     drawn = []
+    draw = Sequences.draw
+
+    def recording(sequences, split, number, size, *given):
+        drawn.append(size)
+        return draw(sequences, split, number, size, *given)
+
+    monkeypatch.setattr(Sequences, "draw", recording)
     for model in ("feedback", "lstm"):
         trainer = Trainer(replace(TINY, model=model, curriculum="mixed", longest=5, updates=100), CPU)
-        draw = trainer.sequences.draw
-        monkeypatch.setattr(trainer.sequences, "draw", lambda *given, draw=draw: drawn.append(given[2]) or draw(*given))
         for _ in range(30):
             trainer.train_update()
         assert trainer.size == 5

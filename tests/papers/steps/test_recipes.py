@@ -3,6 +3,7 @@
 import gzip
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -58,9 +59,9 @@ def test_names_that_are_kept_twice():
     [
         ("chr_ptb", "chr_ptb: unknown recipe; did you mean char_ptb"),
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
-        ("char_ptb --models nosuch", "--models nosuch: unknown; choose from .*feedback_transformer_lm"),
+        ("char_ptb --models nosuch", "--models/--agents nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
-        ("maze --agents nosuch", "--models nosuch: unknown; choose from feedback, transformer, lstm"),
+        ("maze --agents nosuch", "--models/--agents nosuch: unknown; choose from feedback, transformer, lstm"),
         ("enwik8 --layers 2", "--layers: only with --small"),
         ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
         ("quickstart --minutes 3", "--minutes 3: give 2, 10 or 60"),
@@ -254,43 +255,40 @@ def test_what_models_of_text_are_evaluated_with():
     ]
 
 
-SCRIPT = re.compile(r"bash (examples/\S+\.sh)\s+(.*)")
-EXAMPLES = [*REPOSITORY.glob("examples/**/*.md"), REPOSITORY / "docs/state-tracking.md", REPOSITORY / "README.md"]
+# Calls of scripts print their words; other commands are not found.
+RECORD = "set -e\nbash() { printf '%q ' \"$@\"; echo; }\n"
 
 
-def doors(page):
-    """The recipe calls in the blocks of a page: the script's recipe, and its arguments."""
-    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        run = [
-            "bash",
-            "-c",
-            RECORD
-            + block.replace("…", "x")
-            .replace("translation/<corpus>", "translation/iwslt14_de_en")
-            .replace("<corpus>", "enwik8")
-            .replace("[--small|--full]", ""),
-        ]
-        lines = [line for line in block.splitlines() if not line.startswith("#")]
-        if any("examples/" in line and ".sh" in line and "test" not in line for line in lines):
-            done = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True)
-            yield from (shlex.split(line) for line in done.stdout.splitlines() if line.startswith("examples/"))
+def blocks_with_scripts(page):
+    """The blocks of a page that call scripts in examples/."""
+    text = page.read_text(encoding="utf-8").replace("translation/<corpus>", "translation/iwslt14_de_en")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text.replace("<corpus>", "enwik8"), re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if "bash examples/" in block]
 
 
-# Commands of a block print themselves instead of running.
-RECORD = """
-bash() { printf '%q ' "$@"; echo; }
-python() { :; }; taskset() { :; }; srun() { shift 0; }; fairseq-train() { :; }; pip() { :; }
-"""
+PAGES = [page for page in REPOSITORY.glob("examples/**/*.md") if blocks_with_scripts(page)]
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def script_calls(page):
+    """The words of each call of a script, the script's path first."""
+    for block in blocks_with_scripts(page):
+        words = [shutil.which("bash"), "-c", RECORD + block]
+        done = subprocess.run(words, cwd=REPOSITORY, env={"PATH": "/nowhere"}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        yield from map(shlex.split, done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "page", [REPOSITORY / "docs/state-tracking.md", *PAGES], ids=lambda path: str(path.relative_to(REPOSITORY))
+)
 def test_commands_of_the_pages(page):
-    """Each call of a script is a valid one of its recipe."""
-    for script, *words in doors(page):
-        text = (REPOSITORY / script).read_text()
-        found = re.search(r'(?:recipe\.sh"|^recipe) (\w+) "\$@"', text, re.MULTILINE)
-        if found:
-            assert "\n# [1/" in printed(found[1], *(word.strip("[]") for word in words)), (script, words)
+    """Each call of a script is a valid one of its recipe, and a block calls nothing else."""
+    calls = list(script_calls(page))
+    assert calls
+    for script, *words in calls:
+        found = re.search(r'(?:recipe\.sh"|^recipe) (\w+) "\$@"', (REPOSITORY / script).read_text(), re.MULTILINE)
+        assert found, script
+        assert "\n# [1/" in printed(found[1], *(word.strip("[]") for word in words)), (script, words)
 
 
 def test_recipe_in_a_file(tmp_path):

@@ -45,10 +45,10 @@ LANGUAGE_MODELS = [
 ]
 
 
-@pytest.mark.parametrize("column,script,arguments", LANGUAGE_MODELS)
-def test_language_models(column, script, arguments):
+@pytest.mark.parametrize("column,recipe,arguments", LANGUAGE_MODELS)
+def test_language_models(column, recipe, arguments):
     paper = TABLE_9[column]
-    args, *finetuned = trainings(printed(script, *arguments))
+    args, *finetuned = trainings(printed(recipe, *arguments))
     check_model(args, column)
     assert (args.tokens_per_sample, streams(args)) == (paper["block"], paper["streams"])
     assert args.lr == [paper["lr"]]
@@ -64,7 +64,7 @@ def test_language_models(column, script, arguments):
 
 
 @pytest.mark.parametrize(
-    "column,script,model",
+    "column,recipe,model",
     [
         ("characters, small", "enwik8", "all_attention_lm_char_small"),
         ("characters, large", "text8", "all_attention_lm_char_large"),
@@ -74,9 +74,9 @@ def test_language_models(column, script, arguments):
         ("Transformer + adaptive span, large", "enwik8", "relative_transformer_lm_char_large"),
     ],
 )
-def test_all_attention(column, script, model):
+def test_all_attention(column, recipe, model):
     paper = ALL_ATTENTION[column]
-    args, tuned = trainings(printed(script, "--models", model))
+    args, tuned = trainings(printed(recipe, "--models", model))
     check_model(args, column)
     assert (args.tokens_per_sample, streams(args)) == (paper["block"], paper["streams"])
     assert (args.lr, args.warmup_updates) == ([paper["lr"]], paper["warmup_updates"])
@@ -88,16 +88,16 @@ def test_all_attention(column, script, model):
 
 
 @pytest.mark.parametrize(
-    "column,script,projections",
+    "column,recipe,projections",
     [
         ("Summarization", "cnn_dm", "per-layer"),
         ("WMT En-De", "wmt14_en_de", "shared"),  # v3 §4: "in experiments on large datasets"
         ("IWSLT De-En", "iwslt14_de_en", "per-layer"),
     ],
 )
-def test_translation(column, script, projections):
+def test_translation(column, recipe, projections):
     paper = TABLE_8[column]
-    text = printed(script, "--layers", 6, "--models", "initialised transformer feedback")
+    text = printed(recipe, "--layers", 6, "--models", "initialised transformer feedback")
     transformer, feedback, initialised = trainings(text)
     for args in (transformer, feedback, initialised):
         assert (args.encoder_layers, args.decoder_layers) == (paper["encoder_layers"], paper["decoder_layers"])
@@ -122,12 +122,12 @@ def test_deep_encoder():
 
 def test_summaries_are_tuned_in_length():
     """The length penalty first, then the longest and shortest output; other options are the same."""
-    (words,) = commands(printed("cnn_dm", "--models", "feedback", "--layers", 1), f"{TRANSLATE} ")
-    run, *metric, lenpens, lengths, reference, data = words[3:11]
+    (command,) = commands(printed("cnn_dm", "--models", "feedback", "--layers", 1), f"{TRANSLATE} ")
+    start = command.index("en")
+    *metric, lenpens, lengths, reference = command[start : start + 6]
     assert metric == ["en", "rouge", "rougeL"] and lenpens == "0.5 1.0 1.5 2.0" and reference == ""
     assert len(lengths.split("; ")) == 5 and lengths.startswith("--max-len-b 140 --min-len 20; ")
-    decoding = words[11:]
-    assert "--no-repeat-ngram-size" in decoding and decoding[decoding.index("--max-len-a") + 1] == "0"
+    assert "--no-repeat-ngram-size" in command and command[command.index("--max-len-a") + 1] == "0"
 
 
 # Post-norm and lower learning rate, span, first block of the BPTT warm-up (0: none): v3 Table 6.
@@ -194,26 +194,26 @@ def test_evaluation_takes_few_streams():
         assert given == {"fairseq-train": validation, "fairseq-eval-lm": evaluation}
 
 
-@pytest.mark.parametrize("script,base", [("char_ptb", 6), (WIKITEXT, 4)])
-def test_depth_at_constant_parameters(script, base):
+@pytest.mark.parametrize("recipe,base", [("char_ptb", 6), (WIKITEXT, 4)])
+def test_depth_at_constant_parameters(recipe, base):
     """v3 Figure 9: head width and feed-forward width are inversely proportional to the depth."""
-    runs = [run for run in trainings(printed(script, "--layers", f"1 2 {base}")) if not run.finetune_from_model]
+    runs = [run for run in trainings(printed(recipe, "--layers", f"1 2 {base}")) if not run.finetune_from_model]
     sizes = {(r.decoder_layers * r.decoder_head_dim, r.decoder_layers * r.decoder_ffn_embed_dim) for r in runs}
     assert [run.decoder_layers for run in runs] == [1, 2, base] and len(sizes) == 1
-    refuses("--layers 7: give .*divide", script, "--layers", 7)
+    refuses("--layers 7: give .*divide", recipe, "--layers", 7)
 
 
 @pytest.mark.parametrize("corpus", ["char_ptb", "enwik8", "wikitext103"])
 def test_small_models_have_as_many_parameters(corpus):
     """Except for scalars and biases; with --layers also at each depth, where that is promised (v3 Figure 9)."""
-    words = dictionary(10_000)
+    symbols = dictionary(10_000)
     runs = [run for run in trainings(printed(corpus, "--small", "--layers", "1 4")) if not run.finetune_from_model]
     sizes = {}
     for run in runs:
         with quick_composition():
             cfg = convert_namespace_to_omegaconf(run)
         with torch.device("meta"):
-            model = build_model(cfg.model, argparse.Namespace(source_dictionary=words, target_dictionary=words))
+            model = build_model(cfg.model, argparse.Namespace(source_dictionary=symbols, target_dictionary=symbols))
         sizes.setdefault(run.decoder_layers, []).append(sum(p.numel() for p in model.decoder.layers.parameters()))
     assert [len(counts) for counts in sizes.values()] == [3, 3]
     for counts in sizes.values():

@@ -76,6 +76,14 @@ def test_copy_reverse_and_counting():
     assert set(lengths) == {1, 2, 3, 4, 5} and min(lengths.values()) > 300
 
 
+def condition(left, sign, right, values, highest):
+    """Whether it holds; asserts that it compares a variable with another one, or with a number in the range."""
+    assert left in values and right != left
+    number = values[right] if right.isalpha() else int(right)
+    assert 1 <= number <= highest
+    return {"<": values[left] < number, ">": values[left] > number}[sign]
+
+
 def execute(inputs, labels, highest):
     """Run a program and return the kinds of its statements; asserts the labels and the range of the values. An
     assignment that is not executed is "unset"."""
@@ -90,20 +98,14 @@ def execute(inputs, labels, highest):
             kinds.append("print")
             continue
         if words[0] == "if":
-            kinds.append("if")
-            left, sign, right = words[1:4]
-            right = values[right] if right.isalpha() else int(right)
-            assert left in values and words[3] != left and 1 <= right <= highest
             assert words[4] == ":" and (words[5] in values) == (words[6] in ("++", "--"))
-            kinds.append(sign)
-            holds = {"<": values[left] < right, ">": values[left] > right}
-            if not holds[sign]:
-                if words[6] == "=":
-                    kinds.append("unset")
-                continue
+            kinds += ["if", words[2]]
+            holds = condition(*words[1:4], values, highest)
             words = words[5:]
             if words[1] == "=":
-                kinds.append("nested set")
+                kinds.append("nested set" if holds else "unset")
+            if not holds:
+                continue
         if words[1] == "=":
             assert words[0] not in values, "initialised once"
             values[words[0]] = int(words[2])
@@ -119,7 +121,7 @@ def execute(inputs, labels, highest):
 @pytest.mark.parametrize("variables,statements,highest", [(3, 100, 10), (5, 100, 10), (1, 12, 2), (2, 30, 5)])
 def test_programs_executed(variables, statements, highest):
     mix = Counter()
-    names = set()
+    letters = set()
     for inputs, labels in many(algorithmic, variables=variables, statements=statements, highest=highest):
         assert len(inputs) == len(labels)
         printed = [i + 1 for i, symbol in enumerate(inputs) if symbol == "print"]
@@ -127,8 +129,8 @@ def test_programs_executed(variables, statements, highest):
         kinds = execute(inputs, labels, highest)
         assert inputs.count(";") == statements
         mix.update(kinds)
-        names.update(symbol for symbol in inputs if symbol.isalpha() and symbol not in ("print", "if"))
-    assert len(names) == variables
+        letters.update(symbol for symbol in inputs if symbol.isalpha() and symbol not in ("print", "if"))
+    assert len(letters) == variables
     if statements == 100:
         assert 0.2 < mix["print"] / inputs.count(";") / 200 < 0.45 and mix["++"] > 1000 and mix["--"] > 1000
     assert not mix["unset"] and not mix["nested set"]
@@ -207,7 +209,7 @@ SPLITS = ("test", "train", "valid")
 
 
 @pytest.mark.parametrize("line", [*names(), "algorithmic --mix even"])
-def test_files(line, tmp_path, capsys):
+def test_files(line, tmp_path):
     """Results of different versions of this package can be compared only if they are measured on the same data: the
     same seed gives the same files, another seed gives others. No sequence occurs in two splits."""
     for seed in ("1", "2"):
@@ -224,7 +226,7 @@ def test_files(line, tmp_path, capsys):
 
 @pytest.mark.parametrize("task", ["copy", "reverse"])
 @pytest.mark.parametrize("length,longest", [(["--test-length", "8"], 8), ([], 5)])
-def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
+def test_tests_with_several_lengths(task, length, longest, tmp_path):
     """Each as likely, in the test split only; training sequences are as long as without the option."""
     sizes = ["--length", "5", "--train", "20", "--valid", "5", "--test", "1500", "--shortest", "4"]
     main([task, "--out", str(tmp_path), *sizes, *length, "--test-shortest", "3"])
