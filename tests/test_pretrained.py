@@ -125,8 +125,8 @@ def test_the_page_of_a_tracker():
     page = pytest.importorskip("fb_fairseq.commands.explore.page")
     explorer = page.Tracker(load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
-    (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, 21)
-    shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD)
+    (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, step=21)
+    shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
 
 
