@@ -1,7 +1,9 @@
 """Models that come with the package: the same in plain PyTorch, in transformers and in fairseq, as good as their cards
 say, and found by their names in every command."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,7 +16,9 @@ import torch
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore.reading import load
+from fb_fairseq.errors import UserError
 from fb_fairseq.papers.state_tracking.problems import Sequences
+from fb_fairseq.pretrained.model import choices
 from fb_fairseq.symbols import EOS, PAD, UNK
 from tests.conftest import REPOSITORY
 
@@ -69,6 +73,26 @@ def test_the_random_numbers_of_the_process_stay(seed):
     texts = [model.generate("def ", length=20, topk=0, seed=seed) for _ in range(2)]
     assert (texts[0] == texts[1]) == (seed is not None)
     assert torch.get_rng_state().equal(before)
+
+
+def test_temperatures_that_are_no_number():
+    """At an infinite one all are as likely, but what is never drawn; one that is none is refused."""
+    probabilities, tokens = choices(torch.tensor([0.5, 0.25, 0.25]).log(), [1], float("inf"), 0)
+    assert dict(zip(tokens.tolist(), probabilities.tolist())) == {0: 0.5, 2: 0.5, 1: 0.0}
+    with pytest.raises(UserError, match="temperature and top-k of 0 or more"):
+        pretrained.load("python").generate("a", length=1, temperature=float("nan"))
+
+
+@pytest.mark.parametrize(
+    "change,told", [({"vocab_size": None}, "its model None"), (None, "config.json: cannot be rea")]
+)
+def test_configurations_that_lack_something(change, told, tmp_path):
+    shutil.copytree(pretrained.folder("python"), tmp_path / "model")
+    path = tmp_path / "model/config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(change and {name: value for name, value in config.items() if name not in change}))
+    with pytest.raises(UserError, match=told):
+        pretrained.load(str(tmp_path / "model"))
 
 
 @torch.no_grad()

@@ -158,7 +158,7 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if bool(args.text) == bool(args.trainpref):
+    if bool(args.text) == bool(args.trainpref) or args.text and (args.validpref or args.testpref):
         parser.error("give either --trainpref (and --validpref, --testpref), or --text")
     with parser.one_line_errors():
         check_output_folder("--destdir", args.destdir)

@@ -35,10 +35,10 @@ def read_folder(path: str) -> TrainedModel:
     """Read a model from a folder, its parameters in single precision."""
     config = read_json(path, "config.json")
     file = os.path.join(path, "config.json")
-    kind = config.get("model_type")
-    if kind not in OPTIONS:
-        raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
     with reading(file):
+        kind = config.get("model_type")
+        if kind not in OPTIONS:
+            raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
         options = {"arch": kind, **options_in(config, OPTIONS[kind])}
     options.update({name: config[name] for name in FURTHER_OPTIONS if config.get(name) is not None})
     if kind == "streaming_lstm_lm":
@@ -72,7 +72,7 @@ def add_symbols(trained: TrainedModel, config: dict[str, Any]) -> None:
             f"{languages[1]!r}: give both languages names there, such as 'de' and 'en'"
         )
     folders = [trained.path] * 2
-    sizes = [config.get("source_vocab_size"), config["vocab_size"]]
+    sizes = [config.get("source_vocab_size"), config.get("vocab_size")]
     if not trained.translates:
         sizes[0] = sizes[1]
     elif os.path.isdir(os.path.join(trained.path, TARGET_FOLDER)) and not config.get("share_all_embeddings"):
