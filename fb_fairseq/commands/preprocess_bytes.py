@@ -79,7 +79,8 @@ def binarise(
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
     tokens = {}
-    with own_folder("--destdir", destdir, NAME, overwrite, fingerprint(splits, append_eos)) as temporary:
+    made_from = fingerprint(splits, append_eos)
+    with own_folder("--destdir", destdir, NAME, overwrite, made_from=made_from) as temporary:
         for split, documents in splits.items():
             tokens[split] = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
         dictionary.save(os.path.join(temporary, "dict.txt"))
