@@ -4,21 +4,17 @@ from contextlib import nullcontext
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_losses import adaptive_losses
-from fb_fairseq.modules.interface import Stack
-from fb_fairseq.modules.language_model import STACKS, OutputLayer, TextModel
+from fb_fairseq.modules.language_model import STACKS, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
-from fb_fairseq.ops.attention import by_slot
 from fb_fairseq.ops.cuda_graphs import log_once
+from fb_fairseq.transformers.attention import attention
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
-    IGNORED,
     DecoderOutput,
     check_arguments,
     check_mask,
@@ -30,52 +26,6 @@ from fb_fairseq.transformers.inputs import (
 from fb_fairseq.transformers.streams import StreamKey
 
 WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, and so without their penalty"
-
-
-def mean_loss(
-    decoder: OutputLayer,
-    features_BTD: Tensor,
-    targets_BT: Tensor,
-    number: float | Tensor | None,
-    penalty: Tensor | None = None,
-    smoothing: float = 0.0,
-) -> Tensor:
-    """Mean loss in nats per token.
-
-    Args:
-        targets_BT: ``IGNORED`` where none counts.
-        number: number of targets to divide by; None: of those that count.
-        penalty: to be added for each target.
-        smoothing: the share of the mean over all tokens of the vocabulary.
-    """
-    counted_BT = targets_BT != IGNORED
-    targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
-    if decoder.adaptive_softmax is not None and not smoothing:
-        total = adaptive_losses(decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
-    else:
-        logits = decoder.logits(features_BTD).flatten(0, 1).float()
-        losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none", label_smoothing=smoothing)
-        total = (losses * counted_BT.flatten()).sum()
-    if penalty is not None:
-        total = total + counted_BT.sum() * penalty
-    return total / (counted_BT.sum().clamp(min=1) if number is None else number)
-
-
-def attention(
-    stack: Stack, cache: StreamCache | None, x_BTD: Tensor, positions_TB: Tensor | None
-) -> tuple[Tensor, ...]:
-    """The attention of a block of embeddings: each layer's weights [B, H, T, C + T]; see ``LanguageModel.forward``."""
-    if not hasattr(stack, "memory_attention"):
-        raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
-    if positions_TB is not None or cache is not None and cache.decoding:
-        raise UserError(
-            "output_attentions: not token by token, nor with padding or packed texts; give whole texts of one length"
-        )
-    state = None if cache is None else cache.state
-    weights_LBHTS, _ = stack.memory_attention(x_BTD.transpose(0, 1), state)
-    carried = 0 if state is None else state.memory_KCBD.shape[1]
-    slots = carried + x_BTD.shape[1] - 1  # none attends to the last token
-    return tuple(F.pad(by_slot(x_BHTS.flip(-1), slots), (0, 1)) for x_BHTS in weights_LBHTS)
 
 
 class Decoder(TextModel):

@@ -20,7 +20,7 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
-from fb_fairseq.transformers.decoder import Decoder, check_loaded, mean_loss
+from fb_fairseq.transformers.decoder import Decoder, check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
@@ -29,6 +29,7 @@ from fb_fairseq.transformers.inputs import (
     check_labels,
     without_padding,
 )
+from fb_fairseq.transformers.losses import mean_loss
 from fb_fairseq.transformers.trainer import adapt_trainer
 
 Model = TypeVar("Model", bound="MemoryModel")
