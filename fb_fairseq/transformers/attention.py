@@ -12,7 +12,14 @@ from fb_fairseq.transformers.cache import StreamCache
 def attention(
     stack: Stack, cache: StreamCache | None, x_BTD: Tensor, positions_TB: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """The attention of a block of embeddings: each layer's weights [B, H, T, C + T]; see ``LanguageModel.forward``."""
+    """The attention of a block of embeddings: each layer's weights [B, H, T, C + T]; see ``LanguageModel.forward``.
+
+    Args:
+        stack: the model's layers.
+        cache: the memory before the block; None: there is none.
+        x_BTD: embeddings.
+        positions_TB: where texts have padding or are packed, the positions of the tokens in them; otherwise None.
+    """
     if not hasattr(stack, "memory_attention"):
         raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
     if positions_TB is not None or cache is not None and cache.decoding:

@@ -49,6 +49,7 @@ class Decoder(TextModel):
         past_key_values: StreamCache | None = None,
         use_cache: bool | None = None,
         position_ids: Tensor | None = None,
+        *,
         cache: StreamCache | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
@@ -61,7 +62,7 @@ class Decoder(TextModel):
         Args:
             penalty_counts: whether the caller adds the adaptive spans' penalty to the loss.
 
-        The other arguments, and errors: see ``LanguageModel.forward``.
+        The other arguments, which are transformers', and errors: see ``LanguageModel.forward``.
 
         Returns:
             ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``.
@@ -70,26 +71,27 @@ class Decoder(TextModel):
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        T = vectors_BTD.shape[1]
+        trains = self.training and torch.is_grad_enabled()
         block = None
         if isinstance(past_key_values, StreamKey):
             block = past_key_values.open(len(vectors_BTD), self.training)
             past_key_values = StreamCache(None, block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
-        past = 0 if cache is None else cache.get_seq_length()
+        check_mask("attention_mask", attention_mask, T, 0 if cache is None else cache.get_seq_length())
         may_end = cache is None and use_cache is None
-        T = vectors_BTD.shape[1]
-        check_mask("attention_mask", attention_mask, T, past)
         remembers = self.config.use_cache if use_cache is None else use_cache
-        if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
+        if cache is None and remembers and not trains:
             cache = StreamCache(self.config.memory_storage)
         if cache is not None:
             cache.note(None if inputs_embeds is not None else input_ids)
-        hidden_states: tuple[Tensor, ...] | None = None
+        new_BT = None if attention_mask is None else attention_mask[:, -T:]
+        positions_TB = self._positions(vectors_BTD, new_BT, position_ids, cache, may_end)
+        x_BTD = self._embed(vectors_BTD, new_BT, position_ids, cache, positions_TB)
         if output_hidden_states is None:
             output_hidden_states = getattr(self.config, "output_hidden_states", False)
         if output_attentions is None:
             output_attentions = getattr(self.config, "output_attentions", False)
-        x_BTD, positions_TB = self._embed(vectors_BTD, attention_mask, position_ids, cache, may_end)
         attentions = attention(self.stack, cache, x_BTD, positions_TB) if output_attentions else None
         with self.stack.watching() if output_hidden_states else nullcontext() as watched:
             if cache is None:
@@ -99,52 +101,69 @@ class Decoder(TextModel):
                 features_BTD = cache.run(self.stack, x_BTD, positions_TB)
         if block is not None:
             block.write(cache.state, T)
-        if watched:
-            hidden_states = tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched))
-        if not penalty_counts and self.training and torch.is_grad_enabled() and self.stack.report().penalty is not None:
+        if trains and not penalty_counts and self.stack.report().penalty is not None:
             log_once(WITHOUT_PENALTY)
         return DecoderOutput(
             last_hidden_state=features_BTD,
-            hidden_states=hidden_states,
+            hidden_states=tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched)) if watched else None,
             attentions=attentions,
             **{CACHE_FIELD: cache},
         )
 
-    def _embed(
+    def _positions(
         self,
         vectors_BTD: Tensor,
-        mask: Tensor | None,
+        mask_BT: Tensor | None,
         position_ids: Tensor | None,
         cache: StreamCache | None,
         may_end: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Embeddings [B, T, D] of the new tokens; and, where they differ between texts, their positions [T, B], and so
-        how many steps back each token may look.
+    ) -> Tensor | None:
+        """The positions [T, B] of the new tokens in their texts, and so how many steps back each token may look; None
+        where all texts go on from where the memory ends, without padding.
 
-        ``may_end``: whether padding at the end is allowed, after which the cache cannot be used.
+        Args:
+            vectors_BTD: of the new tokens.
+            mask_BT: 0 where they are padding.
+            position_ids: see ``packed_positions``.
+            cache: the memory; it notes whether texts end here.
+            may_end: whether padding at the end is allowed, after which the memory cannot be used.
         """
-        B, T = vectors_BTD.shape[:2]
         if cache is not None and cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
-        start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
-        positions_TB = None
+        B, T = vectors_BTD.shape[:2]
+        start = 0 if cache is None else cache.position
+        age_B = None if cache is None else cache.age_B
         if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
-            positions_TB = None if age_B is None else age_B[None]
-        elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
-            kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask is None else mask[:, -T:]
-            positions_TB, ended = padded_positions(kept_BT, age_B, start > 0)
-            if ended and cache is not None and not (self.training and torch.is_grad_enabled()):
-                if not may_end:
-                    raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
-                cache.ended = True
-        elif not start and position_ids is not None:
-            positions_TB = packed_positions(position_ids, B, T)
+            return None if age_B is None else age_B[None]
+        if age_B is None and (mask_BT is None or bool(mask_BT.all())):
+            return None if start or position_ids is None else packed_positions(position_ids, B, T)
+        kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask_BT is None else mask_BT
+        positions_TB, ended = padded_positions(kept_BT, age_B, start > 0)
+        if ended and cache is not None and not (self.training and torch.is_grad_enabled()):
+            if not may_end:
+                raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
+            cache.ended = True
+        return positions_TB
+
+    def _embed(
+        self,
+        vectors_BTD: Tensor,
+        mask_BT: Tensor | None,
+        position_ids: Tensor | None,
+        cache: StreamCache | None,
+        positions_TB: Tensor | None,
+    ) -> Tensor:
+        """Embeddings [B, T, D] of the new tokens, where these are the positions that the call means.
+
+        ``positions_TB``: of ``_positions``, as are the other arguments.
+        """
+        T = vectors_BTD.shape[1]
+        start = 0 if cache is None else cache.position
         if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
             steps_1T = torch.arange(start, start + T, device=vectors_BTD.device)[None]
             expected_BT = steps_1T if positions_TB is None else positions_TB.t()
-            check_positions(position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
-        positions = start if positions_TB is None else positions_TB.t()
-        return self.embed_vectors(vectors_BTD, positions), positions_TB
+            check_positions(position_ids, expected_BT, start, mask_BT)
+        return self.embed_vectors(vectors_BTD, start if positions_TB is None else positions_TB.t())
 
 
 def check_loaded(part: nn.Module) -> None:

@@ -13,12 +13,15 @@ def mean_loss(
     features_BTD: Tensor,
     targets_BT: Tensor,
     number: float | Tensor | None,
+    *,
     penalty: Tensor | None = None,
     smoothing: float = 0.0,
 ) -> Tensor:
     """Mean loss in nats per token.
 
     Args:
+        decoder: the model's output layer.
+        features_BTD: what it reads.
         targets_BT: ``IGNORED`` where none counts.
         number: number of targets to divide by; None: of those that count.
         penalty: to be added for each target.

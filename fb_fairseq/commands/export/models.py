@@ -95,7 +95,7 @@ def facts_after_rounding(facts: dict[str, Any], model, dtype: str | None) -> dic
 
 
 def unit_of(symbols: list[str], codes: str | None) -> str:
-    """What a model reads: ``bytes``, ``words``, or, if there are codes of subword-nmt, ``subwords``."""
+    """The unit that a model reads: ``bytes``, ``words``, or, if there are codes of subword-nmt, ``subwords``."""
     if codes:
         return "subwords"
     return "bytes" if symbols[len(SPECIAL) :] == SYMBOLS else "words"
