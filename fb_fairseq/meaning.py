@@ -1,4 +1,6 @@
-"""Options that decide what the numbers of a file mean, where their names and shapes do not."""
+"""Options of a checkpoint beside those that are given now: those that decide what its numbers mean, and those of a
+training that goes on from it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,3 +47,11 @@ def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, 
                 f"{path}: was trained with {flag(name)} {saved[name]}, not {given[name]}: its parameters would mean "
                 f"something else; {remedy}"
             )
+
+
+def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Check that training with the options ``given`` may go on from a checkpoint, which has those ``saved``."""
+    for name, value in given.items():
+        if value != saved.get(name):
+            made = f"{flag(name)} {saved.get(name)}"
+            raise UserError(f"{path}: was made with {made}, not {value}; give another --out, or the same options")
