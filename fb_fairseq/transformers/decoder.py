@@ -87,7 +87,10 @@ class Decoder(TextModel):
             cache.note(None if inputs_embeds is not None else input_ids)
         new_BT = None if attention_mask is None else attention_mask[:, -T:]
         positions_TB = self._positions(vectors_BTD, new_BT, position_ids, cache, may_end)
-        x_BTD = self._embed(vectors_BTD, new_BT, position_ids, cache, positions_TB)
+        start = 0 if cache is None else cache.position
+        if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
+            check_positions(position_ids, T, start, positions_TB, new_BT)
+        x_BTD = self.embed_vectors(vectors_BTD, start if positions_TB is None else positions_TB.t())
         if output_hidden_states is None:
             output_hidden_states = getattr(self.config, "output_hidden_states", False)
         if output_attentions is None:
@@ -144,26 +147,6 @@ class Decoder(TextModel):
                 raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
             cache.ended = True
         return positions_TB
-
-    def _embed(
-        self,
-        vectors_BTD: Tensor,
-        mask_BT: Tensor | None,
-        position_ids: Tensor | None,
-        cache: StreamCache | None,
-        positions_TB: Tensor | None,
-    ) -> Tensor:
-        """Embeddings [B, T, D] of the new tokens, where these are the positions that the call means.
-
-        ``positions_TB``: of ``_positions``, as are the other arguments.
-        """
-        T = vectors_BTD.shape[1]
-        start = 0 if cache is None else cache.position
-        if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
-            steps_1T = torch.arange(start, start + T, device=vectors_BTD.device)[None]
-            expected_BT = steps_1T if positions_TB is None else positions_TB.t()
-            check_positions(position_ids, expected_BT, start, mask_BT)
-        return self.embed_vectors(vectors_BTD, start if positions_TB is None else positions_TB.t())
 
 
 def check_loaded(part: nn.Module) -> None:

@@ -18,15 +18,13 @@ from torch import Tensor
 from fb_fairseq.transformers.inputs import IGNORED
 from fb_fairseq.transformers.streams import StreamKey
 
-ADAPTED = "adapted_to_fb_fairseq"  # an attribute of ``Trainer``
-
 
 def adapt_trainer() -> None:
     """Let ``Trainer``, if it is imported, divide and smooth losses as above, of models with ``gives_labels`` false."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
-    if trainer is None or hasattr(trainer, ADAPTED):
+    if trainer is None or hasattr(trainer, "adapted_to_fb_fairseq"):
         return
-    setattr(trainer, ADAPTED, True)
+    trainer.adapted_to_fb_fairseq = True
     count, compute = trainer._get_num_items_in_batch, trainer.compute_loss
 
     @functools.wraps(count)
