@@ -16,11 +16,11 @@ FACTS = "facts"  # an entry of a checkpoint that a command has written
 FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
 WEIGHTS = "model.safetensors"
 TEXTS = ("data", "license", "language")  # options of ``export``
-# Names and types: the texts that ``export`` is given, the number of updates, and of the validation the loss in bits per
-# token, the same per byte, and BLEU. Further lines of the card are in ``notes``, pairs of texts.
-TYPES = {**dict.fromkeys(TEXTS, str), "updates": int, "valid_bits": float, "valid_bpb": float, "valid_bleu": float}
-# The facts that a training's measures are, by its --best-checkpoint-metric.
+# The facts that a training's measures are, by its --best-checkpoint-metric: the loss in bits per token, the same per
+# byte, and BLEU.
 MEASURES = {"loss": "valid_bits", "nll_loss": "valid_bits", "bpb": "valid_bpb", "bleu": "valid_bleu"}
+# Names and types. Further lines of the card are in ``notes``, pairs of texts.
+TYPES = {**dict.fromkeys(TEXTS, str), "updates": int, **dict.fromkeys(MEASURES.values(), float)}
 LIMITS = {int: 10**15, float: 1000}
 
 

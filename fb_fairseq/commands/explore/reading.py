@@ -19,8 +19,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel, choices
 from fb_fairseq.symbols import EOS, UNK
 
-DIGITS = "123456789"
-
 
 def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel:
     """Load a language model with attention.
@@ -34,7 +32,7 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
     model = read_language_model(path, data, cpu)
     check_attention(model)
     images = {"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}  # of permutations: 1, 2, …
-    if model.labels and (len(images) != 1 or not DIGITS.startswith(*images)):
+    if model.labels and (len(images) != 1 or not "123456789".startswith(*images)):
         raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
     return model
 
