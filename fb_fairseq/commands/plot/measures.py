@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.models import check_attention, progress
+from fb_fairseq.commands.plot.texts import check_attention, progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.ops.attention import by_slot
