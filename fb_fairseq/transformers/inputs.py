@@ -30,6 +30,7 @@ class BothNames:
     """An output whose memory has its old and its new name in all releases, without a warning."""
 
 
+# (Here, because what the name is depends on the release of transformers.)
 setattr(BothNames, OTHER_NAME, property(lambda output: output.__dict__[CACHE_FIELD]))
 
 
