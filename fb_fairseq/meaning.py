@@ -1,5 +1,5 @@
-"""Options of a checkpoint beside those that are given now: those that decide what its numbers mean, and those of a
-training that goes on from it.
+"""Options that decide what the numbers of a file mean, where their names and shapes do not; options of a training that
+goes on.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,13 @@ def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, 
 
 
 def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Check that training with the options ``given`` may go on from a checkpoint, which has those ``saved``."""
+    """Check that a training may go on from a checkpoint: that none of its options has changed.
+
+    Args:
+        path: the checkpoint.
+        saved: the options in it.
+        given: those of the training.
+    """
     for name, value in given.items():
         if value != saved.get(name):
             made = f"{flag(name)} {saved.get(name)}"

@@ -19,7 +19,8 @@ from fb_fairseq.commands.explore.reading import load
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.state_tracking.problems import Sequences
 from fb_fairseq.pretrained.model import choices
-from fb_fairseq.symbols import EOS, PAD, UNK
+from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import EOS, PAD, SPECIAL, UNK
 from tests.conftest import REPOSITORY
 
 
@@ -152,6 +153,15 @@ def test_the_page_of_a_tracker():
     (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, step=21)
     shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
+
+
+@pytest.mark.parametrize("labels", [["ab", "ba"], ["01", "10"], ["12", "123"]])
+def test_labels_that_are_no_permutations(labels, monkeypatch):
+    model = pretrained.load("a5")
+    model.vocabulary = Vocabulary([*SPECIAL, *labels])
+    monkeypatch.setattr("fb_fairseq.commands.explore.reading.read_language_model", lambda *_: model)
+    with pytest.raises(UserError, match="model.pt: its labels are no products of permutations"):
+        load("model.pt")
 
 
 PROGRAM = """

@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import command, pictures
-from fb_fairseq.commands.explore.reading import EOS, UNK, Reading, load
+from fb_fairseq.commands.explore.reading import EOS, UNK, Reading
 from fb_fairseq.commands.plot.measures import mix
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
@@ -262,16 +262,6 @@ def test_every_picture_parses(model):
         seen = [*reading.seen(step), step]
         assert [column.text for column in columns][-len(seen) :] == [tokens[t].text for t in seen]
     assert len(spans(parsed(pictures.layer_weights(ours)), "ex-number")) in (2, 3)
-
-
-@pytest.mark.parametrize("labels", [["ab", "ba"], ["01", "10"], ["12", "123"]])
-def test_labels_that_are_no_permutations(labels, monkeypatch):
-    model = explored()[0]
-    model.labels = True
-    model.vocabulary = Vocabulary([*SPECIAL, *labels])
-    monkeypatch.setattr("fb_fairseq.commands.explore.reading.read_language_model", lambda *_: model)
-    with pytest.raises(UserError, match="a.pt: its labels are no products of permutations"):
-        load("a.pt")
 
 
 def test_port_in_use(capsys, monkeypatch):
