@@ -1,6 +1,4 @@
-"""The command lines of ``fb-fairseq``: options as dataclass fields, help texts, mistakes in one line, and nothing of
-fairseq's log in the output.
-"""
+"""The command lines of ``fb-fairseq``: options as dataclass fields, help texts, and mistakes in one line."""
 
 import argparse
 import dataclasses
@@ -11,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from fb_fairseq.errors import STATUS, debugging, explain, flag, single_line
+from fb_fairseq.errors import STATUS, UserError, debugging, explain, flag, single_line
 from fb_fairseq.interruption import Interrupted
 
 INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
@@ -54,6 +52,14 @@ def replace_in_output() -> None:
     """Print "?" for characters that the terminal does not have. (Python does the like in stderr by itself.)"""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Check that training with the options ``given`` may go on from a checkpoint, which has those ``saved``."""
+    for name, value in given.items():
+        if value != saved.get(name):
+            made = f"{flag(name)} {saved.get(name)}"
+            raise UserError(f"{path}: was made with {made}, not {value}; give another --out, or the same options")
 
 
 @contextmanager

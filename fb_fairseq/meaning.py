@@ -1,6 +1,4 @@
-"""Options that decide what the numbers of a file mean, where their names and shapes do not; options of a training that
-goes on.
-"""
+"""Options that decide what the numbers of a file mean, where their names and shapes do not."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,17 +45,3 @@ def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, 
                 f"{path}: was trained with {flag(name)} {saved[name]}, not {given[name]}: its parameters would mean "
                 f"something else; {remedy}"
             )
-
-
-def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Check that a training may go on from a checkpoint: that none of its options has changed.
-
-    Args:
-        path: the checkpoint.
-        saved: the options in it.
-        given: those of the training.
-    """
-    for name, value in given.items():
-        if value != saved.get(name):
-            made = f"{flag(name)} {saved.get(name)}"
-            raise UserError(f"{path}: was made with {made}, not {value}; give another --out, or the same options")

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import start_run
 from fb_fairseq.interruption import heeding_signals
-from fb_fairseq.meaning import check_same_options
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs import make_env

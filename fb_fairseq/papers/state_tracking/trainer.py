@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from fb_fairseq.command_line import check_same_options
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import start_run
 from fb_fairseq.interruption import heeding_signals
-from fb_fairseq.meaning import check_same_options
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import Options
