@@ -44,7 +44,7 @@ def unescape(line: str) -> bytes:
             return bytes([int(escape[1:], 16)])
         raise ValueError(f"prompt: unknown escape \\{escape}; write \\n, \\t, \\\\ or \\xHH")
 
-    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|$)", unescape_match, line.encode("utf-8", "surrogateescape"))
+    return re.sub(rb"(?s)\\(x[0-9A-Fa-f]{2}|.|$)", unescape_match, line.encode("utf-8", "surrogateescape"))
 
 
 def escape(data: bytes) -> str:

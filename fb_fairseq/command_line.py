@@ -83,7 +83,7 @@ class CommandParser(argparse.ArgumentParser):
         """
         for name, lowest in least.items():
             value = getattr(args, name)
-            if value is not None and value < lowest:
+            if value is not None and not value >= lowest:  # (NaN is neither less nor more)
                 self.error(f"{flag(name)} {value}: must be {lowest} or more")
 
     def error(self, message: str) -> None:

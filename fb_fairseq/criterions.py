@@ -67,9 +67,7 @@ class LanguageModelLoss(FairseqCriterion):
 
     def __init__(self, task, sentence_avg=False):
         super().__init__(task)
-        if (
-            sentence_avg is True
-        ):  # (in a configuration that is not whole, it is the text "${optimization.sentence_avg}")
+        if sentence_avg is True:  # (in a configuration that is not whole: the text "${optimization.sentence_avg}")
             raise UserError("--sentence-avg: --criterion lm_loss averages over tokens; leave it out")
         self.byte_data = getattr(task, "byte_data", False)  # fairseq's own tasks do not have it
         self.eos = task.target_dictionary.eos()
@@ -116,7 +114,6 @@ class LanguageModelLoss(FairseqCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log the measures of all workers and batches together."""
-
         totals = summed(logging_outputs)
         tokens, judged, byte_count = (totals.get(name, 0.0) for name in ("ntokens", "judged", "bytes"))
         if tokens == 0:  # logged with weight 0, because for a missing loss fairseq's trainer logs -1 with weight 1

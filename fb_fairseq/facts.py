@@ -15,10 +15,12 @@ from fb_fairseq.files import WRITER
 FACTS = "facts"  # an entry of a checkpoint that a command has written
 FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
 WEIGHTS = "model.safetensors"
-TEXTS = ("data", "license", "language")
-# Names and types: the texts that ``export`` is given, the number of updates, and of the validation the loss in bits per
-# token, the same per byte, and BLEU. Further lines of the card are in ``notes``, pairs of texts.
-TYPES = {**dict.fromkeys(TEXTS, str), "updates": int, "valid_bits": float, "valid_bpb": float, "valid_bleu": float}
+TEXTS = ("data", "license", "language")  # options of ``export``
+# The facts that a training's measures are, by its --best-checkpoint-metric: the loss in bits per token, the same per
+# byte, and BLEU.
+MEASURES = {"loss": "valid_bits", "nll_loss": "valid_bits", "bpb": "valid_bpb", "bleu": "valid_bleu"}
+# Names and types. Further lines of the card are in ``notes``, pairs of texts.
+TYPES = {**dict.fromkeys(TEXTS, str), "updates": int, **dict.fromkeys(MEASURES.values(), float)}
 LIMITS = {int: 10**15, float: 1000}
 
 
@@ -49,8 +51,8 @@ def facts_in(folder: str) -> dict[str, Any]:
 
 
 def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a checkpoint's parameters. Only a training knows its updates and validation loss: where a command
-    has written the checkpoint, it fills in what fairseq reads there.
+    """The facts of a checkpoint's parameters. In one that a command has written, they are those that the command gives:
+    what fairseq reads there as updates and validation loss is filled in.
     """
     if WRITER in checkpoint:
         return known_facts(checkpoint.get(FACTS))
@@ -61,11 +63,10 @@ def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     criterion = cfg.get("criterion") or {}
     if not isinstance(criterion, Mapping):
         criterion = vars(criterion)  # of a Namespace
-    if metric == "loss" and criterion.get("label_smoothing"):
-        metric = "smoothed loss"
-    if metric == "loss" and (cfg.get("optimization") or {}).get("sentence_avg"):
-        metric = "loss of a sentence"  # (lm_loss refuses the option)
-    name = {"loss": "valid_bits", "nll_loss": "valid_bits", "bleu": "valid_bleu"}.get(metric)
+    of_sentences = (cfg.get("optimization") or {}).get("sentence_avg")  # (lm_loss refuses the option)
+    if metric == "loss" and (criterion.get("label_smoothing") or of_sentences):
+        metric = None
+    name = MEASURES.get(metric)
     value = (checkpoint.get("extra_state") or {}).get("val_loss")
     if name and value is not None:
         facts[name] = float(value)

@@ -41,8 +41,7 @@ def atomic_write(path: str) -> Iterator[str]:
         with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
             file.write(results)
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{path}: is no file, but a folder, a device or a pipe; give the name of a file")
+    _check_file(path, path)
     temporary = os.path.join(os.path.dirname(path), f".incomplete-{secrets.token_hex(8)}")
     try:
         yield temporary
@@ -75,8 +74,7 @@ def check_output_file(option: str, path: str, command: str, overwrite: bool = Fa
     replaced if it is empty, or ``is_written_by`` the command. ``overwrite``: any file may be replaced.
     """
     folder = os.path.dirname(os.path.abspath(path))
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{option} {path}: is no file, but a folder, a device or a pipe; give the name of a file")
+    _check_file(path, f"{option} {path}")
     if not os.path.isdir(folder):
         raise UserError(f"{option} {path}: its folder does not exist; create it, or give another path")
     if not os.access(folder, os.W_OK):
@@ -94,3 +92,9 @@ def check_output_folder(option: str, path: str) -> None:
         raise UserError(f"{option} {path}: {existing} is a file; give the name of a folder")
     if not os.access(existing, os.W_OK):
         raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")
+
+
+def _check_file(path: str, shown: str) -> None:
+    """Check that nothing but a file is at ``path``. ``shown``: the path as the message shows it."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{shown}: is no file, but a folder, a device or a pipe; give the name of a file")

@@ -24,23 +24,26 @@ _locks: dict[str, int] = {}  # descriptors of the locks that this process has, b
 
 
 @contextmanager
-def own_folder(option: str, path: str, command: str, overwrite: bool = False, made_from: str = "") -> Iterator[str]:
+def own_folder(option: str, path: str, command: str, overwrite: bool = False, *, made_from: str = "") -> Iterator[str]:
     """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
 
-    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay. See
-    ``check_own_folder`` for the arguments, and for what is refused.
+    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay. For the
+    arguments, and for what is refused, see ``check_own_folder``.
     """
-    check_own_folder(option, path, command, overwrite, made_from)
+    check_own_folder(option, path, command, overwrite, made_from=made_from)
     os.makedirs(path, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
     try:
         yield temporary
         files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
         new = {os.path.relpath(file, temporary): file for file in files}
-        check_own_folder(option, path, command, overwrite, made_from, names=new)
+        check_own_folder(option, path, command, overwrite, made_from=made_from, names=new)
         places = {file: os.path.join(path, name) for name, file in new.items()}
-        for place in filter(os.path.isdir, places.values()):
-            raise UserError(f"{option} {place}: is a folder, where a file has to be; remove it, or give another folder")
+        for place in places.values():
+            if os.path.isdir(place):
+                raise UserError(
+                    f"{option} {place}: is a folder, where a file has to be; remove it, or give another folder"
+                )
         for file, place in places.items():
             os.makedirs(os.path.dirname(place), exist_ok=True)
             os.replace(file, place)
@@ -56,6 +59,10 @@ def lock_folder(option: str, path: str) -> None:
 
     The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
     system has no locks, or on Windows, nothing is locked.
+
+    Args:
+        option: that names the folder, for messages.
+        path: the folder.
     """
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
@@ -76,8 +83,14 @@ def lock_folder(option: str, path: str) -> None:
 
 
 def start_run(option: str, path: str, command: str, known: bool) -> None:
-    """Lock the folder of a training (``lock_folder``), and mark it as the command's. It must be new, empty or marked,
-    unless it is ``known``: its checkpoint identifies it (earlier versions left no mark). Other files in it stay.
+    """Lock the folder of a training (``lock_folder``), and mark it as the command's. Other files in it stay.
+
+    Args:
+        option: that names the folder, for messages.
+        path: the folder.
+        command: its name in the mark.
+        known: whether the folder's checkpoint identifies it (earlier versions left no mark); otherwise it must be new,
+            empty or marked.
     """
     mark = os.path.join(path, MARK.format(command))
     if not known:
@@ -107,6 +120,7 @@ def check_own_folder(
     path: str,
     command: str,
     overwrite: bool = False,
+    *,
     made_from: str = "",
     names: Collection[str] = (),
 ) -> None:
@@ -114,6 +128,8 @@ def check_own_folder(
     mark, and nothing but what the command writes again.
 
     Args:
+        option: that names the folder, for messages.
+        path: the folder.
         command: its name in the mark.
         overwrite: whether files may be there that the command has not written, and are replaced.
         made_from: one line that fully determines the files' content, for commands whose output depends on nothing
@@ -133,11 +149,11 @@ def check_own_folder(
     for folder in {"", *map(os.path.dirname, names)}:
         for name in _visible(os.path.join(path, folder)):
             own = os.path.join(folder, name)
-            file = os.path.join(path, folder, name)
-            is_changed = f"{own} {_state(file)}" not in written
+            place = os.path.join(path, own)
+            is_changed = f"{own} {_state(place)}" not in written
             is_left_over = names and own not in names  # of what is written now
-            if (is_changed or is_left_over) and (os.path.islink(file) or not os.path.isdir(file)):
-                raise UserError(f"{option} {file}: this command has not written it, or it was changed since; {remedy}")
+            if (is_changed or is_left_over) and (os.path.islink(place) or not os.path.isdir(place)):
+                raise UserError(f"{option} {place}: this command has not written it, or it was changed since; {remedy}")
 
 
 def _visible(folder: str) -> list[str]:

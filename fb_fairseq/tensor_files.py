@@ -26,10 +26,16 @@ NEW_TRAINING = {
 
 
 def load_file(path: str, mapped: bool = False) -> Any:
-    """Load a file, its tensors on the CPU. ``mapped``: leave the values of tensors in the file until they are used,
-    where its format allows that.
+    """Load a file, its tensors on the CPU.
+
+    Args:
+        path: the file.
+        mapped: leave the values of tensors in the file until they are used, where its format allows that.
     """
-    is_archive = check_intact(path)
+    with open(path, "rb") as file:
+        is_archive = file.read(2) == b"PK"  # as torch writes files since 1.6; older ones have no checksums
+    if is_archive:
+        check_intact(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
     except OSError:
@@ -51,28 +57,17 @@ def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
     return content
 
 
-def check_intact(path: str) -> bool:
-    """Check that a file can be read, and verify its checksums: ``torch.load`` does not, it takes flipped bits for data.
-
-    Files from before torch 1.6 have no checksums, and pass.
-
-    Returns:
-        Whether the file is an archive, as torch writes it since 1.6.
+def check_intact(path: str) -> None:
+    """Check that a file is a complete zip archive, as ``torch.save`` writes it, with correct checksums. (``torch.load``
+    takes flipped bits for data.)
     """
-    with open(path, "rb") as file:
-        is_archive = file.read(2) == b"PK"
-    if is_archive and not is_intact(path):
-        raise UserError(f"{path}: is truncated or corrupt; give an intact copy, or an earlier checkpoint")
-    return is_archive
-
-
-def is_intact(path: str) -> bool:
-    """Whether the file is a complete zip archive, as ``torch.save`` writes it, with correct checksums."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
+            damaged = archive.testzip() is not None
     except Exception:  # a damaged directory of the archive can raise anything: NotImplementedError, UnicodeDecodeError
-        return False
+        damaged = True
+    if damaged:
+        raise UserError(f"{path}: is truncated or corrupt; give an intact copy, or an earlier checkpoint")
 
 
 def unsafe_file(path: str, error: Exception) -> UserError:

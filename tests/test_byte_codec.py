@@ -23,7 +23,7 @@ def test_prompts():
         assert byte_codec.unescape(line) == data
 
 
-@pytest.mark.parametrize("line", ["\\", r"\q", r"\x4", r"\xzz"])
+@pytest.mark.parametrize("line", ["\\", "a\\\nb", r"\q", r"\x4", r"\xzz"])
 def test_unknown_escapes_are_refused(line):
-    with pytest.raises(ValueError, match="unknown escape.*xHH"):
+    with pytest.raises(ValueError, match="(?s)unknown escape.*xHH"):
         byte_codec.unescape(line)

@@ -56,9 +56,11 @@ def test_facts_of_an_average():
 
 
 def test_facts_that_are_no_loss():
-    """BLEU, where it chooses the best checkpoint; a smoothed loss is none."""
+    """BLEU, and bits per byte, where they choose the best checkpoint; a smoothed loss is none."""
     checkpoint = {"extra_state": {"val_loss": 20.5}, "cfg": {"checkpoint": {"best_checkpoint_metric": "bleu"}}}
     assert facts_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
+    checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "bpb"
+    assert facts_of_checkpoint(checkpoint) == {"valid_bpb": 20.5}
     smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}
     assert facts_of_checkpoint({"extra_state": {"val_loss": 6.0}, "cfg": smoothed}) == {}
 

@@ -37,7 +37,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
 
 def write(path, command="writer", overwrite=False, made_from="", **files):
     """Write a folder's files as a command does; in names, _ stands for /."""
-    with own_folder("--out", str(path), command, overwrite, made_from) as folder:
+    with own_folder("--out", str(path), command, overwrite, made_from=made_from) as folder:
         for name, text in files.items():
             file = os.path.join(folder, name.replace("_", "/"))
             os.makedirs(os.path.dirname(file), exist_ok=True)

@@ -1,7 +1,9 @@
 """Models that come with the package: the same in plain PyTorch, in transformers and in fairseq, as good as their cards
 say, and found by their names in every command."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,8 +16,11 @@ import torch
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore.reading import load
+from fb_fairseq.errors import UserError
 from fb_fairseq.papers.state_tracking.problems import Sequences
-from fb_fairseq.symbols import EOS, PAD, UNK
+from fb_fairseq.pretrained.model import choices
+from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import EOS, PAD, SPECIAL, UNK
 from tests.conftest import REPOSITORY
 
 
@@ -69,6 +74,26 @@ def test_the_random_numbers_of_the_process_stay(seed):
     texts = [model.generate("def ", length=20, topk=0, seed=seed) for _ in range(2)]
     assert (texts[0] == texts[1]) == (seed is not None)
     assert torch.get_rng_state().equal(before)
+
+
+def test_temperatures_that_are_no_number():
+    """At an infinite one all are as likely, but what is never drawn; one that is none is refused."""
+    probabilities, tokens = choices(torch.tensor([0.5, 0.25, 0.25]).log(), [1], float("inf"), 0)
+    assert dict(zip(tokens.tolist(), probabilities.tolist())) == {0: 0.5, 2: 0.5, 1: 0.0}
+    with pytest.raises(UserError, match="temperature and top-k of 0 or more"):
+        pretrained.load("python").generate("a", length=1, temperature=float("nan"))
+
+
+@pytest.mark.parametrize(
+    "change,told", [({"vocab_size": None}, "its model None"), (None, "config.json: cannot be rea")]
+)
+def test_configurations_that_lack_something(change, told, tmp_path):
+    shutil.copytree(pretrained.folder("python"), tmp_path / "model")
+    path = tmp_path / "model/config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(change and {name: value for name, value in config.items() if name not in change}))
+    with pytest.raises(UserError, match=told):
+        pretrained.load(str(tmp_path / "model"))
 
 
 @torch.no_grad()
@@ -125,9 +150,18 @@ def test_the_page_of_a_tracker():
     page = pytest.importorskip("fb_fairseq.commands.explore.page")
     explorer = page.Tracker(load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
-    (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, 21)
-    shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD)
+    (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, step=21)
+    shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
+
+
+@pytest.mark.parametrize("labels", [["ab", "ba"], ["01", "10"], ["12", "123"]])
+def test_labels_that_are_no_permutations(labels, monkeypatch):
+    model = pretrained.load("a5")
+    model.vocabulary = Vocabulary([*SPECIAL, *labels])
+    monkeypatch.setattr("fb_fairseq.commands.explore.reading.read_language_model", lambda *_: model)
+    with pytest.raises(UserError, match="model.pt: its labels are no products of permutations"):
+        load("model.pt")
 
 
 PROGRAM = """

@@ -116,8 +116,15 @@ def cases(args: argparse.Namespace, batch_size: int, fairseq_model, hf_model, sy
         return [best["tokens"][-args.length - 1 : -1].tolist() for best, *_ in results]
 
     def with_command() -> list[list[int]]:
-        read, prompt = hf_model.decoder.reader(MANY), prompts_BT[0, 1:].tolist()
-        return [list(sample(read, prompt, args.length, 0, 1, Vocabulary(symbols.symbols)))]
+        new = sample(
+            hf_model.decoder.reader(MANY),
+            prompts_BT[0, 1:].tolist(),
+            args.length,
+            temperature=0,
+            topk=1,
+            vocabulary=Vocabulary(symbols.symbols),
+        )
+        return [list(new)]
 
     functions: dict[str, Callable] = {HF: with_transformers, FAIRSEQ: with_fairseq}
     if batch_size == 1 and len(with_command()[0]) == args.length:  # (it ends at </s>)

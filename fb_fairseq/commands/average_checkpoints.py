@@ -74,19 +74,21 @@ def write_average(paths: list[str], output: str) -> None:
     """
     from fb_fairseq.patches.meaning import with_architecture
 
-    states, facts, dictionaries, options = [], [], None, None
+    states = []
+    facts = []
+    dictionaries = options = None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
-        own = with_architecture(model_options(checkpoint))
-        options = options or own
-        check_same_meaning(f"--inputs {path}", own, options, "give one run's")
+        its_options = with_architecture(model_options(checkpoint))
+        options = options or its_options
+        check_same_meaning(f"--inputs {path}", its_options, options, "give one run's")
         states.append(checkpoint["model"])
         with using(path):
             facts.append(facts_of_checkpoint(checkpoint))
-        own = trained_dictionaries(checkpoint) or {}
-        if dictionaries not in (None, own):
+        its_dictionaries = trained_dictionaries(checkpoint) or {}
+        if dictionaries not in (None, its_dictionaries):
             raise UserError(f"--inputs {path}: was trained with other dictionaries than {paths[0]}; give one run's")
-        dictionaries = own
+        dictionaries = its_dictionaries
     checkpoint.pop("last_optimizer_state", None)
     checkpoint.pop(WRITER, None)
     checkpoint.update({FACTS: facts_of_average(facts), "model": average(states)})

@@ -79,7 +79,8 @@ def binarise(
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
     tokens = {}
-    with own_folder("--destdir", destdir, NAME, overwrite, fingerprint(splits, append_eos)) as temporary:
+    made_from = fingerprint(splits, append_eos)
+    with own_folder("--destdir", destdir, NAME, overwrite, made_from=made_from) as temporary:
         for split, documents in splits.items():
             tokens[split] = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
         dictionary.save(os.path.join(temporary, "dict.txt"))
@@ -158,7 +159,7 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if bool(args.text) == bool(args.trainpref):
+    if bool(args.text) == bool(args.trainpref) or args.text and (args.validpref or args.testpref):
         parser.error("give either --trainpref (and --validpref, --testpref), or --text")
     with parser.one_line_errors():
         check_output_folder("--destdir", args.destdir)

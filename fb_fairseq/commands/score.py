@@ -199,7 +199,7 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if (args.gen is None) == (args.sys is None) or args.sys is not None and args.ref is None:
+    if bool(args.gen) == bool(args.sys) or args.sys and not args.ref:
         parser.error("give --gen FILE, or --sys FILE and --ref FILE")
     with parser.one_line_errors():
         hypotheses, references = read_generated(args.gen) if args.gen else (read_lines(args.sys), [])

@@ -65,27 +65,40 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
                 axes.grid(False, axis="x")  # between bars
             drawn.append((r, axes))
     width = max(WIDTH, *(panel.size[0] for panel in panels))
-    tall = 0.3 if title else 0.0
-    legends = [0.0] * len(rows)
-    entries = [axes.get_legend_handles_labels() for _, axes in drawn]
-    names = entries[0][1]
-    if len(drawn) > 1 and names and all(others == names for _, others in entries):
-        columns, inches = _legend_columns(names, width)
-        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
-        tall += inches
-    else:
-        for r, axes in drawn:
-            legends[r] = max(legends[r], _place_legend(axes, len(rows[r]) == 1, width))
+    above_all, legends = _place_legends(figure, drawn, rows, width)
     heights = [
         max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) + above
         for row, above in zip(rows, legends)
     ]
     grid.set_height_ratios(heights)
-    tall += sum(heights)
+    tall = sum(heights) + above_all + (0.3 if title else 0.0)
     figure.set_size_inches(width, round(tall * DPI) / DPI + 1e-6)  # whole pixels, which matplotlib rounds down
     if title:
         figure.suptitle(without_math(title))
     return figure
+
+
+def _place_legends(figure, drawn, rows, width: float) -> tuple[float, list[float]]:
+    """Place one legend above all panels, if they have the same names, or those of the panels.
+
+    Args:
+        figure: of matplotlib, ``width`` inches wide.
+        drawn: the row and the axes of each panel.
+        rows: the panels.
+
+    Returns:
+        The inches that they take above all panels, and above each row.
+    """
+    entries = [axes.get_legend_handles_labels() for _, axes in drawn]
+    names = entries[0][1]
+    inches = [0.0] * len(rows)
+    if len(drawn) > 1 and names and all(others == names for _, others in entries):
+        columns, above_all = _legend_columns(names, width)
+        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
+        return above_all, inches
+    for r, axes in drawn:
+        inches[r] = max(inches[r], _place_legend(axes, len(rows[r]) == 1, width))
+    return 0.0, inches
 
 
 def _place_legend(axes, is_alone: bool, width: float) -> float:

@@ -81,23 +81,6 @@ def draw_reference(axes, y: float, label: str = "", color: str = GREY) -> None:
     axes.axhline(y, color=color, linestyle=":", label=label)
 
 
-def mark_x(axes, x: float, text: str) -> None:
-    """A dashed vertical line with a text along its upper end."""
-    axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
-    axes.annotate(
-        text,
-        (x, 0.96),
-        xycoords=("data", "axes fraction"),
-        xytext=(-2, 0),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        rotation=90,
-        fontsize=SMALL,
-        color=GREY,
-    )
-
-
 def explain_range(axes, groups: Iterable[Sequence]) -> None:
     """Have the legend say what the bars or bands around values are, if there are any.
 

@@ -35,10 +35,10 @@ def read_folder(path: str) -> TrainedModel:
     """Read a model from a folder, its parameters in single precision."""
     config = read_json(path, "config.json")
     file = os.path.join(path, "config.json")
-    kind = config.get("model_type")
-    if kind not in OPTIONS:
-        raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
     with reading(file):
+        kind = config.get("model_type")
+        if kind not in OPTIONS:
+            raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
         options = {"arch": kind, **options_in(config, OPTIONS[kind])}
     options.update({name: config[name] for name in FURTHER_OPTIONS if config.get(name) is not None})
     if kind == "streaming_lstm_lm":
@@ -64,27 +64,34 @@ def options_in(config: dict[str, Any], kinds: tuple[type, ...]) -> dict[str, Any
 
 def add_symbols(trained: TrainedModel, config: dict[str, Any]) -> None:
     """Read the dictionaries of a model in a folder from its tokenizers. ``config``: the content of config.json."""
+    of_targets = os.path.join(trained.path, TARGET_FOLDER)
+    size = config.get("vocab_size")
+    inputs = (trained.path, size)
+    outputs = inputs
+    if trained.translates:
+        check_languages(trained)
+        inputs = (trained.path, config.get("source_vocab_size"))
+        if os.path.isdir(of_targets) and not config.get("share_all_embeddings"):
+            outputs = (of_targets, size)
+    for name, (folder, expected) in zip(trained.dictionary_names(), (inputs, outputs)):
+        symbols, trained.splits_words = read_symbols(folder)
+        if len(symbols) != expected:
+            raise UserError(
+                f"{folder}: its tokenizer has {len(symbols)} symbols, its model {expected}; give the tokenizer that "
+                "belongs to the model"
+            )
+        trained.symbols[name] = symbols
+
+
+def check_languages(trained: TrainedModel) -> None:
+    """Check that the names of a translation model's languages are two, from which names of files can be made."""
     languages = [str(trained.task.get(side)) for side in ("source_lang", "target_lang")]
     valid = [re.fullmatch(r"[\w.-]*\w", language) for language in languages]
-    if trained.translates and not (all(valid) and languages[0] != languages[1]):
+    if not all(valid) or languages[0] == languages[1]:
         raise UserError(
             f"{os.path.join(trained.path, 'config.json')}: source_lang {languages[0]!r} and target_lang "
             f"{languages[1]!r}: give both languages names there, such as 'de' and 'en'"
         )
-    folders = [trained.path] * 2
-    sizes = [config.get("source_vocab_size"), config["vocab_size"]]
-    if not trained.translates:
-        sizes[0] = sizes[1]
-    elif os.path.isdir(os.path.join(trained.path, TARGET_FOLDER)) and not config.get("share_all_embeddings"):
-        folders[1] = os.path.join(trained.path, TARGET_FOLDER)
-    for name, folder, size in zip(trained.dictionary_names(), folders, sizes):
-        symbols, trained.splits_words = read_symbols(folder)
-        if len(symbols) != size:
-            raise UserError(
-                f"{folder}: its tokenizer has {len(symbols)} symbols, its model {size}; give the tokenizer that "
-                "belongs to the model"
-            )
-        trained.symbols[name] = symbols
 
 
 def read_symbols(folder: str) -> tuple[list[str], bool]:

@@ -30,24 +30,27 @@ def choices(lprobs: Tensor, never: list[int], temperature: float, topk: int) -> 
     lprobs = lprobs.index_fill(0, torch.tensor(never, device=lprobs.device), -float("inf"))
     greedy = temperature < LOWEST_TEMPERATURE
     best, symbols = lprobs.topk(1 if greedy else min(topk or len(lprobs), len(lprobs)))
-    return torch.softmax(best / (1 if greedy else temperature), 0), symbols
+    divisor = 1 if greedy else min(temperature, 1 / LOWEST_TEMPERATURE)  # by infinity, -inf would be no number
+    return torch.softmax(best / divisor, 0), symbols
 
 
 def sample(
     read: Callable[[int], Tensor],
     prompt: Sequence[int],
     length: int,
+    *,
     temperature: float,
     topk: int,
     vocabulary: Vocabulary,
     seed: int | None = None,
 ) -> Iterator[int]:
-    """Generate tokens one by one, ``length`` of them. With models of bytes, ``</s>`` is a document's end, and ends it.
+    """Generate tokens one by one. With models of bytes, ``</s>`` is a document's end, and ends it.
     PyTorch's own random numbers stay as they are.
 
     Args:
         read: a function that reads a token and gives the log-probabilities [V] of the next one.
         prompt: the tokens to continue.
+        length: how many tokens, at most.
         temperature: the logits are divided by it; 0, or too small to divide by: always the likeliest token.
         topk: the number of tokens to choose from; 0: all.
         vocabulary: the model's.
@@ -138,7 +141,7 @@ class LanguageModel(TextModel):
         Args:
             prompt: the beginning of the text.
         """
-        if self.labels or min(length, temperature, topk) < 0:
+        if self.labels or not all(value >= 0 for value in (length, temperature, topk)):  # NaN is not, either
             raise UserError("generate: needs a model without labels, and a length, temperature and top-k of 0 or more")
         tokens = self.encode(prompt)
         new = sample(

@@ -83,14 +83,18 @@ class Vocabulary:
         return [self._indices[word] for word in words]
 
     def decoder(self) -> Callable[[int], str]:
-        """A function that gives each token's text, in order. The bytes of a character come with its last one."""
+        """A function that gives each token's text as it is generated. The bytes of a character come with its last one.
+        Behind a symbol that is no byte, also a piece of a word, is a space; ``</s>`` is the end of a line.
+        """
         if not self.of_bytes:
             return lambda token: "\n" if token == EOS else self.symbols[token] + " "
         characters = codecs.getincrementaldecoder("utf-8")("replace")
         return lambda token: characters.decode(byte_codec.decode([self.symbols[token]]))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens. Bytes that are no UTF-8 are replaced."""
+        """The text of tokens. Bytes that are no UTF-8 are replaced. Unlike that of ``decoder``, it has whole words
+        instead of their pieces, and no space at its end.
+        """
         symbols = [self.symbols[token] for token in tokens]
         if self.of_bytes:
             return byte_codec.decode(symbols).decode("utf-8", "replace")

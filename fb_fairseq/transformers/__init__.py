@@ -11,7 +11,8 @@ fairseq is not needed.
 
     configuration.py         what config.json holds
     modeling.py, seq2seq.py  language models, and the translation model
-    decoder.py               a language model's embeddings, layers and output layer
+    decoder.py               a language model's embeddings, layers and output layer; attention.py: its attention
+    losses.py                the loss for labels
     cache.py                 their memory, as ``past_key_values``; text_hash.py: by what it knows its text again
     inputs.py                what a call says about its tokens: padding, packed texts, and whether it fits the memory
     streams.py               training on streams with ``Trainer``

@@ -73,7 +73,8 @@ class StreamCache(MemoryCache):
     Args:
         storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``. None: there is no
             ring, because the text is read in blocks, however short.
-        state, position: continue where streams have stopped, all at the same position.
+        state: of the streams that are continued; None: new texts begin.
+        position: number of steps that they have read, the same of all.
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
@@ -84,24 +85,25 @@ class StreamCache(MemoryCache):
         self, storage: str | None = "keys-values", state: StreamState | None = None, position: int = 0
     ) -> None:
         super().__init__()
-        self.storage, self._state, self.position = storage, state, position
-        if state is not None:
-            self.texts = state.memory_KCBD.shape[2]
-            self.device = state.memory_KCBD.device
+        self.storage = storage
+        self.load_state(state, position)
+
+    def reset(self) -> None:
+        """Forget everything: the next block begins a new text."""
+        self.load_state(None, 0)
+
+    def load_state(self, state: StreamState | None, position: int) -> None:
+        """Forget everything, and continue where streams have stopped; the arguments are those of the class."""
+        self._state = state
+        self.position = position
+        self.texts = 0 if state is None else state.memory_KCBD.shape[2]
+        self.device = None if state is None else state.memory_KCBD.device
         self.age_B: Tensor | None = None
         self.ended = False
         self._read = TextHash(known=position == 0)
         # Where the text begins that ``generate`` was given last, and the hash of what is before.
-        self.start, self._hash_before_B = 0, 0
+        self.start = self._hash_before_B = 0
         self._ring: StepMemory | None = None
-
-    def reset(self) -> None:
-        """Forget everything: the next block begins a new text."""
-        self.__init__(self.storage)
-
-    def load_state(self, state: StreamState | None, position: int) -> None:
-        """Continue where streams have stopped, all at the same position."""
-        self.__init__(self.storage, state, position)
 
     @property
     def decoding(self) -> bool:

@@ -83,6 +83,7 @@ def model_card(
     parameters: int,
     reads: str,
     facts: dict[str, Any],
+    *,
     target_tokenizer: bool = False,
     labelled: str = "",
 ) -> str:
@@ -143,7 +144,13 @@ def model_card(
 
 
 def rows(config: OptionsConfig, parameters: int, facts: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The rows of the card's table: names, and values that are known. For the arguments see ``model_card``."""
+    """The rows of the card's table: names, and values that are known.
+
+    Args:
+        config: see ``model_card``, as for the others.
+        parameters: number of them.
+        facts: of the training, and figures.
+    """
     sizes = {title: getattr(config, option, None) for title, option in SIZES.items()}
     if config.model_type == "all_attention_lm":
         del sizes["feed-forward width"]

@@ -17,10 +17,12 @@ from fb_fairseq.symbols import EOS, PAD
 Options = TypeVar("Options", bound=CheckedOptions)
 
 
+# transformers' class is a dataclass. Type checkers take its fields for all arguments that there are, but it has others,
+# too, such as our options, and gives them to ``__post_init__``.
 if TYPE_CHECKING:
-    DataclassConfig = Any  # otherwise only its fields would be arguments, and our options are none
+    DataclassConfig = Any
 else:
-    DataclassConfig = PreTrainedConfig  # a dataclass, which passes other arguments on
+    DataclassConfig = PreTrainedConfig
 
 # The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (

@@ -30,6 +30,7 @@ class BothNames:
     """An output whose memory has its old and its new name in all releases, without a warning."""
 
 
+# (Here, because what the name is depends on the release of transformers.)
 setattr(BothNames, OTHER_NAME, property(lambda output: output.__dict__[CACHE_FIELD]))
 
 
@@ -96,15 +97,20 @@ def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> Non
         )
 
 
-def check_positions(position_ids: Tensor, expected_BT: Tensor, past: int, kept_BT: Tensor | None) -> None:
+def check_positions(
+    position_ids: Tensor, tokens: int, past: int, positions_TB: Tensor | None, kept_BT: Tensor | None
+) -> None:
     """Check the positions of the new tokens.
 
     Args:
         position_ids: what the call says, [B, T], [1, T] or [T].
-        expected_BT: what continues the memory, [B, T] or [1, T].
+        tokens: number of new tokens, T.
         past: number of tokens in the memory.
-        kept_BT: 0 where a token is padding, whose position does not matter.
+        positions_TB: what continues the memory; None: the next positions, the same in all texts.
+        kept_BT: 0 where a token is padding, whose position does not matter; None: there is no padding.
     """
+    next_1T = torch.arange(past, past + tokens, device=position_ids.device)[None]
+    expected_BT = next_1T if positions_TB is None else positions_TB.t()
     same = position_ids.shape[-1] == expected_BT.shape[1] and position_ids.dim() <= 2
     if same:
         differs_BT = position_ids.to(expected_BT.device) != expected_BT

@@ -20,7 +20,7 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
-from fb_fairseq.transformers.decoder import Decoder, check_loaded, mean_loss
+from fb_fairseq.transformers.decoder import Decoder, check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
@@ -29,6 +29,7 @@ from fb_fairseq.transformers.inputs import (
     check_labels,
     without_padding,
 )
+from fb_fairseq.transformers.losses import mean_loss
 from fb_fairseq.transformers.trainer import adapt_trainer
 
 Model = TypeVar("Model", bound="MemoryModel")
@@ -118,7 +119,9 @@ class LanguageModel(MemoryModel):
 
     @property
     def accepts_loss_kwargs(self) -> bool:
-        """Whether ``forward`` takes ``num_items_in_batch``. A ``Trainer`` asks when it is made, before it counts."""
+        """Whether ``forward`` takes ``num_items_in_batch``. ``Trainer`` asks when it is made, before it counts or
+        computes losses: a chance to adapt it without importing it for those who do not train.
+        """
         adapt_trainer()
         return True
 
@@ -173,7 +176,7 @@ class LanguageModel(MemoryModel):
         inputs_embeds: Tensor | None = None,
         **others,
     ) -> LanguageModelOutput | tuple:
-        """Predict the next token at each position.
+        """Predict the next token at each position. Names and order of the arguments are transformers'.
 
         Args:
             input_ids: tokens [B, T].
@@ -212,9 +215,18 @@ class LanguageModel(MemoryModel):
         smoothing = others.pop("label_smoothing", 0.0)
         check_arguments(others)
         check_loaded(self.decoder)
-        given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache
-        counts = labels is not None or shift_labels is not None
-        seen = self.decoder(*given, output_hidden_states, output_attentions, inputs_embeds, penalty_counts=counts)
+        seen = self.decoder(
+            input_ids,
+            attention_mask,
+            past_key_values,
+            use_cache,
+            position_ids,
+            cache=cache,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+            inputs_embeds=inputs_embeds,
+            penalty_counts=labels is not None or shift_labels is not None,
+        )
         features_BTD = seen.last_hidden_state
         loss = None
         targets_BT = shift_labels
@@ -236,8 +248,13 @@ class LanguageModel(MemoryModel):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
-        shown = {"hidden_states": seen.hidden_states, "attentions": seen.attentions, CACHE_FIELD: seen.cache}
-        output = LanguageModelOutput(loss=loss, logits=logits, **shown)
+        output = LanguageModelOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=seen.hidden_states,
+            attentions=seen.attentions,
+            **{CACHE_FIELD: seen.cache},
+        )
         return output if return_dict in (None, True) else output.to_tuple()
 
 

@@ -22,7 +22,7 @@ from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
-from fb_fairseq.transformers.decoder import check_loaded, mean_loss
+from fb_fairseq.transformers.decoder import check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
@@ -31,6 +31,7 @@ from fb_fairseq.transformers.inputs import (
     check_mask,
     given_cache,
 )
+from fb_fairseq.transformers.losses import mean_loss
 from fb_fairseq.transformers.modeling import MemoryModel, tied_names
 
 PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention

@@ -66,7 +66,13 @@ class StreamMemory:
         return memory_of, (self.name,)
 
     def open(self, text: int, start: int, training: bool) -> StateHandle:
-        """The handle of the memory before a block. At the beginning of a text it is empty."""
+        """The handle of the memory before a block. At the beginning of a text it is empty.
+
+        Args:
+            text: its number.
+            start: tokens of each stream before the block.
+            training: whether the model is training; an evaluation has a memory of its own.
+        """
         key = text, training
         if training and self.resumed is not None and self.resumed[1] == start:
             self.store.write(key, start, self.resumed[0])
@@ -78,7 +84,8 @@ class StreamMemory:
                 " StreamMemoryCallback, and keep the StreamCollator"
             )
         if training:
-            self.resumed, self.trained = None, key
+            self.resumed = None
+            self.trained = key
         self.store.drop_before((key,), start or float("inf"))  # at the beginning: all that an earlier epoch has left
         return StateHandle(self.store, (key,), start)
 
@@ -189,7 +196,8 @@ class StreamMemoryCallback(TrainerCallback):
     """
 
     def __init__(self, collator: StreamCollator, resume_from: str | None = None):
-        self.collator, self.resume_from = collator, resume_from
+        self.collator = collator
+        self.resume_from = resume_from
 
     def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Save the memory in the checkpoint's folder."""

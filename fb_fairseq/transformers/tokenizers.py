@@ -18,11 +18,11 @@ from transformers import PreTrainedTokenizerFast
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
-from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
+from fb_fairseq.symbols import END_OF_WORD, EOS, PAD, SEPARATOR, SPECIAL, UNK
 
 Merge = tuple[str, str]
 VERSION = "#version:"
-BOS, PAD, EOS, UNK = SPECIAL
+END, UNKNOWN = SPECIAL[EOS], SPECIAL[UNK]
 # White space of Python, and so of fairseq. Rust, and so WhitespaceSplit, has fewer characters.
 WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
 WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
@@ -74,17 +74,17 @@ def build_tokenizer(
     else:
         with_lines = line_ends and not after_text
         backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, with_lines)
-    text = f"$A {EOS}" if after_text else f"{EOS} $A"
+    text = f"$A {END}" if after_text else f"{END} $A"
     backend.post_processor = processors.TemplateProcessing(
         single=text,
         pair=f"{text} {text.replace('$A', '$B')}",
-        special_tokens=[(EOS, SPECIAL.index(EOS))],
+        special_tokens=[(END, EOS)],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        bos_token=EOS,
-        eos_token=EOS,
-        pad_token=PAD,
+        bos_token=END,
+        eos_token=END,
+        pad_token=SPECIAL[PAD],
         padding_side="right" if after_text else "left",
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
@@ -96,7 +96,7 @@ def _finish(backend: Tokenizer) -> Tokenizer:
     """Add the special symbols, without ``<unk>``: that is a word of a text, which ``skip_special_tokens`` leaves there,
     as fairseq prints it.
     """
-    backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL if symbol != UNK])
+    backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL if symbol != UNKNOWN])
     return backend
 
 
@@ -108,7 +108,7 @@ def _bytes() -> Tokenizer:
     names.update((byte, chr(256 + i)) for i, byte in enumerate(hidden))
     in_order = [*SPECIAL, *(names[byte] for byte in range(256))]
     vocabulary = {name: index for index, name in enumerate(in_order)}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNK))
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return _finish(backend)
@@ -121,9 +121,9 @@ def _between_words() -> pre_tokenizers.PreTokenizer:
 
 def _words(symbols: list[str], with_lines: bool) -> Tokenizer:
     """Words. Without a decoder, they are joined with spaces. ``with_lines``: read line ends as ``</s>``."""
-    backend = Tokenizer(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token=UNK))
+    backend = Tokenizer(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token=UNKNOWN))
     if with_lines:
-        backend.normalizer = normalizers.Replace("\n", f" {EOS} ")
+        backend.normalizer = normalizers.Replace("\n", f" {END} ")
     backend.pre_tokenizer = _between_words()
     return _finish(backend)
 
@@ -152,7 +152,7 @@ def _subwords(symbols: list[str], merges: list[Merge], path: str) -> Tokenizer:
             "dict.txt or are special symbols there, and a tokenizer cannot read them as <unk>; export without the "
             "codes, and split texts with subword-nmt apply-bpe"
         )
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=UNK, end_of_word_suffix=END_OF_WORD))
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD))
     backend.pre_tokenizer = _between_words()
     backend.decoder = decoders.Sequence(
         [

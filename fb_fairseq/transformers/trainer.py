@@ -20,10 +20,11 @@ from fb_fairseq.transformers.streams import StreamKey
 
 
 def adapt_trainer() -> None:
-    """Let ``Trainer``, if it is imported, divide and smooth losses as above, of models with ``counts_targets``."""
+    """Let ``Trainer``, if it is imported, divide and smooth losses as above, of models with ``gives_labels`` false."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
-    if trainer is None or hasattr(trainer.compute_loss, "__wrapped__"):
+    if trainer is None or hasattr(trainer, "adapted_to_fb_fairseq"):
         return
+    trainer.adapted_to_fb_fairseq = True
     count, compute = trainer._get_num_items_in_batch, trainer.compute_loss
 
     @functools.wraps(count)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from fb_fairseq.commands.evaluate_labels import PositionCounts
 from fb_fairseq.commands.plot import measures, models, panels
-from fb_fairseq.commands.plot.measures import PositionCounts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError

@@ -1,5 +1,7 @@
 """What transformers' trainers decide about a model by its class, its signature and its outputs, against plain torch."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -177,3 +179,21 @@ def test_labels_of_tokens(batches, smoothing, tmp_path):
     made.train()
     (logged,) = [entry["loss"] for entry in made.state.log_history if "loss" in entry]
     assert logged == pytest.approx(total / number, abs=1e-4)
+
+
+def test_a_trainer_that_others_have_wrapped(monkeypatch):
+    """It is adapted, once."""
+
+    class Wrapped:
+        def _get_num_items_in_batch(self, batches, device):
+            return sum(int((batch["labels"] != -100).sum()) for batch in batches)
+
+        @functools.wraps(print)
+        def compute_loss(self):
+            """Of another package."""
+
+    monkeypatch.setattr(transformers.trainer, "Trainer", Wrapped)
+    for _ in range(2):
+        assert build("feedback").accepts_loss_kwargs
+    Wrapped.model = build("feedback")
+    assert Wrapped()._get_num_items_in_batch([{"labels": torch.tensor([[4, 5, 6]])}], None) == 2

@@ -51,22 +51,33 @@ def facts(model: LanguageModel) -> str:
 
 
 class Explorer:
-    """The actions of the page's buttons.
+    """The actions of the page's buttons. Those that gradio calls take the values of the page's parts, in this order:
+    what the action needs, and at the end ``settings``.
+
+    ``settings`` are temperature and top-k of generating; the rows of attention, ``EACH_HEAD`` or ``MEAN``; and the
+    layer, from 1 on, whose memory is shown (1 where all layers have the same).
 
     Args:
         model: the model.
         most: steps that a text may have.
     """
 
+    draw_text = staticmethod(pictures.surprise)
+    shows_newest = True  # whether generating shows the step that it has added
+
     def __init__(self, model: LanguageModel, most: int):
         self.model = model
         self.most = most
 
     def read(self, text: str, before: Reading | None = None) -> Reading:
-        """Read a text. ``before``: the one that was read before it.
+        """Read a text.
+
+        Args:
+            text: of the page.
+            before: the text that was read before it; only ``Tracker`` looks at it.
 
         Raises:
-            gr.Error: it is too long.
+            gr.Error: it is too long, or has words that the model does not know.
         """
         tokens, unit = self.model.vocabulary.encode(text), self.model.vocabulary.unit
         if len(tokens) > self.most:
@@ -81,12 +92,23 @@ class Explorer:
         return self.model.vocabulary.decode(reading.tokens[1:])
 
     def generate(
-        self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, step: int = 0
+        self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, *, step: int = 0
     ) -> Iterator[Reading]:
-        """Generate tokens one by one, after the text as it stands in the page. ``step``: the one that is shown.
+        """Generate tokens one by one, after the text as it stands in the page.
+
+        Args:
+            text: of the page.
+            reading: what was read of it; None: nothing.
+            number: of tokens, at most.
+            temperature: see ``fb_fairseq.pretrained.model.sample``.
+            topk: see there.
+            step: the one that is shown; only ``Tracker`` looks at it.
 
         Yields:
             The reading after each token.
+
+        Raises:
+            gr.Error: it has as many steps as a text may have.
         """
         reading = self.read(text) if reading is None or text != self.text_of(reading) else reading.copy()
         for i in range(int(number)):
@@ -101,22 +123,42 @@ class Explorer:
             if i + 1 < number:
                 time.sleep(PAUSE)
 
-    def show(
-        self, reading: Reading, step: int, temperature: float, topk: int, heads: str, memory: int = 1
-    ) -> list[Any]:
-        """The pictures of a step: surprise, next token, attention and memory; and the slider."""
+    def show(self, reading: Reading, step: int, *settings: Any) -> list[Any]:
+        """The pictures of a step: the text, the next token, attention and memory; and what becomes of the slider."""
+        temperature, topk, heads, memory = settings
         last = len(reading) - 1
         step = min(int(step), last)
         return [
-            (pictures.products if self.model.labels else pictures.surprise)(reading, step),
+            self.draw_text(reading, step),
             pictures.next_token(reading, step, temperature, int(topk)),
             pictures.attention_and_memory(reading, step, heads == EACH_HEAD, int(memory)),
             gr.update(maximum=max(1, last), value=step),
         ]
 
+    def show_read(self, text: str, before: Reading | None, *settings: Any) -> list[Any]:
+        """Read a text (see ``read``): what was read, and the pictures of its last step."""
+        reading = self.read(text, before)
+        return [reading, *self.show(reading, len(reading) - 1, *settings)]
+
+    def show_generated(
+        self, text: str, reading: Reading | None, number: int, step: int, *settings: Any
+    ) -> Iterator[list[Any]]:
+        """Generate (see ``generate``): after each token what was read, its text, and the pictures of a step."""
+        temperature, topk, *_ = settings
+        for longer in self.generate(text, reading, number, temperature, topk, step=step):
+            shown = len(longer) - 1 if self.shows_newest else step
+            yield [longer, self.text_of(longer), *self.show(longer, shown, *settings)]
+
+    def show_clicked(self, event: gr.EventData, reading: Reading, *settings: Any) -> list[Any]:
+        """The pictures of the step on which was clicked; steps.js gives the event its ``step``."""
+        return self.show(reading, event.step, *settings)
+
 
 class Tracker(Explorer):
     """The actions where the model keeps track of a product."""
+
+    draw_text = staticmethod(pictures.products)
+    shows_newest = False
 
     def drawn(self, number: int, but: str = "") -> str:
         """Random elements. ``but``: one that is not drawn."""
@@ -134,9 +176,9 @@ class Tracker(Explorer):
         return reading
 
     def generate(
-        self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, step: int = 0
+        self, text: str, reading: Reading | None, number: int, temperature: float, topk: int, *, step: int = 0
     ) -> Iterator[Reading]:
-        """Draw elements: ``number`` of them, or a single one for the step."""
+        """Draw elements: ``number`` of them, or a single one for the step. All of them are equally likely."""
         words = text.split()
         if number > 1 or not words:
             yield self.read(self.drawn(number))
@@ -205,29 +247,22 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
         settings = [temperature, topk, heads, memory]
         shown = [surprise, following, attention, step]
 
-        def read_text(text, before, *values):
-            found = explorer.read(text, before)
-            return [found, *explorer.show(found, len(found) - 1, *values)]
-
-        def generate(text, before, number, at, *values):
-            for found in explorer.generate(text, before, number, *values[:2], at):
-                at = len(found) - 1 if is_text else at
-                yield [found, explorer.text_of(found), *explorer.show(found, at, *values)]
-
-        def show_clicked(found, temperature, topk, heads, memory, event: gr.EventData):
-            return explorer.show(found, event.step, temperature, topk, heads, memory)
-
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
         begins = [page.load, read.click, box.submit]
-        gr.on(begins, read_text, [box, reading, *settings], [reading, *shown], **quiet)
+        gr.on(begins, explorer.show_read, [box, reading, *settings], [reading, *shown], **quiet)
         runs = [
-            button.click(generate, [box, reading, gr.State(number), step, *settings], [reading, box, *shown], **quiet)
+            button.click(
+                explorer.show_generated,
+                [box, reading, gr.State(number), step, *settings],
+                [reading, box, *shown],
+                **quiet,
+            )
             for button, number in ((one, 1), (many, MANY))
         ]
         stop.click(None, cancels=runs)
         changes = [step.input, *(setting.change for setting in settings)]
         gr.on(changes, explorer.show, [reading, step, *settings], shown, **quiet)
-        surprise.click(show_clicked, [reading, *settings], shown, **quiet)
+        surprise.click(explorer.show_clicked, [reading, *settings], shown, **quiet)
     return page
 
 

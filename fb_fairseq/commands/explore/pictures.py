@@ -169,7 +169,8 @@ def shares_of(reading: Reading, step: int) -> tuple[list[str], Tensor]:
 
 
 def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: int = 1) -> str:
-    """Attention of a step, above the memory that it finds and the vector that it adds.
+    """Attention of a step, above the memory that it finds and the vector that it adds (HTML): a grid, whose rows are
+    the layers or heads, the top one first; the names of the columns; the memory; and the numbers of steps back.
 
     Args:
         reading: the text.
@@ -184,7 +185,6 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     width = COLUMNS_WIDTH / (most + 1)
     free = [EMPTY] * (most - len(seen))
     told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
-    # Attention, the top layer first; then the names of the columns, the memory, and the numbers of steps back.
     rows = []
     if not each_head:
         shares_LHC = shares_LHC.mean(1, keepdim=True)
@@ -196,10 +196,7 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     names = [column_name(labels[t], len(labels[t]) * CHARACTER > width) for t in [*seen, step]]
     rows += [EMPTY, *(column_name(name) for name in extra), *free, *names]
     vectors_CD = reading.memory(step)[memory - 1, -len(seen) - 1 :]
-    shown_CD = vectors_CD[:, :NUMBERS]
-    largest = shown_CD.abs().max().item() or 1.0
-    *remembered, added = (shown_CD / largest).tolist()
-    vectors = [*map(vector, remembered), vector(added, "ex-vector ex-new")]
+    vectors, largest = memory_cells(vectors_CD)
     left = [EMPTY] * len(extra) + free
     rows += [axis("memory"), *left, *vectors]
     every = math.ceil(TICK / width)
@@ -209,6 +206,14 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     css = "ex-memory ex-with-extra" if extra else "ex-memory"
     grid = f'<div class="{css}" {sizes}>{"".join(rows)}</div>'
     return picture("Attention and memory", caption(reading, step, largest, vectors_CD.shape[1]), "ex-grid", grid)
+
+
+def memory_cells(vectors_CD: Tensor) -> tuple[list[str], float]:
+    """The cells of vectors of the memory, the last of which the step adds; and the largest of their numbers."""
+    shown_CD = vectors_CD[:, :NUMBERS]
+    largest = shown_CD.abs().max().item() or 1.0
+    *remembered, added = (shown_CD / largest).tolist()
+    return [*map(vector, remembered), vector(added, "ex-vector ex-new")], largest
 
 
 def axis(text: str, css: str = "ex-axis") -> str:

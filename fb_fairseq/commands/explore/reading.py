@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.commands.plot.measures import BLOCK_STEPS, losses
-from fb_fairseq.commands.plot.models import check_attention
+from fb_fairseq.commands.plot.texts import check_attention
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel, choices
@@ -31,8 +31,8 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
     """
     model = read_language_model(path, data, cpu)
     check_attention(model)
-    images = {"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}  # of permutations, all alike
-    if model.labels and len(images) != 1:
+    images = {"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}  # of permutations: 1, 2, …
+    if model.labels and (len(images) != 1 or not "123456789".startswith(*images)):
         raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
     return model
 

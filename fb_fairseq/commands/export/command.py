@@ -12,12 +12,12 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.export.models import write_folder
 from fb_fairseq.commands.read_model import read_model
 from fb_fairseq.errors import UserError
+from fb_fairseq.facts import TEXTS
 from fb_fairseq.folders import check_own_folder
 from fb_fairseq.tensor_files import using
 
 NAME = "export"
 DTYPES = ("bfloat16", "float16", "float32")
-TEXTS = ("data", "license", "language")  # options that are facts for the card
 
 
 def export(args) -> list[str]:

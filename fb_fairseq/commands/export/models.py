@@ -23,6 +23,7 @@ def write_folder(
     command: str,
     folder: str,
     trained: TrainedModel,
+    *,
     codes: str | None = None,
     overwrite: bool = False,
     dtype: str | None = None,
@@ -43,44 +44,61 @@ def write_folder(
     from fb_fairseq.transformers.card import model_card
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
-    dictionaries = list(trained.symbols.values())
-    task = trained.task
-    has_target_tokenizer = trained.translates and dictionaries[0] != dictionaries[1]
-    folders = ["", TARGET_FOLDER] if has_target_tokenizer else [""]
+    dictionaries = dictionaries_by_folder(trained)
     old = os.path.join(folder, TARGET_FOLDER)
-    if not has_target_tokenizer and os.path.isdir(old):  # which would be read
+    if TARGET_FOLDER not in dictionaries and os.path.isdir(old):  # which would be read
         raise UserError(f"--to {old}: this model has no second tokenizer; remove it, or give another folder")
     with using(trained.path):
         model = transformers_model(trained)
-    facts = dict(trained.facts)
-    parameters = list(model.parameters())
-    # Whether numbers change in this type: figures that were measured before are of others then.
-    if dtype is not None and not all(p.equal(p.to(getattr(torch, dtype)).to(p.dtype)) for p in parameters):
-        rounded = ("numbers", f"rounded to {dtype} after the figures above were measured")
-        facts["notes"] = [*facts.get("notes", ()), rounded]
-    reads = "words"
-    if codes:
-        reads = "subwords"
-    elif dictionaries[0][len(SPECIAL) :] == SYMBOLS:
-        reads = "bytes"
+    facts = facts_after_rounding(trained.facts, model, dtype)
     with own_folder("--to", folder, command, overwrite) as temporary:
         save_model(model, temporary, facts, dtype)
-        for subfolder, symbols in zip(folders, dictionaries):
-            line_ends = not task.get("omit_eos")
-            tokenizer = build_tokenizer(symbols, codes, after_text=trained.translates, line_ends=line_ends)
-            tokenizer.save_pretrained(os.path.join(temporary, subfolder))
-        with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
-            card = model_card(
-                os.path.basename(os.path.abspath(folder)),
-                model.config,
-                parameters=sum(p.numel() for p in parameters),
-                reads=reads,
-                facts=facts,
-                target_tokenizer=has_target_tokenizer,
-                labelled=" ".join(dictionaries[0][-3:]),  # an example for models of labels
+        for subfolder, symbols in dictionaries.items():
+            tokenizer = build_tokenizer(
+                symbols, codes, after_text=trained.translates, line_ends=not trained.task.get("omit_eos")
             )
+            tokenizer.save_pretrained(os.path.join(temporary, subfolder))
+        card = model_card(
+            os.path.basename(os.path.abspath(folder)),
+            model.config,
+            parameters=sum(p.numel() for p in model.parameters()),
+            reads=unit_of(dictionaries[""], codes),
+            facts=facts,
+            target_tokenizer=TARGET_FOLDER in dictionaries,
+            labelled=" ".join(dictionaries[""][-3:]),  # an example for models of labels
+        )
+        with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(card)
         return sorted(os.listdir(temporary))
+
+
+def dictionaries_by_folder(trained: TrainedModel) -> dict[str, list[str]]:
+    """The dictionaries that get a tokenizer, by its folder inside the model's: "" for that of the input."""
+    source, *target = trained.symbols.values()
+    if trained.translates and target != [source]:
+        return {"": source, TARGET_FOLDER: target[0]}
+    return {"": source}
+
+
+def facts_after_rounding(facts: dict[str, Any], model, dtype: str | None) -> dict[str, Any]:
+    """The facts of a model, with a note if its figures were measured with other numbers.
+
+    Args:
+        facts: see ``fb_fairseq.facts``.
+        model: with the numbers that were measured.
+        dtype: see ``write_folder``.
+    """
+    if dtype is None or all(p.equal(p.to(getattr(torch, dtype)).to(p.dtype)) for p in model.parameters()):
+        return facts
+    rounded = ("numbers", f"rounded to {dtype} after the figures above were measured")
+    return {**facts, "notes": [*facts.get("notes", ()), rounded]}
+
+
+def unit_of(symbols: list[str], codes: str | None) -> str:
+    """The unit that a model reads: ``bytes``, ``words``, or, if there are codes of subword-nmt, ``subwords``."""
+    if codes:
+        return "subwords"
+    return "bytes" if symbols[len(SPECIAL) :] == SYMBOLS else "words"
 
 
 def transformers_model(trained: TrainedModel):

@@ -4,7 +4,7 @@ look into models.
 command.py      the command
 logs.py         learning curves
 checkpoints.py  layer weights and adaptive spans
-models.py       the language models that are run, and the texts
-measures.py     what models attend to; how much context helps them; how right they are
+texts.py        the texts that language models are run on
+measures.py     what models attend to, and how much context helps them
 panels.py       draws curves, bars and heat maps
 """

@@ -109,17 +109,16 @@ def make_panels(args) -> tuple[list[Panel], list[str]]:
     with the numbers of some.
     """
     drawn, told = [], []
-    if args.metric is None:
-        args.metric = "bpb" if all(logs.read_log(path, "bpb") for _, path in args.curves) else "loss"
+    metric = args.metric or ("bpb" if all(logs.read_log(path, "bpb") for _, path in args.curves) else "loss")
     for option, kind in KINDS.items():
-        found = {name: measured(args, option, paths) for name, paths in named(args, option).items()}
+        found = {name: measured(args, option, paths, metric) for name, paths in named(args, option).items()}
         if kind.each:
             for name, value in found.items():
                 size = panels.map_size(value) if option == "attention_map" else (0, 0)
                 wide = option.startswith("attention")
                 drawn.append(Panel(partial(kind.draw, found=value), wide, size, title=name))
         elif found:
-            settings = {"metric": args.metric, "x": args.x} if option == "curves" else {}
+            settings = {"metric": metric, "x": args.x} if option == "curves" else {}
             drawn.append(Panel(partial(kind.draw, found=found, **settings)))
             if option == "context_perplexity":
                 told += panels.context_table(found)
@@ -139,11 +138,18 @@ def named(args, option: str) -> dict[str, list[str]]:
     return found
 
 
-def measured(args, option: str, paths: list[str]) -> Any:
-    """Read or measure the value that a panel shows of these paths, which have one name."""
+def measured(args, option: str, paths: list[str], metric: str) -> Any:
+    """Read or measure the value that a panel shows of these paths, which have one name.
+
+    Args:
+        args: the options of the command.
+        option: the one that names the paths, a key of ``KINDS``.
+        paths: one; of curves, one for each stage of the training.
+        metric: of curves, its name in logs.
+    """
     path = paths[0]
     if option == "curves":
-        return [logs.read_curves(path, args.metric, args.x) for path in paths]
+        return [logs.read_curves(path, metric, args.x) for path in paths]
     if option == "layer_weights_over_training":
         return logs.read_layer_weights(path)
     if option == "layer_weights":
@@ -152,14 +158,15 @@ def measured(args, option: str, paths: list[str]) -> Any:
         return checkpoints.adaptive_spans(path)
     import torch
 
+    from fb_fairseq.commands.evaluate_labels import accuracy_by_position
     from fb_fairseq.commands.plot import measures
-    from fb_fairseq.commands.plot.models import load_data, load_inputs, text_of
+    from fb_fairseq.commands.plot.texts import load_data, load_inputs, text_of
 
     model = read_language_model(path, args.data, args.cpu, flag(option))
     if option == "position_accuracy":
         if args.data is None or not model.labels:
             raise UserError(f"{model.source}: give a model trained with --labels, and its data with --data")
-        return measures.accuracy_by_position(model, load_data(model, args.data, args.split), args.tokens)
+        return accuracy_by_position(model, load_data(model, args.data, args.split), args.tokens)
     if option == "context_perplexity":
         corpus = load_inputs(model, args.data, args.split)
         return measures.losses_by_context(model, corpus, args.tokens, args.context)

@@ -1,14 +1,13 @@
-"""Run language models to measure what they attend to, how much context helps them, and how right they are."""
+"""Run language models to measure what they attend to, and how much context helps them."""
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.models import check_attention, progress
+from fb_fairseq.commands.plot.texts import check_attention, progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.ops.attention import by_slot
@@ -64,18 +63,6 @@ class ContextLosses(NamedTuple):
     bins: list[tuple[int, int]]
     values: list[float]
     unit: str
-
-
-class PositionCounts(NamedTuple):
-    """Labels by position in their sequence, counted from 0; position 0 is the ``</s>`` before the sequence.
-
-    Attributes:
-        labels: how many there are at each position.
-        correct: how many of them are guessed.
-    """
-
-    labels: list[int]
-    correct: list[int]
 
 
 def cut_text(corpus, tokens: int, context: int) -> tuple[Tensor, int]:
@@ -199,14 +186,14 @@ def check_persistent(model: LanguageModel) -> None:
         raise UserError(f"{model.source}: has no persistent vectors; give a checkpoint of all_attention_lm")
 
 
-def persistent_shares(model: LanguageModel, tokens_BT: Tensor, context: int, block: int = BLOCK_STEPS) -> Shares:
+def persistent_shares(model: LanguageModel, tokens_BT: Tensor, context: int) -> Shares:
     """The share of attention on persistent vectors, by layer and head.
 
     Args:
-        tokens_BT, context, block: see ``mean_over_steps``.
+        tokens_BT, context: see ``mean_over_steps``.
     """
     check_persistent(model)
-    shares_LH = 100 * mean_over_steps(model, tokens_BT, context, model.stack.persistent_shares, block)
+    shares_LH = 100 * mean_over_steps(model, tokens_BT, context, model.stack.persistent_shares)
     return Shares(shares_LH.tolist(), [str(h + 1) for h in range(shares_LH.shape[1])], "head")
 
 
@@ -223,24 +210,6 @@ def persistent_use(model: LanguageModel, tokens_BT: Tensor, context: int) -> lis
     use_LUN = mean_over_steps(model, tokens_BT, context, model.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)
     return sorted_LUN.cumsum(-1).mean(1).tolist()
-
-
-def accuracy_by_position(model: LanguageModel, corpus, tokens: int) -> PositionCounts:
-    """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split.
-
-    Args:
-        corpus: a ``LabelledCorpus``.
-        tokens: about how many are read: whole sequences from its beginning, at least one.
-    """
-    from fb_fairseq.commands.evaluate_labels import RIGHT, STREAMS, UNLABELLED, judge
-
-    sequences = max(1, int(np.searchsorted(corpus.ends, tokens, side="right")))
-    found = judge(model, corpus, STREAMS, sequences=sequences).numpy()
-    lengths = np.diff(corpus.ends[:sequences], prepend=0)
-    positions = np.concatenate([np.arange(length) for length in lengths])
-    labels = np.bincount(positions[found != UNLABELLED])
-    correct = np.bincount(positions[found == RIGHT], minlength=len(labels))
-    return PositionCounts(labels.tolist(), correct.tolist())
 
 
 def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -> ContextLosses:

@@ -130,5 +130,5 @@ def main(argv: list[str] | None = None) -> None:
         check_options(load(options["task"]).TASK, options)
         out = options.pop("out")
         overwrite = options.pop("overwrite")
-        with own_folder("--out", out, NAME, overwrite, json.dumps(options)) as folder:
+        with own_folder("--out", out, NAME, overwrite, made_from=json.dumps(options)) as folder:
             write_splits(options, folder)
