@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.commands.evaluate_labels import PositionCounts
-from fb_fairseq.commands.plot import measures, models, panels
+from fb_fairseq.commands.plot import measures, panels, texts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
@@ -208,13 +208,13 @@ def test_other_models_are_refused():
 
 def test_tokens_of_a_text(tmp_path):
     loaded = argparse.Namespace(vocabulary=Vocabulary(byte_dictionary().symbols))
-    tokens = models.text_of(loaded, "a $\\n\\xff<", None)
+    tokens = texts.text_of(loaded, "a $\\n\\xff<", None)
     assert loaded.vocabulary.labels(tokens) == ["</s>", "a", "\u2423", "$", "\u21b5", r"\xFF", "<"]
     for wrong, message in (("", "--prompt: is empty"), (r"\q", r"--prompt: unknown escape \\q")):
         with pytest.raises(UserError, match=message):
-            models.text_of(loaded, wrong, None)
+            texts.text_of(loaded, wrong, None)
     (tmp_path / "text").write_bytes(b"a\\\r\n\xff")
-    tokens = models.text_of(loaded, None, str(tmp_path / "text"))
+    tokens = texts.text_of(loaded, None, str(tmp_path / "text"))
     assert tokens[1:] == [4 + byte for byte in b"a\\\r\n\xff"], "without translation of its line ends or escapes"
 
 
