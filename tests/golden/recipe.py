@@ -105,8 +105,8 @@ def measure(case: str, checkpoint, data, folder) -> dict:
     tokens = torch.tensor([list(range(2, 14)), list(range(70, 82))])
     with torch.no_grad():
         logits, _ = model(tokens)
-    options = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "test"]
-    log = run("eval-lm", data, *options, "--valid-streams", 3, "--tokens-per-sample", 7)
+    given = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "test"]
+    log = run("eval-lm", data, *given, "--valid-streams", 3, "--tokens-per-sample", 7)
     texts = {"greedy": continuations("--beam", 1), "beam": continuations("--beam", 3)}
     return {"logits": logits[:, -3:].clone(), "loss": loss_in(log), **texts}
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
+from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
@@ -130,6 +132,15 @@ def test_saving(model, ids, tmp_path):
     assert all(p.dtype == torch.bfloat16 for p in half.parameters())
     with torch.no_grad():
         assert half(ids).logits.float().sub(logits).abs().max() < 0.1 * logits.abs().max()
+
+
+@pytest.mark.parametrize("kind", ["tied", "adaptive-tied"])
+def test_tied_words_are_saved_as_embeddings(kind, tmp_path):
+    """Files of other versions have these names, too."""
+    build(kind).save_pretrained(tmp_path)
+    names = load_file(tmp_path / "model.safetensors").keys()
+    assert any(".embed_tokens." in name for name in names)
+    assert not any(re.search(r"output_projection|word_proj|tail\.\d\.2", name) for name in names)
 
 
 @pytest.mark.parametrize("device_map", ["cpu", "auto"])
