@@ -1,7 +1,7 @@
 """All-attention: layers of attention only, over the context and persistent vectors; parallel over the block."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from fb_fairseq.ops.all_attention import (
     persistent_sublayer,
 )
 from fb_fairseq.ops.attention import attention_by_distance, block_attention
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
+from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
 
@@ -164,18 +165,13 @@ class AllAttention(RelativeTransformer):
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
     def layers_step(
-        self,
-        x_BD: Tensor,
-        attend_memory: Callable[..., Tensor],
-        weights: FeedbackWeights,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
+        self, inputs: StepInputs, attend_memory: Callable[..., Tensor], weights: FeedbackWeights
     ) -> StepOutput:
-        inputs = []
+        x_BD, layer_inputs = inputs.x_BD, []
         for l, layer in enumerate(weights.layers):
-            inputs.append(x_BD)
+            layer_inputs.append(x_BD)
             x_BD, _ = self._sublayers(x_BD, partial(attend_memory, l), layer)
-        return StepOutput(x_BD, torch.stack(inputs), None, [*inputs, x_BD])
+        return StepOutput(x_BD, torch.stack(layer_inputs), None, [*layer_inputs, x_BD])
 
     # For inspection: what the layers attend to, without dropout and without gradient.
 

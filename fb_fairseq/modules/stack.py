@@ -15,6 +15,7 @@ from fb_fairseq.modules.interface import Report, Stack, StreamState
 from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import TRAINING_MARGIN, AdaptiveSpan, RelativePositions
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
 from fb_fairseq.ops.feedback.ring import MemoryRing
@@ -158,40 +159,27 @@ class TransformerStack(Stack):
         ``encoder``: each layer's keys and values of the encoder's output; empty in language models.
         """
         ring.make_room()
-        if self._watched is None:
-            output = self.stepper.run(self, x_BD, ring, options, encoder)
-        else:
-            output = self.reference_step(x_BD, ring, options, encoder)
+        inputs = StepInputs(x_BD, ring, options, encoder)
+        output = self.stepper.run(self, inputs) if self._watched is None else self.reference_step(inputs)
         ring.advance()
         return output
 
-    def reference_step(
-        self,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-        weights: FeedbackWeights | None = None,
-    ) -> StepOutput:
+    def reference_step(self, inputs: StepInputs, weights: FeedbackWeights | None = None) -> StepOutput:
         """Run the layers over one step, operation by operation, and store what it leaves in the ring, which counts it
         later. ``weights``: None: the model's.
         """
+        x_BD, ring, options, _ = inputs
         weights = weights or self.step_weights(ring, x_BD.device)
         with loop_threads(x_BD.device, self.largest_product(len(x_BD))):
-            step = self.layers_step(x_BD, ring.attention(weights, options, x_BD), weights, options, encoder)
+            step = self.layers_step(inputs, ring.attention(weights, options, x_BD), weights)
             ring.store(step.memory_KBD, weights, options)
         return step
 
     def layers_step(
-        self,
-        x_BD: Tensor,
-        attend_memory: Callable[..., Tensor],
-        weights: FeedbackWeights,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
+        self, inputs: StepInputs, attend_memory: Callable[..., Tensor], weights: FeedbackWeights
     ) -> StepOutput:
         """The arithmetic of ``reference_step``. ``attend_memory``: see ``MemoryRing.attention``."""
-        return feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
+        return feedback_step(inputs.x_BD, attend_memory, weights, inputs.options, encoder=inputs.encoder)
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
         """The weights that a step on a ring needs."""

@@ -6,22 +6,20 @@ fb_fairseq env`` and the docs read this table.
 
 import functools
 import logging
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -103,19 +101,12 @@ class Stepper:
     def __reduce__(self):
         return type(self), (self.name,)
 
-    def run(
-        self,
-        stack: Any,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
-    ) -> StepOutput:
+    def run(self, stack: Any, inputs: StepInputs) -> StepOutput:
         """Run a step; see ``Loop.decode``."""
-        loop = loop_on(self.name, x_BD.device)
-        given, kept, output = (x_BD, ring, options, encoder), self.kept.setdefault(loop.name, {}), None
+        loop = loop_on(self.name, inputs.x_BD.device)
+        kept, output = self.kept.setdefault(loop.name, {}), None
         if loop.as_graphs:
-            output = self.graphs.run(loop, kept, stack, *given)
-        elif loop.covers_step(stack, x_BD, ring):
-            output = loop.decode(stack, kept, *given)
-        return stack.reference_step(*given) if output is None else output
+            output = self.graphs.run(loop, kept, stack, inputs)
+        elif loop.covers_step(stack, inputs):
+            output = loop.decode(stack, kept, inputs)
+        return stack.reference_step(inputs) if output is None else output

@@ -145,7 +145,7 @@ class TiledPasses(Passes):
                 first = max(0, last - size)
                 if again is not None:
                     recompute(loop, block, again, first, last)
-                tile = Tile(block, again or self.record, work, sums, first, last, at=0 if again else first)
+                tile = Tile(sums, again or self.record, work, first, last)
                 loop.backward_tile(block, tile, d_out_TBD, d_x_TBD)
                 add_first_queries(tile, d_x_TBD)
                 sums.add_tile(tile)

@@ -4,7 +4,7 @@ block.
 
 import ctypes
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,20 +33,6 @@ from fb_fairseq.ops.threads import each, each_range
 NO_MASK = Mask(keep=None, scale=1.0)
 
 
-class EncoderShape(NamedTuple):
-    """The size of an encoder's output, and its padding.
-
-    Attributes:
-        sources: source positions per sentence.
-        sentences: each serves the same number of consecutive streams.
-        padding_BC: True where a sentence is padded; None: nowhere.
-    """
-
-    sources: int
-    sentences: int
-    padding_BC: Tensor | None
-
-
 def block_arguments(
     packing: Packing,
     sizes: Sizes,
@@ -56,7 +42,8 @@ def block_arguments(
     layers: Any,
     sets: Any,
     record: RecordArgs,
-    encoder: EncoderShape | None,
+    sentences: int,
+    padding_BC: Tensor | None,
     dropouts: FeedbackDropouts,
     age_TB: Tensor | None,
     x: int,
@@ -70,10 +57,11 @@ def block_arguments(
     Args:
         layers: an array of ``LayerArgs``, which must stay as long as the arguments are used.
         sets: the same of ``SetArgs``.
+        sentences: of the encoder's output; each serves the same number of consecutive streams.
+        padding_BC: True where a sentence is padded; None: nowhere.
         x, first_query, memory, out, aligned: pointers, see src/arguments.def; ``LATER`` or None if they are set before
             each call.
     """
-    sources, sentences, padding_BC = encoder or EncoderShape(0, sizes.B, None)
 
     def mask(dropout: Dropout | None) -> Mask:
         return NO_MASK if dropout is None else Mask(keep=packing.hold(dropout.keep), scale=dropout.scale)
@@ -81,7 +69,6 @@ def block_arguments(
     attention = dropouts.attention_LTBHS
     arguments = BlockArgs(
         **sizes._asdict(),
-        sources=sources,
         rows_per_source=sizes.B // sentences,
         mask_slots=0 if attention is None else attention.keep.shape[-1],
         pre_norm=int(options.normalize_before),
@@ -160,9 +147,6 @@ class BlockCalls:
         self.library, self._packing = library, Packing(library, partial(block.buffers.empty, dtype=torch.float32))
         self._transposes: BlockTransposes | None = None
         self._pack(block)
-        encoder = None
-        if block.encoder:
-            encoder = EncoderShape(block.room.sources, block.sizes.B, block.encoder[0].padding_BC)
         self._arguments = block_arguments(
             self._packing,
             block.sizes,
@@ -171,7 +155,8 @@ class BlockCalls:
             layers=self._layers,
             sets=self._sets,
             record=record_arguments(record),
-            encoder=encoder,
+            sentences=block.sizes.B,
+            padding_BC=block.encoder[0].padding_BC if block.encoder else None,
             dropouts=block.inputs.dropouts,
             age_TB=block.inputs.age_TB,
             x=self._packing.hold(block.inputs.x_TBD),
