@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fb_fairseq.ops import cuda_graphs
-from fb_fairseq.ops.agreement import NotFinite, disagreement
+from fb_fairseq.ops.agreement import Undecided, disagreement
 from fb_fairseq.ops.cuda_graphs import CaptureError, first_line, log_once
 
 # What kernels depend on: the loop's name as a message gives it, and whatever else.
@@ -109,12 +109,12 @@ class Captures:
         dtype: torch.dtype,
         exact: Callable[[], Any] | None,
     ) -> bool:
-        """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if torch's
-        results are not finite and nothing is known.
+        """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if nothing
+        is known.
         """
         try:
             problem = disagreement(run, reference, dtype, exact)
-        except NotFinite:
+        except Undecided:
             return False
         if problem is not None:
             self.refuse(setting, problem)
@@ -140,7 +140,7 @@ class Captures:
             return None
         try:
             return capture(True)
-        except CaptureError:
+        except (CaptureError, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:
             self.refuse(setting, f"failed: {first_line(error)}")

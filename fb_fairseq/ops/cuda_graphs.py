@@ -28,7 +28,8 @@ def first_line(error: BaseException) -> str:
 
 
 _capturing_failed = False
-# Objects that keep graphs: ``clear()`` frees them. No graph is used after a capture has failed.
+# Objects that keep graphs: ``clear()`` frees them, those of decoding steps only where the calling thread has made them
+# (others stay as long as their threads). No graph is used after a capture has failed.
 owners_of_graphs: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 

@@ -234,6 +234,10 @@ def fail(*_):
     raise TypeError("no such kernel\nmore text")
 
 
+def out_of_memory(*_):
+    raise torch.cuda.OutOfMemoryError
+
+
 # Kernels, and what is logged of them.
 KERNELS = [
     (Kernels(), None),
@@ -313,3 +317,14 @@ def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
     assert [exact is not None for exact in seen] == [True, True, False, False]
     with torch.no_grad():
         assert all(x.dtype == torch.float32 for group in seen[0]() for x in blocks.tensors(group))
+
+
+def test_short_memory_is_no_verdict(graphs, caplog):
+    """Kernels are compared once there is enough; graphs, whose capture has failed, are not used any more."""
+    kernels = Kernels(out_of_memory)
+    loop, case = loop_with(graphs, kernels), small()
+    for _ in range(CAPTURE_AT):
+        case.run(loop)
+    kernels.forward = None
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+    assert isinstance(loop.passes.loop, Kernels) and not loop.captured and "capturing failed" in caplog.text
