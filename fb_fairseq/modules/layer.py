@@ -8,7 +8,7 @@ import math
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
+from fb_fairseq.modules.affine import affine, norm, projection, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import AdaptiveSpan
 from fb_fairseq.ops.feedback.types import EncoderContext
@@ -88,11 +88,8 @@ def span_mask(layer: nn.Module, reach: int) -> Tensor | None:
 
 def attention_projection(layer: nn.Module) -> Projection:
     """Key and value projections of a layer with fairseq's parameter names; with pre-norm its norm comes before them."""
-    return Projection(
-        norm=norm(layer.self_attn_layer_norm) if layer.normalize_before else None,
-        key=affine(layer.self_attn.k_proj),
-        value=affine(layer.self_attn.v_proj),
-    )
+    before = norm(layer.self_attn_layer_norm) if layer.normalize_before else None
+    return projection(before, layer.self_attn.k_proj, layer.self_attn.v_proj)
 
 
 class EncoderAttention(nn.Module):
@@ -143,6 +140,6 @@ def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None
     attention = layer.encoder_attn
     if attention is None:
         return None
-    projection = Projection(None, affine(attention.k_proj), affine(attention.v_proj))
-    keys, values = project_memory(out_CBD, projection, attention.num_heads)
+    both = projection(None, attention.k_proj, attention.v_proj)
+    keys, values = project_memory(out_CBD, both, attention.num_heads)
     return EncoderContext(at_least_fp32(keys), at_least_fp32(values), padding_BC)

@@ -159,6 +159,32 @@ def test_quantised_layers(stack, quantise):
     assert (steps - y_TBD).norm() / exact.norm() < 0.1
 
 
+class T5LayerNorm(nn.Tanh):
+    """Without ``bias`` and ``eps``, as transformers' norm of this name."""
+
+
+NORMS = T5LayerNorm(), nn.LayerNorm(14, bias=False), nn.LayerNorm(14, eps=0.1)
+
+
+@pytest.mark.parametrize(
+    "owner,name,part",
+    [("layers.0", "final_layer_norm", norm) for norm in NORMS]
+    + [("memory.k_proj", "bias", None), ("memory.v_proj", "bias", None)],
+)
+def test_other_norms_and_biases(owner, name, part):
+    """They take part, in block and steps. A bias of all keys has no effect."""
+    model = build(FeedbackTransformer, decoder_embed_dim=14, memory_projections="shared").eval()
+    x_TBD = torch.randn(6, 2, 14)
+    with torch.no_grad():
+        before_TBD = model.run_block(x_TBD)[0]
+        setattr(model.get_submodule(owner), name, part)
+        y_TBD = model.run_block(x_TBD)[0]
+        ring = model.new_ring()
+        steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
+    assert ((y_TBD - before_TBD).norm() > 1e-3) == (owner != "memory.k_proj")
+    torch.testing.assert_close(steps, y_TBD, atol=1e-4, rtol=1e-4)
+
+
 def test_quantised_parameters_are_no_plain_weights():
     """As torchao's: a tensor that stands for others."""
     layer = nn.Linear(4, 3)

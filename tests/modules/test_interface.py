@@ -8,9 +8,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
-from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StepMemory
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from tests.modules.options import random_stack
@@ -41,12 +39,6 @@ def test_stacks_offer_the_interface(stack):
 @pytest.mark.parametrize("options", [TransformerOptions, LSTMOptions])
 def test_options_are_described(options):
     assert all(f.metadata.get("help") for f in fields(options))
-
-
-def test_another_epsilon_is_refused():
-    """All arithmetic assumes torch's default, which fairseq's layers have too."""
-    with pytest.raises(UserError, match="epsilon 1e-06"):
-        norm(torch.nn.LayerNorm(3, eps=1e-6))
 
 
 def test_state_is_cut_to_the_span_and_copied():
