@@ -109,7 +109,7 @@ class TextModel(OutputLayer):
         stack = copy(self.stack)
         device = next(self.parameters()).device
         position = 0
-        if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
+        if steps < MANY and getattr(stack, "loop_name", "") == AUTO:
             stack.options = replace(stack.options, step_loop=REFERENCE)
         ring = stack.new_ring(self.memory_storage)
 
