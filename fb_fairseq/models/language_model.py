@@ -20,10 +20,10 @@ from fb_fairseq.models.layers import DecodesLogProbs, check_dictionary, word_lay
 from fb_fairseq.models.master_copies import clamp_master_copies
 from fb_fairseq.models.option_fields import accept_former_names, described, make_options, with_options
 from fb_fairseq.models.pruning import kept_layers, prune
+from fb_fairseq.modules.holder import StackHolder
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
-from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout

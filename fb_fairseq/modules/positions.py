@@ -7,13 +7,10 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.ops.attention import Positions, span_mask
-from fb_fairseq.ops.layers import at_least_fp32
+from fb_fairseq.ops.attention import Positions
 
 LONGEST_WAVELENGTH = 10_000  # in units of 2π steps, as in the paper
 FIRST_POSITION = 2  # as in fairseq, where position 1 stands for padding
-# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
-TRAINING_MARGIN = 64
 
 
 class RelativePositions(nn.Module):
@@ -62,25 +59,3 @@ def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.
     angles = (positions.to(**options) + FIRST_POSITION)[..., None] * frequencies
     embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(*positions.shape, D % 2)], -1)
     return embedding.to(like_D.dtype)
-
-
-class AdaptiveSpan(nn.Module):
-    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
-    beyond.
-
-    The spans are computed in fp32 at least.
-    """
-
-    def __init__(self, options: TransformerOptions):
-        super().__init__()
-        self.span = options.attention_span
-        self.ramp = float(options.adaptive_span_ramp)
-        self.z = nn.Parameter(torch.full((options.context_heads,), float(options.adaptive_span_init)))
-
-    def mask(self, reach: int) -> Tensor:
-        """The heads' soft masks for the distances 1 to ``reach``, [H, reach]."""
-        return span_mask(at_least_fp32(self.z), self.span, self.ramp)[:, :reach]
-
-    def lengths(self) -> Tensor:
-        """The heads' spans in steps, ramp included: [H]."""
-        return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)

@@ -1,20 +1,18 @@
-"""Base classes: of the stacks of attention layers, and of decoders that own a stack."""
+"""Base class of the stacks of attention layers."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StreamState
-from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
+from fb_fairseq.modules.layer import AdaptiveSpan, TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import TRAINING_MARGIN, AdaptiveSpan, RelativePositions
+from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
@@ -24,7 +22,8 @@ from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
 from fb_fairseq.ops.threads import loop_threads
 from fb_fairseq.ops.tracing import is_tracing
 
-Holder = TypeVar("Holder", bound="StackHolder")
+# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
+TRAINING_MARGIN = 64
 
 
 class TransformerStack(Stack):
@@ -242,32 +241,3 @@ class TransformerStack(Stack):
         for z in bounded:
             z.data.clamp_(0, 1)
         return bounded
-
-
-class StackHolder(nn.Module):
-    """A decoder whose layers, memory, positions and norm belong to a stack.
-
-    ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
-    itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
-    vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
-    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
-    """
-
-    stack: Stack
-
-    def hold(self, stack: Stack) -> None:
-        """Take a stack; once, in the constructor."""
-        for name, module in stack.named_children():
-            self.add_module(name, module)
-        object.__setattr__(self, "stack", stack)  # nn.Module's own would register it
-
-    def train(self: Holder, mode: bool = True) -> Holder:
-        """Set training or evaluation mode, of the stack too."""
-        super().train(mode)
-        self.stack.train(mode)
-        return self
-
-    def make_generation_fast_(self, retain_dropout: bool = False, **unused) -> None:
-        """Called by fairseq before evaluation and generation."""
-        if retain_dropout:
-            raise UserError("--retain-dropout: this model has dropout in training only; leave it out")

@@ -16,12 +16,23 @@ from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run_block_with
+from fb_fairseq.ops.feedback.passes import Passes, ReferencePasses, passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
 from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, StepOutput
 
 logger = logging.getLogger(__name__)
+
+
+class ReferenceLoop(Loop):
+    """Runs everywhere, operation by operation under autograd; and where another loop does not run."""
+
+    name = "reference"
+    summary = "the equations step by step, under autograd"
+    runs = "everywhere"
+
+    passes_class = ReferencePasses
+
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
 REFERENCE, CPP, TRITON = LOOPS  # the first one runs where others do not

@@ -110,16 +110,6 @@ def learns(x: object) -> bool:
     return torch.is_tensor(x) and x.is_floating_point()
 
 
-class ReferenceLoop(Loop):
-    """Runs everywhere, operation by operation under autograd; and where another loop does not run."""
-
-    name = "reference"
-    summary = "the equations step by step, under autograd"
-    runs = "everywhere"
-
-    passes_class = ReferencePasses
-
-
 class TiledPasses(Passes):
     """Passes whose steps a loop runs, backward in tiles."""
 

@@ -9,8 +9,8 @@ import torch
 from fb_fairseq.ops import captures, cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
-from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.passes import ReferenceLoop, ReferencePasses, run_block_with
+from fb_fairseq.ops.feedback.loops import LOOPS, ReferenceLoop
+from fb_fairseq.ops.feedback.passes import ReferencePasses, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.cases import Case, compare, reference_passes
 from tests.ops.recorded_graph import capture_on_cpu

@@ -21,7 +21,7 @@ class CppLoop(Loop):
         return None
 
     def forward_steps(self, block, record, first, last, again=False) -> None:
-        from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
+        from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 
         if block.own is None:
             block.own = BlockCalls(block, record, load().library)

@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback import passes
-from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
+from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.ops.feedback import spoiled
