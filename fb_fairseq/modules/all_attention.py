@@ -104,6 +104,7 @@ class AllAttention(RelativeTransformer):
 
     layer_class = AllAttentionLayer
     layer_weights = staticmethod(AllAttentionLayer.weights)
+    uses_feedback_step = False  # they have persistent vectors
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
         o = self.options
@@ -158,8 +159,6 @@ class AllAttention(RelativeTransformer):
         groups, vectors, _ = weights.persistent.key_UNE.shape
         return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
 
-    uses_feedback_step = False  # they have persistent vectors
-
     def largest_product(self, rows: int) -> int:
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
@@ -202,7 +201,8 @@ class AllAttention(RelativeTransformer):
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
             raise UserError(
                 f"--persistent-memory-variant {o.persistent_memory_variant}, --persistent-memory-size "
-                f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only"
+                f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only; "
+                "give a model of that variant"
             )
         use_LUN, state = self.persistent_use(x_TBD, state)
         return use_LUN.sum(-1), state
@@ -220,7 +220,11 @@ class AllAttention(RelativeTransformer):
         return layers, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
     def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
-        """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to."""
+        """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to.
+
+        Which queries go to the context and which to the persistent vectors is decided in ``all_attention``: so it is
+        called with functions that keep the weights of their attention in ``seen``.
+        """
         weights = self.layer_weights(layer, reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         seen: dict[str, Tensor] = {}

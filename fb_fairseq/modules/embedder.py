@@ -20,10 +20,15 @@ class TokenPositions(nn.Module):
     """Absolute positions, sinusoidal or learned. They are counted from 1; 0 stands for padding.
 
     Args:
+        learned: whether they are learned.
+        positions: number of learned positions.
+        width: D.
+        padding_idx: the symbol of padding.
         option: the option that limits positions, for the error message.
 
     Attributes:
-        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``.
+        weight: the learned ones, [positions + padding_idx + 1, D]: fairseq's table, where position p is row
+            ``padding_idx + p``. None: positions are sinusoidal.
     """
 
     def __init__(self, learned: bool, positions: int, width: int, padding_idx: int, option: str):
@@ -38,7 +43,10 @@ class TokenPositions(nn.Module):
             return sinusoids(positions - 1, like_D, torch.float32)  # as fairseq's table
         last = int(positions.max()) if positions.numel() else 0
         if last > self.positions:
-            raise UserError(f"the text has {last} tokens, the model positions for {self.positions} ({self.option})")
+            raise UserError(
+                f"the text has {last} tokens, the model positions for {self.positions} ({self.option}); "
+                "give a shorter text"
+            )
         return F.embedding(positions + self.padding_idx, self.weight)
 
 
@@ -51,6 +59,7 @@ class Embedder(nn.Module):
         """Add the modules.
 
         Args:
+            options: ``EncoderOptions``, of the encoder or with the same names.
             embed_tokens: the embeddings.
             learned: whether positions are learned, or sinusoidal.
             positions: number of learned positions, which ``option`` sets.

@@ -50,8 +50,13 @@ class EncoderOptions(CheckedOptions):
 
     def __post_init__(self):
         self.check_fields()
-        self.check_positive("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-        self.check_positive("max_source_positions")
+        self.check_positive(
+            "encoder_layers",
+            "encoder_embed_dim",
+            "encoder_ffn_embed_dim",
+            "encoder_attention_heads",
+            "max_source_positions",
+        )
         self.check(
             self.encoder_embed_dim % self.encoder_attention_heads == 0,
             "encoder_attention_heads",

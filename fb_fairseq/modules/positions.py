@@ -33,23 +33,13 @@ class RelativePositions(nn.Module):
         return Positions(self.key, self.value)
 
 
-def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
-    """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1, for streams of any length.
-
-    Vaswani et al. 2017 §3.5, with all sines before all cosines. Computed in float64, so that far positions are exact.
-
-    Args:
-        start: position of the first step, from 0.
-        steps: T.
-        like_D: a tensor of the width, type and device wanted.
-    """
-    return sinusoids(torch.arange(start, start + steps, device=like_D.device), like_D)
-
-
 def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
-    """The embeddings [..., D] of positions [...]; see ``sinusoidal_positions``.
+    """fairseq's sinusoidal embeddings [..., D] of positions [...], counted from 0, for streams of any length.
+
+    Vaswani et al. 2017 §3.5, with all sines before all cosines.
 
     Args:
+        like_D: a tensor of the width, type and device wanted.
         precision: in which they are computed. In float64 far positions are exact; fairseq computes in float32.
     """
     D = like_D.shape[-1]

@@ -1,6 +1,7 @@
 """Base class of the stacks of attention layers."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -107,9 +108,9 @@ class TransformerStack(Stack):
 
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
+    @abstractmethod
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         """The weights that a step needs. ``reaches``: how many steps back each layer reaches."""
-        raise NotImplementedError
 
     def loop_options(
         self, span: int, alignment_layer: int | None = None, alignment_heads: int | None = None

@@ -38,8 +38,15 @@ class Captures:
     those of torch's operations. Kernels that fail or compute something else are named once in the log and not used;
     torch's operations are captured instead.
 
-    A capture is dropped only if it was not used for a window: if more keys alternate than there is room for, capturing
-    them again and again would cost more than it saves.
+    A capture of kernels is compared when it is to be used, until its results are known:
+
+        they are right       it is ``checked``, and used from then on
+        they are wrong       it is dropped; ``problems`` says why, for all keys of its setting; torch's operations are
+                             captured in its place, which are checked from the start
+        nothing can be said  it is not used this time
+
+    Otherwise a capture is dropped only if it was not used for a window: if more keys alternate than there is room for,
+    capturing them again and again would cost more than it saves.
 
     Attributes:
         by_key: the captures.

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 logger = logging.getLogger(__name__)
 
+# Types of devices on which Triton's kernels run, and those with CUDA graphs. (Tests put a CPU in their place.)
 KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
 
 

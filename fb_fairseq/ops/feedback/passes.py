@@ -96,6 +96,7 @@ class ReferencePasses(Passes):
 
     def backward(self, d_out_TBD):
         wanted = [x for x in self._leaves if learns(x)]
+        # The caller may go backward again; ``free`` says when not.
         with self._threads(self._inputs):
             found = torch.autograd.grad(self._out_TBD, wanted, d_out_TBD, retain_graph=True, materialize_grads=True)
         gradients = iter(found)

@@ -241,7 +241,7 @@ def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) ->
     """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
     [B, D] (v3 §3.3, Eq. 1).
 
-    Never in half precision, whatever the autocast type: the memory is what all later steps see.
+    In the representations' type, not in that of autocast: the memory is what all later steps see.
     """
     x_ABD = torch.stack(list(representations))
     with torch.autocast(x_ABD.device.type, enabled=False):

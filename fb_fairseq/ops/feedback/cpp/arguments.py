@@ -86,9 +86,9 @@ def block_arguments(
         memory=memory,
         out=out,
         aligned=aligned,
-        scratch=LATER,
+        scratch=LATER,  # its size depends on the other arguments
     )
-    floats = packing.library.scratch_size(ctypes.byref(arguments))  # it depends on the other arguments
+    floats = packing.library.scratch_size(ctypes.byref(arguments))
     arguments.scratch = packing.empty(sizes.B * floats).data_ptr()
     return arguments
 
@@ -123,5 +123,6 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
         d_memory=pointer(work.d_memory_KTBD),
         ds=pointer(work.ds_TLGW),
         p_slots=pointer(work.p_TLGW),
+        # The others have the workspace's names.
         **{name: pointer(x) for name, x in vars(work).items() if name in TileArgs.names},
     )
