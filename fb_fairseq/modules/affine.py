@@ -7,8 +7,8 @@ or a layer norm with torch's epsilon and a bias: adapters, quantised layers, mod
 import torch.nn as nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, CalledModule, Projection, has_modules
+from fb_fairseq.ops.log import log_once
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 

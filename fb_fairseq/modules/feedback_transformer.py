@@ -11,7 +11,6 @@ from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
@@ -23,6 +22,7 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackWeights,
 )
 from fb_fairseq.ops.layers import has_modules
+from fb_fairseq.ops.log import log_once
 from fb_fairseq.ops.tracing import is_tracing, outside_compiler
 
 

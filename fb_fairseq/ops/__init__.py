@@ -9,6 +9,7 @@
     agreement.py           whether kernels compute what they should, on real input
     threads.py             CPU threads of the step loops
     buffers.py             their memory, which blocks use one after the other
+    log.py                 lines in the log
     tracing.py             torch.compile and exporters leave them alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and

@@ -8,7 +8,8 @@ import torch
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.agreement import Undecided, disagreement
-from fb_fairseq.ops.cuda_graphs import CaptureError, first_line, log_once
+from fb_fairseq.ops.cuda_graphs import CaptureError
+from fb_fairseq.ops.log import first_line, log_once
 
 # What kernels depend on: the loop's name as a message gives it, and whatever else.
 Setting = tuple[Hashable, ...]

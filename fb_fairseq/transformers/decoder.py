@@ -13,7 +13,7 @@ from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.language_model import STACKS, OutputLayer, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.attention import by_slot
-from fb_fairseq.ops.cuda_graphs import log_once
+from fb_fairseq.ops.log import log_once
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig
 from fb_fairseq.transformers.inputs import (

@@ -11,8 +11,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.affine import is_bare_linear
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.log import log_once
 from tests.modules.options import random_stack
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
@@ -20,6 +19,7 @@ from fb_fairseq.ops.feedback.passes import Passes, ReferencePasses, passes_of, r
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
 from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, StepOutput
+from fb_fairseq.ops.log import log_once
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def loop_on(name: str, device: torch.device) -> Loop:
     if problem is None:
         return loop
     if name != AUTO:
-        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the reference runs")
+        log_once(f"--step-loop {name}: {problem}; the reference runs")
     return LOOPS[REFERENCE]
 
 
@@ -76,7 +76,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
         return GRAPHS.passes_for(loop, inputs, needs_backward)
     problem = loop.unsupported(inputs)
     if problem is not None and name != AUTO:
-        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the reference runs")
+        log_once(f"--step-loop {name}: {problem}; the reference runs")
     return passes_of(loop if problem is None else LOOPS[REFERENCE], needs_backward)
 
 

@@ -319,12 +319,8 @@ def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
         assert all(x.dtype == torch.float32 for group in seen[0]() for x in blocks.tensors(group))
 
 
-def test_short_memory_is_no_verdict(graphs, caplog):
-    """Kernels are compared once there is enough; graphs, whose capture has failed, are not used any more."""
-    kernels = Kernels(out_of_memory)
-    loop, case = loop_with(graphs, kernels), small()
+def test_short_memory_is_no_verdict(graphs):
+    """Neither in comparing kernels nor in capturing them."""
     for _ in range(CAPTURE_AT):
-        case.run(loop)
-    kernels.forward = None
-    compare(case.run(loop), case.run(feedback_block), 1e-10)
-    assert isinstance(loop.passes.loop, Kernels) and not loop.captured and "capturing failed" in caplog.text
+        small().run(loop_with(graphs, Kernels(out_of_memory)))
+    assert not graphs.problems

@@ -49,13 +49,10 @@ class CppStep:
         sets: number of sets of keys and values, I.
         head_dim: E.
         span: that of the ring.
-
-    What a call takes from the ones before it, as long as it is the same:
-
-        _encoder                  the encoder's keys and values, to which ``_layers`` point
-        _shape                    rows, slots and source positions, for which these are made; None: not yet
-        _arguments, _ring         the arguments
-        _room, _buffers           the memory that they point to
+        _encoder: the encoder's keys and values, to which ``_layers`` point.
+        _shape: rows, slots and source positions of the last step; None: none since ``_encoder`` is another one.
+        _arguments, _ring: the arguments for steps of this shape.
+        _room, _buffers: the memory that these point to.
     """
 
     def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
