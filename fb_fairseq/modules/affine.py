@@ -7,7 +7,7 @@ or a layer norm with torch's epsilon and a bias: adapters, quantised layers, mod
 import torch.nn as nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, CalledModule, Projection, has_modules
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, CalledModule, Projection
 from fb_fairseq.ops.log import log_once
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
@@ -20,9 +20,10 @@ def affine(module: nn.Module) -> Affine | CalledModule:
 
 def norm(module: nn.Module) -> Affine | CalledModule:
     """The weight and bias of a layer norm, or what is to be called in its place."""
-    is_usual = type(module).__name__.endswith("LayerNorm") and not has_hooks(module)  # (apex has one of its own)
-    if is_usual and getattr(module, "eps", None) == LAYER_NORM_EPS and getattr(module, "bias", None) is not None:
-        return Affine(module.weight, module.bias)
+    bias = getattr(module, "bias", None)
+    is_layer_norm = type(module).__name__.endswith("LayerNorm") and bias is not None  # (apex has one of its own)
+    if is_layer_norm and getattr(module, "eps", None) == LAYER_NORM_EPS and not has_hooks(module):
+        return Affine(module.weight, bias)
     return CalledModule(module)
 
 
@@ -31,7 +32,8 @@ def projection(before: Affine | CalledModule | None, key: nn.Module, value: nn.M
     once.
     """
     both = affine(key), affine(value)
-    if not has_modules(both) and (key.bias is None) != (value.bias is None):
+    key_bias, value_bias = (getattr(part, "bias", None) for part in both)
+    if (key_bias is None) != (value_bias is None):
         both = CalledModule(key), CalledModule(value)
     return Projection(before, *both)
 
