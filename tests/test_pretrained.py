@@ -17,6 +17,7 @@ from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore.reading import load
 from fb_fairseq.errors import UserError
+from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.papers.state_tracking.problems import Sequences
 from fb_fairseq.pretrained.model import choices
 from fb_fairseq.pretrained.vocabulary import Vocabulary
@@ -121,6 +122,16 @@ def test_bits_of_held_out_modules():
     logits_TBV, _ = pretrained.load("python")(tokens_TB[:-1])
     nats = torch.nn.functional.cross_entropy(logits_TBV.flatten(0, 1), tokens_TB[1:].flatten(), ignore_index=PAD)
     assert nats.item() / 0.6931 == pytest.approx(float(told[1]), abs=0.15)  # (modules change between versions)
+
+
+def test_the_loop_for_a_short_text(monkeypatch):
+    """The reference, which compiles nothing, unless another one is asked for."""
+    ran, run = [], Stepper.run
+    monkeypatch.setattr(Stepper, "run", lambda self, *given: ran.append(self.name) or run(self, *given))
+    for asked in ("", "cpp"):
+        monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", asked)
+        pretrained.load("python").reader(1)(EOS)
+    assert ran == ["reference", "cpp"]
 
 
 @torch.no_grad()

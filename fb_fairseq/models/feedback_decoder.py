@@ -31,8 +31,8 @@ from fb_fairseq.models.log_probs import DecodesLogProbs
 from fb_fairseq.models.option_fields import accept_former_names
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.modules.holder import StackHolder
 from fb_fairseq.modules.layer import encoder_context
-from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions

@@ -10,7 +10,6 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from fairseq.tasks import import_tasks
 from omegaconf import II
-from torch import Tensor
 
 import fb_fairseq
 from fb_fairseq.command_line import option
@@ -22,12 +21,10 @@ from fb_fairseq.models.master_copies import clamp_master_copies
 from fb_fairseq.models.option_fields import accept_former_names, described, make_options, with_options
 from fb_fairseq.models.pruning import kept_layers, prune
 from fb_fairseq.modules.interface import Stack
+from fb_fairseq.modules.language_model import TextModel
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import sinusoidal_positions
-from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
-from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.streams.state import CarriesMemory
 
@@ -82,23 +79,19 @@ class TransformerLMConfig(AttentionLMConfig):
     """Options of the models with feed-forward sublayers, which can start from a vanilla Transformer's parameters."""
 
 
-class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecoder):
+class LanguageModelDecoder(DecodesLogProbs, TextModel, FairseqIncrementalDecoder):
     """Embedding, a stack of layers, and the output layer.
 
     Args:
-        output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
-
-    Attributes:
-        absolute_positions: whether sinusoidal positions are added to the embeddings.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
+        cfg: the model's options.
+        stack: the layers.
+        dictionary: that of the inputs.
+        output_dictionary: the dictionary of the targets, if it is another one.
     """
 
     def __init__(self, cfg: LanguageModelConfig, stack: Stack, dictionary, output_dictionary=None):
         super().__init__(dictionary)
-        self.hold(stack)
-        words = word_layers(cfg, dictionary, output_dictionary or dictionary)
-        self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
-        self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
+        self.add(stack, word_layers(cfg, dictionary, output_dictionary or dictionary))
         self.memory_storage = str(getattr(cfg, "memory_storage", STORAGES[0]))
         self.absolute_positions = str(getattr(cfg, "relative_positions", "")) == "none"
 
@@ -161,13 +154,6 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         ring = self.get_incremental_state(incremental_state, "ring")
         if ring is not None:
             ring.reorder(new_order)
-
-    def embed(self, tokens: Tensor, start: int) -> Tensor:
-        """Embeddings [B, T, D] of tokens [B, T] at the positions from ``start`` on."""
-        x_BTD = self.embed_tokens(tokens) * self.embed_scale
-        if self.absolute_positions:
-            x_BTD = x_BTD + sinusoidal_positions(start, tokens.shape[1], x_BTD[0, 0])
-        return dropout(x_BTD, self.stack.draw(self.options.embedding_dropout, x_BTD.shape, x_BTD))
 
     def output_layer(self, features, **_):
         """Logits; with an adaptive softmax the features themselves, as in fairseq's decoders."""

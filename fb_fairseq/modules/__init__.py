@@ -2,12 +2,13 @@
 
     interface.py    the interface of stacks of layers: run a block of steps at once, or one step after the other
     feedback_transformer.py, relative_transformer.py, all_attention.py, lstm.py   the stacks
-    stack.py        base class of the attention stacks, and how a decoder owns one; layer.py: their layers
+    stack.py        base class of the attention stacks; layer.py: their layers
+    holder.py       base class of decoders that own a stack
     affine.py       their linear maps and norms, also where users have put something in their place
-    memory.py       the feedback memory's parameters; positions.py: positions, adaptive spans
+    memory.py       the feedback memory's parameters; positions.py: positions
     words.py        embeddings and output layers; adaptive_words.py: adaptive ones; adaptive_losses.py: their losses
     language_model.py   the parts of all language models: embeddings, a stack, an output layer
-    encoder.py      a Transformer encoder, for translation without fairseq
+    encoder.py      a Transformer encoder, for translation without fairseq; embedder.py: what is before its layers
     options.py      all options, each described once
 
 Parameters carry fairseq's names wherever a vanilla Transformer has the same parameter.

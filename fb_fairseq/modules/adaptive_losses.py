@@ -19,11 +19,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK = 1024  # positions; limits the memory for the logits of all words
+CHUNK = 1024  # positions for which predictions are computed at a time; limits the memory for the logits of all words
 
 
 def adaptive_losses(
-    softmax: nn.Module, features_BTD: Tensor, target_BT: Tensor, counted_BT: Tensor, training: bool, chunk: int = CHUNK
+    softmax: nn.Module, features_BTD: Tensor, target_BT: Tensor, counted_BT: Tensor, training: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Negative log-likelihood of each target, in nats and fp32.
 
@@ -33,7 +33,6 @@ def adaptive_losses(
         target_BT: the words to predict.
         counted_BT: False where the target is padding.
         training: do not compute which targets are predicted correctly, which takes time.
-        chunk: number of positions for which predictions are computed at a time.
 
     Returns:
         The losses [B * T], zero for padding, and whether each target is the most probable word [B, T] (None in
@@ -50,7 +49,7 @@ def adaptive_losses(
     losses = kept_losses.new_zeros(counted_BT.numel()).index_copy(0, kept, kept_losses)
     if training:
         return losses, None
-    guesses = torch.cat([adaptive_guess(softmax, part) for part in features_BTD.flatten(0, 1).split(chunk)])
+    guesses = torch.cat([adaptive_guess(softmax, part) for part in features_BTD.flatten(0, 1).split(CHUNK)])
     return losses, guesses.view_as(target_BT).eq(target_BT)
 
 

@@ -174,6 +174,7 @@ class AdaptiveSoftmax(nn.Module):
         vocabulary: int,
         width: int,
         cutoffs: Sequence[int],
+        *,
         factor: float = 4.0,
         dropout: float = 0.0,
         bias: bool = False,
@@ -194,16 +195,15 @@ class AdaptiveSoftmax(nn.Module):
         sizes = band_sizes(self.cutoff)
         widths = band_widths(width, factor, len(self.cutoff))
         for band in range(1, len(self.cutoff)):
-            vectors, projection = tied.weights_for_band(band) if tied is not None else (None, None)
-            self.tail.append(
-                nn.Sequential(
-                    TiedLinear(projection, transpose=True)
-                    if tie_projections
-                    else nn.Linear(width, widths[band], bias=False),
-                    nn.Dropout(dropout),
-                    nn.Linear(widths[band], sizes[band], bias=False) if tied is None else TiedLinear(vectors),
-                )
-            )
+            if tie_projections:
+                projection = TiedLinear(tied.weights_for_band(band)[1], transpose=True)
+            else:
+                projection = nn.Linear(width, widths[band], bias=False)
+            if tied is not None:
+                vectors = TiedLinear(tied.weights_for_band(band)[0])
+            else:
+                vectors = nn.Linear(widths[band], sizes[band], bias=False)
+            self.tail.append(nn.Sequential(projection, nn.Dropout(dropout), vectors))
         if bias:
             self.head = nn.Sequential(self.head, Bias(shortlist + clusters))
             for tail, size in zip(self.tail, sizes[1:]):

@@ -1,15 +1,14 @@
 """Linear maps and norms of layers, as the step loops need them, also where users have put something in their place.
 
 The loops read matrices instead of calling modules. The reference loop alone calls what is not just an ``nn.Linear``
-or a layer norm: adapters, quantised layers, modules with hooks.
+or a layer norm with torch's epsilon and a bias: adapters, quantised layers, modules with hooks, other norms.
 """
 
 import torch.nn as nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from fb_fairseq.errors import UserError
-from fb_fairseq.ops.cuda_graphs import log_once
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, CalledModule
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, CalledModule, Projection
+from fb_fairseq.ops.log import log_once
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 
@@ -21,11 +20,22 @@ def affine(module: nn.Module) -> Affine | CalledModule:
 
 def norm(module: nn.Module) -> Affine | CalledModule:
     """The weight and bias of a layer norm, or what is to be called in its place."""
-    if not type(module).__name__.endswith("LayerNorm") or has_hooks(module):  # (apex has one of its own)
-        return CalledModule(module)
-    if module.eps != LAYER_NORM_EPS:
-        raise UserError(f"layer norms: one has epsilon {module.eps}; only {LAYER_NORM_EPS} is supported")
-    return Affine(module.weight, module.bias)
+    bias = getattr(module, "bias", None)
+    is_layer_norm = type(module).__name__.endswith("LayerNorm") and bias is not None  # (apex has one of its own)
+    if is_layer_norm and getattr(module, "eps", None) == LAYER_NORM_EPS and not has_hooks(module):
+        return Affine(module.weight, bias)
+    return CalledModule(module)
+
+
+def projection(before: Affine | CalledModule | None, key: nn.Module, value: nn.Module) -> Projection:
+    """Key and value projections, behind a norm. They are called if only one has a bias: loops multiply by both at
+    once.
+    """
+    both = affine(key), affine(value)
+    key_bias, value_bias = (getattr(part, "bias", None) for part in both)
+    if (key_bias is None) != (value_bias is None):
+        both = CalledModule(key), CalledModule(value)
+    return Projection(before, *both)
 
 
 def is_bare_linear(module: nn.Module) -> bool:

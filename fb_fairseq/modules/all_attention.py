@@ -1,7 +1,7 @@
 """All-attention: layers of attention only, over the context and persistent vectors; parallel over the block."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from fb_fairseq.ops.all_attention import (
     persistent_sublayer,
 )
 from fb_fairseq.ops.attention import attention_by_distance, block_attention
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
+from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
 
@@ -103,6 +104,7 @@ class AllAttention(RelativeTransformer):
 
     layer_class = AllAttentionLayer
     layer_weights = staticmethod(AllAttentionLayer.weights)
+    uses_feedback_step = False  # they have persistent vectors
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
         o = self.options
@@ -157,25 +159,18 @@ class AllAttention(RelativeTransformer):
         groups, vectors, _ = weights.persistent.key_UNE.shape
         return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
 
-    uses_feedback_step = False  # they have persistent vectors
-
     def largest_product(self, rows: int) -> int:
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
     def layers_step(
-        self,
-        x_BD: Tensor,
-        attend_memory: Callable[..., Tensor],
-        weights: FeedbackWeights,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
+        self, inputs: StepInputs, attend_memory: Callable[..., Tensor], weights: FeedbackWeights
     ) -> StepOutput:
-        inputs = []
+        x_BD, layer_inputs = inputs.x_BD, []
         for l, layer in enumerate(weights.layers):
-            inputs.append(x_BD)
+            layer_inputs.append(x_BD)
             x_BD, _ = self._sublayers(x_BD, partial(attend_memory, l), layer)
-        return StepOutput(x_BD, torch.stack(inputs), None, [*inputs, x_BD])
+        return StepOutput(x_BD, torch.stack(layer_inputs), None, [*layer_inputs, x_BD])
 
     # For inspection: what the layers attend to, without dropout and without gradient.
 
@@ -206,7 +201,8 @@ class AllAttention(RelativeTransformer):
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
             raise UserError(
                 f"--persistent-memory-variant {o.persistent_memory_variant}, --persistent-memory-size "
-                f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only"
+                f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only; "
+                "give a model of that variant"
             )
         use_LUN, state = self.persistent_use(x_TBD, state)
         return use_LUN.sum(-1), state
@@ -224,7 +220,11 @@ class AllAttention(RelativeTransformer):
         return layers, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
     def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
-        """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to."""
+        """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to.
+
+        Which queries go to the context and which to the persistent vectors is decided in ``all_attention``: so it is
+        called with functions that keep the weights of their attention in ``seen``.
+        """
         weights = self.layer_weights(layer, reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         seen: dict[str, Tensor] = {}

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.command_line import option
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
+from fb_fairseq.modules.embedder import Embedder
 from fb_fairseq.modules.layer import TransformerLayer, attention_projection, transformer_weights
 from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
-from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.ops.layers import (
     ACTIVATIONS,
     attention_residual,
@@ -51,69 +50,18 @@ class EncoderOptions(CheckedOptions):
 
     def __post_init__(self):
         self.check_fields()
-        self.check_positive("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-        self.check_positive("max_source_positions")
+        self.check_positive(
+            "encoder_layers",
+            "encoder_embed_dim",
+            "encoder_ffn_embed_dim",
+            "encoder_attention_heads",
+            "max_source_positions",
+        )
         self.check(
             self.encoder_embed_dim % self.encoder_attention_heads == 0,
             "encoder_attention_heads",
             f"does not divide --encoder-embed-dim {self.encoder_embed_dim}; give a number that does",
         )
-
-
-class TokenPositions(nn.Module):
-    """Absolute positions, sinusoidal or learned. They are counted from 1; 0 stands for padding.
-
-    Args:
-        option: the option that limits positions, for the error message.
-
-    Attributes:
-        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``.
-    """
-
-    def __init__(self, learned: bool, positions: int, width: int, padding_idx: int, option: str):
-        super().__init__()
-        self.positions, self.padding_idx, self.option = positions, padding_idx, option
-        table = torch.empty(positions + padding_idx + 1, width).normal_(std=width**-0.5) if learned else None
-        self.register_parameter("weight", None if table is None else nn.Parameter(table))
-
-    def forward(self, positions: Tensor, like_D: Tensor) -> Tensor:
-        """Embeddings [..., D] of positions [...], in the type of ``like_D``."""
-        if self.weight is None:
-            return sinusoids(positions - 1, like_D, torch.float32)  # as fairseq's table
-        last = int(positions.max()) if positions.numel() else 0
-        if last > self.positions:
-            raise UserError(f"the text has {last} tokens, the model positions for {self.positions} ({self.option})")
-        return F.embedding(positions + self.padding_idx, self.weight)
-
-
-class Embedder(nn.Module):
-    """Base of encoder and decoder: what is before their layers, by fairseq's names."""
-
-    def add_embeddings(
-        self, options: EncoderOptions, embed_tokens: nn.Embedding, learned: bool, positions: int, option: str
-    ) -> None:
-        """Add the modules.
-
-        Args:
-            embed_tokens: the embeddings.
-            learned: whether positions are learned, or sinusoidal.
-            positions: number of learned positions, which ``option`` sets.
-        """
-        width, padding_idx = embed_tokens.embedding_dim, embed_tokens.padding_idx
-        self.embed_tokens, self.embed_positions = embed_tokens, None
-        if not options.no_token_positional_embeddings:
-            self.embed_positions = TokenPositions(learned, positions, width, padding_idx, option)
-        self.embed_scale = 1.0 if options.no_scale_embedding else width**0.5
-        self.layernorm_embedding = nn.LayerNorm(width) if options.layernorm_embedding else None
-        self.embedding_dropout = options.dropout
-
-    def embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings [B, T, D] of tokens at positions [B, T] or [T]."""
-        x = self.embed_scale * self.embed_tokens(tokens_BT)
-        if self.embed_positions is not None:
-            x = x + self.embed_positions(positions, x.new_empty(x.shape[-1]))
-        x = layer_norm(x, self.layernorm_embedding and norm(self.layernorm_embedding))
-        return F.dropout(x, self.embedding_dropout, self.training)
 
 
 class TransformerEncoder(Embedder):

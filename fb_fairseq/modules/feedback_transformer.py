@@ -11,7 +11,6 @@ from fb_fairseq.modules.layer import attention_projection
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
@@ -23,6 +22,7 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackWeights,
 )
 from fb_fairseq.ops.layers import has_modules
+from fb_fairseq.ops.log import log_once
 from fb_fairseq.ops.tracing import is_tracing, outside_compiler
 
 
@@ -80,13 +80,19 @@ class FeedbackTransformer(TransformerStack):
         Returns:
             Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants.
         """
-        loop = REFERENCE if is_tracing() else self.loop_name
+        loop = self.loop_name
+        if is_tracing():
+            loop = REFERENCE
+        else:
+            log_choice(loop)
         if loop != REFERENCE and has_modules(inputs.weights):
-            log_once("step loops: adapters, hooks and quantised layers run in the reference loop, which is slow")
+            log_once(
+                "step loops: adapters, hooks, quantised layers, and other norms and biases than usual run in the "
+                "reference loop, which is slow"
+            )
             loop = REFERENCE
         if inputs.active is not None and not all(inputs.active):  # (LayerDrop)
             loop = REFERENCE
-        log_choice(loop)
         out_TBD, memory_KTBD = run_block(loop, inputs)
         return BlockResults(self.add_zero_gradient_terms(out_TBD), memory_KTBD)
 
@@ -128,6 +134,7 @@ class FeedbackTransformer(TransformerStack):
     def block_inputs(
         self,
         x_TBD: Tensor,
+        *,
         memory_KCBD: Tensor,
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,

@@ -126,7 +126,7 @@ class Stack(nn.Module, ABC):
         """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
         the last entry is the features. Inside, layers run by plain operations, so the entries are differentiable.
         """
-        raise UserError(f"{type(self).__name__}: does not show what its layers return")
+        raise UserError(f"{type(self).__name__}: does not show what its layers return; give a model with attention")
 
     def clamp(self) -> list[nn.Parameter]:
         """Bring parameters that must be within [0, 1] back, and return them. To be called after each optimizer step."""

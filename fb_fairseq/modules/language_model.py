@@ -16,12 +16,12 @@ from fb_fairseq.modules.adaptive_losses import adaptive_guess
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
+from fb_fairseq.modules.holder import StackHolder
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordLayers
 from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
 from fb_fairseq.ops.layers import dropout
@@ -109,7 +109,7 @@ class TextModel(OutputLayer):
         stack = copy(self.stack)
         device = next(self.parameters()).device
         position = 0
-        if steps < MANY and getattr(stack.options, "step_loop", "") == AUTO:
+        if steps < MANY and getattr(stack, "loop_name", "") == AUTO:
             stack.options = replace(stack.options, step_loop=REFERENCE)
         ring = stack.new_ring(self.memory_storage)
 

@@ -5,14 +5,37 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's posit
 
 import math
 
+import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
+from fb_fairseq.modules.affine import affine, norm, projection, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import AdaptiveSpan
+from fb_fairseq.ops import attention
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp32, project_memory
+
+
+class AdaptiveSpan(nn.Module):
+    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
+    beyond.
+
+    The spans are computed in fp32 at least.
+    """
+
+    def __init__(self, options: TransformerOptions):
+        super().__init__()
+        self.span = options.attention_span
+        self.ramp = float(options.adaptive_span_ramp)
+        self.z = nn.Parameter(torch.full((options.context_heads,), float(options.adaptive_span_init)))
+
+    def mask(self, reach: int) -> Tensor:
+        """The heads' soft masks for the distances 1 to ``reach``, [H, reach]."""
+        return attention.span_mask(at_least_fp32(self.z), self.span, self.ramp)[:, :reach]
+
+    def lengths(self) -> Tensor:
+        """The heads' spans in steps, ramp included: [H]."""
+        return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)
 
 
 class SelfAttention(nn.Module):
@@ -88,11 +111,8 @@ def span_mask(layer: nn.Module, reach: int) -> Tensor | None:
 
 def attention_projection(layer: nn.Module) -> Projection:
     """Key and value projections of a layer with fairseq's parameter names; with pre-norm its norm comes before them."""
-    return Projection(
-        norm=norm(layer.self_attn_layer_norm) if layer.normalize_before else None,
-        key=affine(layer.self_attn.k_proj),
-        value=affine(layer.self_attn.v_proj),
-    )
+    before = norm(layer.self_attn_layer_norm) if layer.normalize_before else None
+    return projection(before, layer.self_attn.k_proj, layer.self_attn.v_proj)
 
 
 class EncoderAttention(nn.Module):
@@ -143,6 +163,6 @@ def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None
     attention = layer.encoder_attn
     if attention is None:
         return None
-    projection = Projection(None, affine(attention.k_proj), affine(attention.v_proj))
-    keys, values = project_memory(out_CBD, projection, attention.num_heads)
+    both = projection(None, attention.k_proj, attention.v_proj)
+    keys, values = project_memory(out_CBD, both, attention.num_heads)
     return EncoderContext(at_least_fp32(keys), at_least_fp32(values), padding_BC)

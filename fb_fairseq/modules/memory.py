@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.affine import affine, norm
+from fb_fairseq.modules.affine import norm, projection
 from fb_fairseq.ops.layers import Projection, at_least_fp32
 
 
@@ -130,7 +130,7 @@ class FeedbackMemory(nn.Module):
     def projection(self) -> Projection:
         """The shared key and value projections."""
         before = norm(self.layer_norm) if self.layer_norm is not None else None
-        return Projection(norm=before, key=affine(self.k_proj), value=affine(self.v_proj))
+        return projection(before, self.k_proj, self.v_proj)
 
     @staticmethod
     def keep_layers(layer_weights: Tensor, kept: list[int]) -> Tensor:

@@ -24,7 +24,7 @@ class CheckedOptions:
             raise UserError(f"{flag(name)} {getattr(self, name)}: {problem}")
 
     def check_fields(self) -> None:
-        """Check choices, and that dropout rates are probabilities."""
+        """Put present names in the place of former ones; check choices, and that dropout rates are probabilities."""
         for f in fields(self):
             former = f.metadata.get("former")
             if former and getattr(self, f.name) in former:
@@ -102,7 +102,14 @@ class TransformerOptions(CheckedOptions):
 
     def __post_init__(self):
         self.check_fields()
-        self.check_positive("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads")
+        self.check_positive(
+            "decoder_layers",
+            "decoder_embed_dim",
+            "decoder_ffn_embed_dim",
+            "decoder_attention_heads",
+            "attention_span",
+            "adaptive_span_ramp",
+        )
         self.check(self.decoder_head_dim >= 0, "decoder_head_dim", "must be a width, or 0 for model width / heads")
         self.check(
             self.decoder_head_dim or self.decoder_embed_dim % self.decoder_attention_heads == 0,
@@ -110,7 +117,6 @@ class TransformerOptions(CheckedOptions):
             f"does not divide --decoder-embed-dim {self.decoder_embed_dim}; "
             "give a number that does, or the width of a head with --decoder-head-dim",
         )
-        self.check(self.attention_span >= 1, "attention_span", "must be 1 or more steps")
         self._check_composition()
         self._check_persistent_memory()
         self._check_spans()
@@ -138,7 +144,6 @@ class TransformerOptions(CheckedOptions):
         )
 
     def _check_spans(self):
-        self.check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "must be 1 or more steps")
         self.check(0 <= self.adaptive_span_init <= 1, "adaptive_span_init", "must be a fraction of --attention-span")
         self.check(self.adaptive_span_loss >= 0, "adaptive_span_loss", "must be 0 or more")
         for name in ("adaptive_span_loss", "adaptive_span_init"):

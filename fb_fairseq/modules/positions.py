@@ -7,13 +7,10 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.ops.attention import Positions, span_mask
-from fb_fairseq.ops.layers import at_least_fp32
+from fb_fairseq.ops.attention import Positions
 
 LONGEST_WAVELENGTH = 10_000  # in units of 2π steps, as in the paper
 FIRST_POSITION = 2  # as in fairseq, where position 1 stands for padding
-# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
-TRAINING_MARGIN = 64
 
 
 class RelativePositions(nn.Module):
@@ -36,23 +33,13 @@ class RelativePositions(nn.Module):
         return Positions(self.key, self.value)
 
 
-def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
-    """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1, for streams of any length.
-
-    Vaswani et al. 2017 §3.5, with all sines before all cosines. Computed in float64, so that far positions are exact.
-
-    Args:
-        start: position of the first step, from 0.
-        steps: T.
-        like_D: a tensor of the width, type and device wanted.
-    """
-    return sinusoids(torch.arange(start, start + steps, device=like_D.device), like_D)
-
-
 def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
-    """The embeddings [..., D] of positions [...]; see ``sinusoidal_positions``.
+    """fairseq's sinusoidal embeddings [..., D] of positions [...], counted from 0, for streams of any length.
+
+    Vaswani et al. 2017 §3.5, with all sines before all cosines.
 
     Args:
+        like_D: a tensor of the width, type and device wanted.
         precision: in which they are computed. In float64 far positions are exact; fairseq computes in float32.
     """
     D = like_D.shape[-1]
@@ -62,25 +49,3 @@ def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.
     angles = (positions.to(**options) + FIRST_POSITION)[..., None] * frequencies
     embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(*positions.shape, D % 2)], -1)
     return embedding.to(like_D.dtype)
-
-
-class AdaptiveSpan(nn.Module):
-    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
-    beyond.
-
-    The spans are computed in fp32 at least.
-    """
-
-    def __init__(self, options: TransformerOptions):
-        super().__init__()
-        self.span = options.attention_span
-        self.ramp = float(options.adaptive_span_ramp)
-        self.z = nn.Parameter(torch.full((options.context_heads,), float(options.adaptive_span_init)))
-
-    def mask(self, reach: int) -> Tensor:
-        """The heads' soft masks for the distances 1 to ``reach``, [H, reach]."""
-        return span_mask(at_least_fp32(self.z), self.span, self.ramp)[:, :reach]
-
-    def lengths(self) -> Tensor:
-        """The heads' spans in steps, ramp included: [H]."""
-        return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)

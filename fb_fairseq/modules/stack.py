@@ -1,20 +1,20 @@
-"""Base classes: of the stacks of attention layers, and of decoders that own a stack."""
+"""Base class of the stacks of attention layers."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StreamState
-from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
+from fb_fairseq.modules.layer import AdaptiveSpan, TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import TRAINING_MARGIN, AdaptiveSpan, RelativePositions
+from fb_fairseq.modules.positions import RelativePositions
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
 from fb_fairseq.ops.feedback.ring import MemoryRing
@@ -23,7 +23,8 @@ from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
 from fb_fairseq.ops.threads import loop_threads
 from fb_fairseq.ops.tracing import is_tracing
 
-Holder = TypeVar("Holder", bound="StackHolder")
+# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
+TRAINING_MARGIN = 64
 
 
 class TransformerStack(Stack):
@@ -107,9 +108,9 @@ class TransformerStack(Stack):
 
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
+    @abstractmethod
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         """The weights that a step needs. ``reaches``: how many steps back each layer reaches."""
-        raise NotImplementedError
 
     def loop_options(
         self, span: int, alignment_layer: int | None = None, alignment_heads: int | None = None
@@ -158,40 +159,27 @@ class TransformerStack(Stack):
         ``encoder``: each layer's keys and values of the encoder's output; empty in language models.
         """
         ring.make_room()
-        if self._watched is None:
-            output = self.stepper.run(self, x_BD, ring, options, encoder)
-        else:
-            output = self.reference_step(x_BD, ring, options, encoder)
+        inputs = StepInputs(x_BD, ring, options, encoder)
+        output = self.stepper.run(self, inputs) if self._watched is None else self.reference_step(inputs)
         ring.advance()
         return output
 
-    def reference_step(
-        self,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-        weights: FeedbackWeights | None = None,
-    ) -> StepOutput:
+    def reference_step(self, inputs: StepInputs, weights: FeedbackWeights | None = None) -> StepOutput:
         """Run the layers over one step, operation by operation, and store what it leaves in the ring, which counts it
         later. ``weights``: None: the model's.
         """
+        x_BD, ring, options, _ = inputs
         weights = weights or self.step_weights(ring, x_BD.device)
         with loop_threads(x_BD.device, self.largest_product(len(x_BD))):
-            step = self.layers_step(x_BD, ring.attention(weights, options, x_BD), weights, options, encoder)
+            step = self.layers_step(inputs, ring.attention(weights, options, x_BD), weights)
             ring.store(step.memory_KBD, weights, options)
         return step
 
     def layers_step(
-        self,
-        x_BD: Tensor,
-        attend_memory: Callable[..., Tensor],
-        weights: FeedbackWeights,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
+        self, inputs: StepInputs, attend_memory: Callable[..., Tensor], weights: FeedbackWeights
     ) -> StepOutput:
         """The arithmetic of ``reference_step``. ``attend_memory``: see ``MemoryRing.attention``."""
-        return feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
+        return feedback_step(inputs.x_BD, attend_memory, weights, inputs.options, encoder=inputs.encoder)
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
         """The weights that a step on a ring needs."""
@@ -254,32 +242,3 @@ class TransformerStack(Stack):
         for z in bounded:
             z.data.clamp_(0, 1)
         return bounded
-
-
-class StackHolder(nn.Module):
-    """A decoder whose layers, memory, positions and norm belong to a stack.
-
-    ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
-    itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
-    vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
-    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
-    """
-
-    stack: Stack
-
-    def hold(self, stack: Stack) -> None:
-        """Take a stack; once, in the constructor."""
-        for name, module in stack.named_children():
-            self.add_module(name, module)
-        object.__setattr__(self, "stack", stack)  # nn.Module's own would register it
-
-    def train(self: Holder, mode: bool = True) -> Holder:
-        """Set training or evaluation mode, of the stack too."""
-        super().train(mode)
-        self.stack.train(mode)
-        return self
-
-    def make_generation_fast_(self, retain_dropout: bool = False, **unused) -> None:
-        """Called by fairseq before evaluation and generation."""
-        if retain_dropout:
-            raise UserError("--retain-dropout: this model has dropout in training only; leave it out")

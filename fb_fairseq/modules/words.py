@@ -50,7 +50,7 @@ class WordOptions(CheckedOptions):
         if self.adaptive_softmax_bias and not self.adaptive_softmax_cutoff:
             raise UserError("--adaptive-softmax-bias: is for an adaptive softmax; give --adaptive-softmax-cutoff too")
         same_clusters = (
-            self.adaptive_input_cutoff == self.adaptive_softmax_cutoff
+            self.cutoffs("adaptive_input_cutoff") == self.cutoffs("adaptive_softmax_cutoff")
             and self.adaptive_input_factor == self.adaptive_softmax_factor
         )
         if self.tie_adaptive_weights and not (self.adaptive_input and same_clusters):
@@ -76,22 +76,23 @@ class WordOptions(CheckedOptions):
 
     def check_sizes(self, width: int, inputs: int, padding_idx: int, outputs: int) -> None:
         """Check the clusters against the model's sizes; see ``build_word_layers``."""
-        for name, vocabulary in (("adaptive_input_cutoff", inputs), ("adaptive_softmax_cutoff", outputs)):
+        for kind, vocabulary in (("adaptive_input", inputs), ("adaptive_softmax", outputs)):
+            values = self.cutoffs(f"{kind}_cutoff")
             self.check(
-                all(value < vocabulary for value in self.cutoffs(name)),
-                name,
+                all(value < vocabulary for value in values),
+                f"{kind}_cutoff",
                 f"the vocabulary has only {vocabulary} symbols; give smaller cut-offs",
+            )
+            self.check(
+                min(band_widths(width, getattr(self, f"{kind}_factor"), len(values) + 1)) > 0,
+                f"{kind}_factor",
+                f"leaves the last of {len(values) + 1} clusters no width; give a smaller factor, or fewer cut-offs",
             )
         values = self.cutoffs("adaptive_input_cutoff")
         self.check(
             not values or padding_idx < values[0],
             "adaptive_input_cutoff",
             f"padding is symbol {padding_idx} and belongs into the first cluster; give a larger first cut-off",
-        )
-        self.check(
-            min(band_widths(width, self.adaptive_input_factor, len(values) + 1)) > 0,
-            "adaptive_input_factor",
-            f"leaves the last of {len(values) + 1} clusters no width; give a smaller factor, or fewer cut-offs",
         )
 
 

@@ -9,6 +9,7 @@
     agreement.py           whether kernels compute what they should, on real input
     threads.py             CPU threads of the step loops
     buffers.py             their memory, which blocks use one after the other
+    log.py                 lines in the log
     tracing.py             torch.compile and exporters leave them alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
@@ -29,6 +30,6 @@ A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This
     Z  2 X, keys and values side by side (backward pass)
     J  tensors that a memory ring keeps of a step
     N  persistent vectors
-    M  feature vectors of an adaptive softmax, P  rows of a table of positions (Triton kernel)
+    M  feature vectors of an adaptive softmax
     U  groups of queries with persistent vectors of their own: H, H / 2 or 1
 """

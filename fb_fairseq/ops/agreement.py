@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graphs import first_line, tensors
+from fb_fairseq.ops.cuda_graphs import tensors
 from fb_fairseq.ops.layers import at_least_fp32
+from fb_fairseq.ops.log import first_line
 
 # How far results may be from those of torch's operations, relative to norms.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
@@ -22,8 +23,8 @@ WORSE = 2
 LEAST_NORM = 0.05
 
 
-class NotFinite(Exception):
-    """The results to compare with are not finite: nothing can be said."""
+class Undecided(Exception):
+    """Nothing can be said: memory is short, or the results to compare with are not finite."""
 
 
 def disagreement(
@@ -34,18 +35,21 @@ def disagreement(
     Args:
         run, reference: return lists of groups of tensors.
         dtype: of the matrix products.
-        exact: the same in fp32, for types of half precision; None, or if it fails: the two are compared directly.
+        exact: the same in fp32, for types of half precision; None, or if memory is short for it: the two are compared
+            directly.
 
     Raises:
-        NotFinite: those of ``reference`` are not finite.
+        Undecided: memory is short for ``run``, or the results of ``reference`` are not finite.
     """
     try:
         found = cloned_groups(run())
+    except torch.cuda.OutOfMemoryError:
+        raise Undecided from None
     except Exception as error:  # whatever it is, torch's operations run
         return f"failed: {first_line(error)}"
     expected = cloned_groups(reference())
     if not all(bool(x.isfinite().all()) for group in expected for x in group):
-        raise NotFinite
+        raise Undecided
     wide = None
     if exact is not None:
         try:

@@ -99,6 +99,7 @@ def step_attention(
     k_CBHE: Tensor,
     v_CBHE: Tensor,
     positions: Positions,
+    *,
     mask_BHS: Dropout | None = None,
     span_mask_HC: Tensor | None = None,
     return_lse: bool = False,
@@ -179,6 +180,7 @@ def block_attention(
     v_CBHE: Tensor,
     span: int,
     positions: Positions,
+    *,
     mask_BHTS: Dropout | None = None,
     span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
@@ -207,14 +209,26 @@ def block_attention(
     if T > steps:  # piece by piece: few of all T x C pairs are within the span
         pieces = []
         for first in range(0, T, steps):
-            own, last = slice(first, first + steps), max(0, C - T + min(T, first + steps))
-            slots = slice(max(0, C - T + first - S + 1), last)
-            mask = mask_BHTS and Dropout(mask_BHTS.keep[:, :, own], mask_BHTS.scale)
-            age = None if age_TB is None else age_TB[own]
-            arguments = k_CBHE[slots], v_CBHE[slots], S, positions, mask, span_mask_HS, return_lse, age
-            pieces.append(block_attention(q_TBHE[own], *arguments))
+            last = min(T, first + steps)
+            own = slice(first, last)
+            # From the oldest slot of the first query's window to the newest of the last query's.
+            slots = slice(max(0, C - T + first + 1 - S), max(0, C - T + last))
+            piece = block_attention(
+                q_TBHE[own],
+                k_CBHE[slots],
+                v_CBHE[slots],
+                S,
+                positions,
+                mask_BHTS=mask_BHTS and Dropout(mask_BHTS.keep[:, :, own], mask_BHTS.scale),
+                span_mask_HS=span_mask_HS,
+                return_lse=return_lse,
+                age_TB=None if age_TB is None else age_TB[own],
+            )
+            pieces.append(piece)
         return tuple(map(torch.cat, zip(*pieces))) if return_lse else torch.cat(pieces)
-    weights_BHTC, lse_BHT1 = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, age_TB)
+    weights_BHTC, lse_BHT1 = block_attention_weights(
+        q_TBHE, k_CBHE, S, positions, span_mask_HS=span_mask_HS, return_lse=return_lse, age_TB=age_TB
+    )
     weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
     if mask_BHTS is not None:
         weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
@@ -230,6 +244,7 @@ def block_attention_weights(
     k_CBHE: Tensor,
     span: int,
     positions: Positions,
+    *,
     span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
     age_TB: Tensor | None = None,
@@ -277,7 +292,7 @@ def attention_by_distance(
     if not len(k_CBHE):
         T, B, H, _ = q_TBHE.shape
         return at_least_fp32(q_TBHE.new_zeros(B, H, T, span))
-    weights_BHTC, _ = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS)
+    weights_BHTC, _ = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS=span_mask_HS)
     return by_distance(weights_BHTC, span).flip(-1)
 
 

@@ -28,15 +28,19 @@ class Buffers:
     """The buffers of one block, in chunks of memory that the next block takes over when this object is gone.
 
     After that a buffer's memory is overwritten: keep a reference to this object while using its buffers.
+
+    Attributes:
+        poison: of the class, for tests: fill new buffers with NaN.
+        in_use: of the class: total bytes of the buffers of all objects that exist.
     """
 
-    poison = False  # for tests: fill new buffers with NaN
-    in_use = 0  # total bytes of the buffers of all objects that exist
+    poison = False
+    in_use = 0
 
     def __init__(self, device: torch.device):
         self.device = device
         self._chunks: list[Tensor] = []
-        self._used = 0  # bytes of the last chunk
+        self._used = 0  # bytes of the last chunk that are taken
         self._size = 0  # bytes of all buffers
         self._lock = threading.Lock()
 

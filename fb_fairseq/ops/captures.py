@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from fb_fairseq.ops import cuda_graphs
-from fb_fairseq.ops.agreement import NotFinite, disagreement
-from fb_fairseq.ops.cuda_graphs import CaptureError, first_line, log_once
+from fb_fairseq.ops.agreement import Undecided, disagreement
+from fb_fairseq.ops.cuda_graphs import CaptureError
+from fb_fairseq.ops.log import first_line, log_once
 
 # What kernels depend on: the loop's name as a message gives it, and whatever else.
 Setting = tuple[Hashable, ...]
@@ -38,8 +39,15 @@ class Captures:
     those of torch's operations. Kernels that fail or compute something else are named once in the log and not used;
     torch's operations are captured instead.
 
-    A capture is dropped only if it was not used for a window: if more keys alternate than there is room for, capturing
-    them again and again would cost more than it saves.
+    A capture of kernels is compared when it is to be used, until its results are known:
+
+        they are right       it is ``checked``, and used from then on
+        they are wrong       it is dropped; ``problems`` says why, for all keys of its setting; torch's operations are
+                             captured in its place, which are checked from the start
+        nothing can be said  it is not used this time
+
+    Otherwise a capture is dropped only if it was not used for a window: if more keys alternate than there is room for,
+    capturing them again and again would cost more than it saves.
 
     Attributes:
         by_key: the captures.
@@ -109,12 +117,12 @@ class Captures:
         dtype: torch.dtype,
         exact: Callable[[], Any] | None,
     ) -> bool:
-        """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if torch's
-        results are not finite and nothing is known.
+        """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if nothing
+        is known.
         """
         try:
             problem = disagreement(run, reference, dtype, exact)
-        except NotFinite:
+        except Undecided:
             return False
         if problem is not None:
             self.refuse(setting, problem)
@@ -140,7 +148,7 @@ class Captures:
             return None
         try:
             return capture(True)
-        except CaptureError:
+        except (CaptureError, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:
             self.refuse(setting, f"failed: {first_line(error)}")

@@ -1,7 +1,6 @@
 """CUDA graphs: capture and replay. (``captures.py``: when one is captured, and which are kept.)"""
 
 import functools
-import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -11,24 +10,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-logger = logging.getLogger(__name__)
+from fb_fairseq.ops.log import first_line, log_once
 
+# Types of devices on which Triton's kernels run, and those with CUDA graphs. (Tests put a CPU in their place.)
 KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
 
-
-@functools.cache
-def log_once(text: str) -> None:
-    """Log a warning, the first time only."""
-    logger.warning(text)
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 _capturing_failed = False
-# Objects that keep graphs: ``clear()`` frees them. No graph is used after a capture has failed.
+# Objects that keep graphs: ``clear()`` frees them, those of decoding steps only where the calling thread has made them
+# (others stay as long as their threads). No graph is used after a capture has failed.
 owners_of_graphs: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 

@@ -184,10 +184,17 @@ def feed_forward(
     layer: Layer,
     activation: str,
     normalize_before: bool,
+    *,
     hidden: Dropout | None = None,
     residual: Dropout | None = None,
 ) -> Tensor:
-    """The feed-forward sublayer with its residual connection, [..., D] to [..., D]."""
+    """The feed-forward sublayer with its residual connection, [..., D] to [..., D].
+
+    Args:
+        activation: a key of ``ACTIVATIONS``.
+        normalize_before: pre-norm; else post-norm.
+        hidden, residual: dropout of the hidden vector, and of what is added to the input.
+    """
     h = ACTIVATIONS[activation](linear(layer_norm(x, layer.ffn_norm if normalize_before else None), layer.fc1))
     x = x + dropout(linear(dropout(h, hidden), layer.fc2), residual)
     return x if normalize_before else layer_norm(x, layer.ffn_norm)

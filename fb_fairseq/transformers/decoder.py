@@ -9,7 +9,7 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.language_model import STACKS, TextModel
 from fb_fairseq.modules.words import WordOptions, build_word_layers
-from fb_fairseq.ops.cuda_graphs import log_once
+from fb_fairseq.ops.log import log_once
 from fb_fairseq.transformers.attention import attention
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig

@@ -14,7 +14,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
-from fb_fairseq.modules.encoder import Embedder, EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.embedder import Embedder
+from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
 from fb_fairseq.modules.words import WordOptions

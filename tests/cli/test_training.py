@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fb_fairseq.commands import preprocess_bytes
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
+from fb_fairseq.ops.log import log_once
 from tests.cli.checkpoints import assert_same_parameters, eval_lm, loss_by_hand, loss_in
 from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import (

@@ -15,7 +15,7 @@ def own(tied=False, tie_projections=False, dropout=0.0, bias=False):
     """An embedding and a softmax of this package, as ``embedding`` and ``softmax``."""
     embedding = AdaptiveEmbedding(V, PAD, D, FACTOR, CUTOFFS)
     ties = dict(tied=embedding if tied else None, tie_projections=tie_projections)
-    softmax = AdaptiveSoftmax(V, D, CUTOFFS, FACTOR, dropout, bias, **ties)
+    softmax = AdaptiveSoftmax(V, D, CUTOFFS, factor=FACTOR, dropout=dropout, bias=bias, **ties)
     return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
 
 
@@ -94,7 +94,7 @@ def random_softmax(kind, bias):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_probabilities(kind, bias):
+def test_probabilities(kind, bias, monkeypatch):
     """They add up to 1; with targets, theirs are the same; losses, their gradients and guesses agree with them."""
     softmax, features = random_softmax(kind, bias)
     target = torch.randint(V, (3, 20))
@@ -105,7 +105,8 @@ def test_probabilities(kind, bias):
     torch.testing.assert_close(some.gather(2, target[..., None])[..., 0], wanted)
     assert some.isinf().any()
     counted = target != target[0, 0]
-    losses, correct = adaptive_losses(softmax, features, target, counted, training=False, chunk=7)
+    monkeypatch.setattr("fb_fairseq.modules.adaptive_losses.CHUNK", 7)
+    losses, correct = adaptive_losses(softmax, features, target, counted, training=False)
     torch.testing.assert_close(losses.view(3, 20), -wanted * counted)
     assert correct.equal(log_probs.argmax(-1).eq(target))
     weights = [features, softmax.tail[1][0].weight]

@@ -8,12 +8,11 @@ import torch.nn as nn
 from torch.nn.utils import parametrizations
 from torch.testing._internal.two_tensor import TwoTensor
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
-from fb_fairseq.modules.affine import is_bare_linear, norm
+from fb_fairseq.modules.affine import is_bare_linear
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.log import log_once
 from tests.modules.options import random_stack
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
@@ -160,6 +159,32 @@ def test_quantised_layers(stack, quantise):
     assert (steps - y_TBD).norm() / exact.norm() < 0.1
 
 
+class T5LayerNorm(nn.Tanh):
+    """Without ``bias`` and ``eps``, as transformers' norm of this name."""
+
+
+NORMS = T5LayerNorm(), nn.LayerNorm(14, bias=False), nn.LayerNorm(14, eps=0.1)
+
+
+@pytest.mark.parametrize(
+    "owner,name,part",
+    [("layers.0", "final_layer_norm", norm) for norm in NORMS]
+    + [("memory.k_proj", "bias", None), ("memory.v_proj", "bias", None)],
+)
+def test_other_norms_and_biases(owner, name, part):
+    """They take part, in block and steps. A bias of all keys has no effect."""
+    model = build(FeedbackTransformer, decoder_embed_dim=14, memory_projections="shared").eval()
+    x_TBD = torch.randn(6, 2, 14)
+    with torch.no_grad():
+        before_TBD = model.run_block(x_TBD)[0]
+        setattr(model.get_submodule(owner), name, part)
+        y_TBD = model.run_block(x_TBD)[0]
+        ring = model.new_ring()
+        steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
+    assert ((y_TBD - before_TBD).norm() > 1e-3) == (owner != "memory.k_proj")
+    torch.testing.assert_close(steps, y_TBD, atol=1e-4, rtol=1e-4)
+
+
 def test_quantised_parameters_are_no_plain_weights():
     """As torchao's: a tensor that stands for others."""
     layer = nn.Linear(4, 3)
@@ -201,12 +226,6 @@ def test_hooks(stack, calls, caplog):
     model.layers[0].register_forward_hook(lambda *_: seen.append("layer"))
     model.run_block(x_TBD)
     assert caplog.text.count("its hooks do not run") == 1 and "layer" not in seen
-
-
-def test_another_epsilon_is_refused():
-    """All arithmetic assumes torch's default, which fairseq's layers have too."""
-    with pytest.raises(UserError, match="epsilon 1e-06"):
-        norm(nn.LayerNorm(3, eps=1e-6))
 
 
 def test_a_norm_of_another_class_is_called():

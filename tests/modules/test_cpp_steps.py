@@ -22,7 +22,7 @@ pytestmark = needs_cpp_loop
 def cpp_steps(monkeypatch):
     """The numbers of streams of the steps that ran in C++."""
     ran, run = [], CppStep.run
-    monkeypatch.setattr(CppStep, "run", lambda self, x, *rest: ran.append(len(x)) or run(self, x, *rest))
+    monkeypatch.setattr(CppStep, "run", lambda self, given: ran.append(len(given.x_BD)) or run(self, given))
     return ran
 
 

@@ -36,7 +36,8 @@ def test_adaptive():
     assert words.embed_scale == D**0.5 and words.output_projection is None
     assert words.adaptive_softmax.tail[1][2].weight is words.embed_tokens.weights_for_band(2)[0]
     assert words.adaptive_softmax.tail[1][0].weight is not words.embed_tokens.weights_for_band(2)[1]
-    words = build(tie_adaptive_proj=True, adaptive_softmax_dropout=0.2, **ADAPTIVE)
+    changes = dict(tie_adaptive_proj=True, adaptive_softmax_dropout=0.2, adaptive_softmax_cutoff="7, 18")
+    words = build(**{**ADAPTIVE, **changes})
     assert words.adaptive_softmax.dropout_module.p == 0.2
     assert words.adaptive_softmax.tail[1][0].weight is words.embed_tokens.weights_for_band(2)[1]
 
@@ -69,9 +70,13 @@ def test_contradictions(changes, message):
     [
         (dict(outputs=18), "--adaptive-softmax-cutoff 7,18: the vocabulary has only 18 symbols"),
         (dict(width=15), "--adaptive-input-factor 4: leaves the last of 3 clusters no width"),
+        (
+            dict(width=15, adaptive_input=False, adaptive_input_cutoff=None, tie_adaptive_weights=False),
+            "--adaptive-softmax-factor 4: leaves the last of 3 clusters no width",
+        ),
         (dict(padding_idx=7), "--adaptive-input-cutoff 7,18: padding is symbol 7"),
     ],
 )
 def test_sizes_that_do_not_fit(sizes, message):
     with pytest.raises(UserError, match=message):
-        build(**ADAPTIVE, **sizes)
+        build(**{**ADAPTIVE, **sizes})

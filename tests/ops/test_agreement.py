@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.ops.agreement import TOLERANCES, NotFinite, disagreement
+from fb_fairseq.ops.agreement import TOLERANCES, Undecided, disagreement
 
 RESULT = [[torch.linspace(1, 2, 10), torch.full((3,), 1e-7)], [torch.ones(4)]]
 
@@ -33,8 +33,17 @@ def test_agreement(dtype):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nothing_to_compare_with(value):
-    with pytest.raises(NotFinite):
+    with pytest.raises(Undecided):
         disagreement(changed(1), changed(value), torch.float32)
+
+
+def out_of_memory():
+    raise torch.cuda.OutOfMemoryError
+
+
+def test_short_memory_is_no_verdict():
+    with pytest.raises(Undecided):
+        disagreement(out_of_memory, changed(1), torch.float32)
 
 
 def test_products_in_tf32_may_differ_more(monkeypatch):
@@ -51,8 +60,4 @@ def test_torchs_own_rounding():
     assert disagreement(better, plain, torch.bfloat16) is not None
     assert disagreement(better, plain, torch.bfloat16, lambda: [[exact]]) is None
     assert disagreement(wrong, plain, torch.bfloat16, lambda: [[exact]]) is not None
-
-    def out_of_memory():
-        raise torch.cuda.OutOfMemoryError
-
     assert disagreement(plain, plain, torch.float64, out_of_memory) is not None, "the two are compared directly"

@@ -50,7 +50,7 @@ def test_step_is_the_formula(kind, slots, empty_is_nan):
     for mask in (None, Dropout(keep_BHS, 2.0)):
         keep = None if mask is None else keep_BHS[..., S - slots :]
         torch.testing.assert_close(
-            step_attention(q, k, v, positions.of_window(slots), mask), by_hand(q, k, v, positions, keep)
+            step_attention(q, k, v, positions.of_window(slots), mask_BHS=mask), by_hand(q, k, v, positions, keep)
         )
 
 
@@ -62,13 +62,13 @@ def test_block_equals_steps(kind, carried, dropped, empty_is_nan):
     q, k, v, u, w = leaves = tensors((T, B, H, E), (C, B, H, E), (C, B, H, E), (S, E), (S, E))
     positions = Positions(u if "key" in kind else None, w if "value" in kind else None)
     mask = Dropout(torch.rand(B, H, T, S) > 0.5, 2.0) if dropped else None
-    block = block_attention(q, k, v, S, positions, mask)
+    block = block_attention(q, k, v, S, positions, mask_BHTS=mask)
     steps = []
     for t in range(T):
         window = slice(max(0, carried + t - S), carried + t)
         at_t = mask and Dropout(mask.keep[:, :, t], mask.scale)
         in_window = positions.of_window(len(k[window]))
-        steps.append(step_attention(q[t], k[window], v[window], in_window, at_t))
+        steps.append(step_attention(q[t], k[window], v[window], in_window, mask_BHS=at_t))
     steps = torch.stack(steps)
     torch.testing.assert_close(block, steps)
     seed = torch.randn_like(block)
@@ -110,9 +110,10 @@ def test_long_blocks_are_computed_in_pieces(carried, span, monkeypatch):
     for least in (128, 2):
         monkeypatch.setattr(attention, "LEAST_STEPS", least)
         q, k, v, u, w, span_mask = leaves
-        given = q, k, v, span, Positions(u, w), mask, span_mask.sigmoid()
-        out, lse = block_attention(*given, return_lse=True, age_TB=age_TB)
-        torch.testing.assert_close(block_attention(*given, age_TB=age_TB), out)
+        given = q, k, v, span, Positions(u, w)
+        limits = dict(mask_BHTS=mask, span_mask_HS=span_mask.sigmoid(), age_TB=age_TB)
+        out, lse = block_attention(*given, **limits, return_lse=True)
+        torch.testing.assert_close(block_attention(*given, **limits), out)
         loss = (out * torch.linspace(-1, 1, E)).sum() + lse.clamp(min=-100).sum()
         results.append([out, lse, *torch.autograd.grad(loss, leaves)])
     for whole, pieces in zip(*results):

@@ -16,7 +16,7 @@ import transformers  # noqa: E402
 
 from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.ops.cuda_graphs import log_once  # noqa: E402
+from fb_fairseq.ops.log import log_once  # noqa: E402
 from fb_fairseq.transformers.tokenizers import build_tokenizer  # noqa: E402
 from tests.transformers.models import V, build, tagger, translator  # noqa: E402
 

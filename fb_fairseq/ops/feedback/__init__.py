@@ -11,5 +11,5 @@ cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs
 ring.py        the memory of decoding: the last S steps of each stream in slots, and a layer's attention over them
-decoding.py    a model whose steps are run, a step operation by operation, and a decoder's state
+decoding.py    a decoding step's arguments, and the state of a decoder with an encoder
 """

@@ -34,7 +34,7 @@ class ComputeWeights(NamedTuple):
     Attributes:
         key_values: each projection's key and value matrices as one, so that both are one product.
         kv_sets: the I sets of keys and values.
-        mix_KA: at least fp32.
+        mix_KA: in the type of representations.
         positions: row S - d for distance d, so that the newest slot is last.
         spans: each layer's adaptive spans, also newest last; None where all heads reach S steps.
     """
@@ -53,13 +53,13 @@ def contiguous(tree: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.contiguous, tree)
 
 
-def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
+def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, kept: torch.dtype) -> ComputeWeights:
     """Convert weights to the types in which they are used. Norms keep the type of the parameters.
 
     Args:
         span: S.
         dtype: of the matrices.
-        wide: of the mix.
+        kept: the type of representations, and of the mix.
     """
 
     def cast(x: Any) -> Any:
@@ -78,7 +78,7 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         projections=weights.projections,
         key_values=[joined(projection) for projection in weights.projections],
         kv_sets=weights.kv_sets,
-        mix_KA=weights.mix_KA.to(wide),
+        mix_KA=weights.mix_KA.to(kept),
         positions=pytree.tree_map_only(Tensor, lambda x: x.to(dtype), weights.positions.of_window(span)),
         spans=span_terms_of(weights.layers, span),
     )
@@ -142,40 +142,42 @@ class Room:
     """Makes the tensors of some steps.
 
     Args:
-        dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
-        sources: positions of an encoder's output; 0: there is none.
+        sizes: of the steps' block.
+        buffers: where their memory comes from.
+        dtype: of matrix products.
+        kept: the type of representations.
+        post_norm: whether layers have their norms after sublayers.
+
+    Attributes:
+        wide: the type of softmax and of sums over steps, at least fp32.
     """
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        buffers: Buffers,
-        dtype: torch.dtype,
-        kept: torch.dtype,
-        post_norm: bool,
-        sources: int = 0,
-    ):
-        self.sizes, self.buffers, self.dtype, self.kept = sizes, buffers, dtype, kept
+    def __init__(self, sizes: Sizes, buffers: Buffers, dtype: torch.dtype, kept: torch.dtype, *, post_norm: bool):
+        self.sizes, self.buffers, self.dtype, self.kept, self.post_norm = sizes, buffers, dtype, kept, post_norm
         self.wide = torch.promote_types(kept, torch.float32)
-        self.post_norm, self.sources = post_norm, sources
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A buffer in the representations' type."""
         return self.buffers.empty(*shape, dtype=dtype or self.kept)
 
-    def new_half(self, *shape: int) -> Tensor:
+    def new_compute(self, *shape: int) -> Tensor:
         """A buffer in the compute type."""
         return self.buffers.empty(*shape, dtype=self.dtype)
 
-    def by_layer(self, steps: int, width: int, half: bool = False, layers: int | None = None) -> Tensor:
-        """Vectors by layer, then step [L, T, B, width]."""
-        make = self.new_half if half else self.new
+    def by_layer(self, steps: int, width: int, *, compute: bool = False, layers: int | None = None) -> Tensor:
+        """Vectors by layer, then step [L, T, B, width].
+
+        Args:
+            compute: in the compute type; else in the representations'.
+            layers: another number than L.
+        """
+        make = self.new_compute if compute else self.new
         return make(layers or self.sizes.L, steps, self.sizes.B, width)
 
     def of_heads(self, steps: int) -> Tensor:
         """Vectors of all heads by step, then layer [T, L, B, X]."""
         s = self.sizes
-        return self.new_half(steps, s.L, s.B, s.X)
+        return self.new_compute(steps, s.L, s.B, s.X)
 
 
 class Record:
@@ -202,21 +204,22 @@ class Record:
         s, self.steps = room.sizes, steps
         self.x, self.attended_x = room.by_layer(steps, s.D, layers=s.L + 1), room.by_layer(steps, s.D)
         self.q, self.a = room.of_heads(steps), room.of_heads(steps)
-        self.hidden = room.by_layer(steps, s.F, half=True)
-        self.attention_sum, self.ffn_sum, self.cross_sum = (
-            room.by_layer(steps, s.D) if room.post_norm and wanted else None for wanted in (True, True, room.sources)
-        )
+        self.hidden = room.by_layer(steps, s.F, compute=True)
+        self.attention_sum = self.cross_sum = self.ffn_sum = None
+        if room.post_norm:
+            self.attention_sum, self.ffn_sum = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
         self.crossed_x = self.cross_q = self.cross_a = self.cross_p = self.cross_lse = None
-        if room.sources:
+        if s.sources:
+            self.cross_sum = room.by_layer(steps, s.D) if room.post_norm else None
             self.crossed_x = room.by_layer(steps, s.D)
             self.cross_q, self.cross_a = room.of_heads(steps), room.of_heads(steps)
         if weights:
             self.p = self._by_slot(room, steps, s.S, ragged)
-            if room.sources:
-                self.cross_p = self._by_slot(room, steps, room.sources, False)
+            if s.sources:
+                self.cross_p = self._by_slot(room, steps, s.sources, False)
         else:
             self.lse = room.new(steps, s.L, s.G, dtype=room.wide)
-            if room.sources:
+            if s.sources:
                 self.cross_lse = room.new(steps, s.L, s.G, dtype=room.wide)
             self.statistics = {kind: room.new(2, s.L, steps, s.B, dtype=room.wide) for kind in NORMS}
 
@@ -251,9 +254,8 @@ class Block:
         self.weights = compute_weights(inputs.weights, s.S, inputs.dtype, inputs.x_TBD.dtype)
         self.buffers = Buffers(device)
         self.encoder = [encoder_slots(context, inputs.dtype) for context in inputs.encoder]
-        sources = self.encoder[0].keys_GCE.shape[1] if self.encoder else 0
         post_norm = not options.normalize_before
-        self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm, sources)
+        self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm=post_norm)
         self.dtype, self.wide, self.scale = inputs.dtype, self.room.wide, s.E**-0.5
         spans = [layer.span_mask_HS for layer in inputs.weights.layers]
         self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]

@@ -1,18 +1,16 @@
 """A step loop as its author writes it. docs/development.md shows a new one; ``loops.py`` lists all."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.types import StepOutput
+from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
 
 if TYPE_CHECKING:
     from fb_fairseq.ops.feedback.block import Block, Record
-    from fb_fairseq.ops.feedback.ring import MemoryRing
     from fb_fairseq.ops.feedback.tile import Tile
-    from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, FeedbackOptions
 
 DEVICES = ("cpu", "cuda")
 
@@ -39,7 +37,7 @@ class Loop:
     as_graphs = False
     passes_class: type[Any] | None = None  # a ``Passes`` of its own for its blocks; None: ``TiledPasses``
 
-    def unsupported(self, inputs: "BlockInputs") -> str | None:
+    def unsupported(self, inputs: BlockInputs) -> str | None:
         """The reason why the loop does not run a block; None if it does."""
         return None
 
@@ -65,27 +63,17 @@ class Loop:
         """
         raise NotImplementedError
 
-    def covers_step(self, stack: Any, x_BD: Tensor, ring: "MemoryRing") -> bool:
+    def covers_step(self, stack: Any, inputs: StepInputs) -> bool:
         """Whether the loop runs a step of decoding; else ``stack.reference_step`` does. See ``decode``."""
         return False
 
-    def decode(
-        self,
-        stack: Any,
-        kept: dict[str, Any],
-        x_BD: Tensor,
-        ring: "MemoryRing",
-        options: "FeedbackOptions",
-        encoder: Sequence["EncoderContext"],
-    ) -> StepOutput:
+    def decode(self, stack: Any, kept: dict[str, Any], inputs: StepInputs) -> StepOutput:
         """Run a step of decoding, and write what it leaves to the ring, which counts it later.
 
         Args:
             stack: the layers, a ``fb_fairseq.modules.stack.TransformerStack``.
             kept: whatever the loop keeps of the stack from step to step, such as packed weights; empty at first.
-            x_BD: the step's embedding.
-            ring: the memory, with room for the step.
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
+            inputs: the step.
         """
         raise NotImplementedError
 

@@ -6,24 +6,33 @@ fb_fairseq env`` and the docs read this table.
 
 import functools
 import logging
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.passes import Passes, ReferenceLoop, passes_of, run_block_with
+from fb_fairseq.ops.feedback.passes import Passes, ReferencePasses, passes_of, run_block_with
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, StepOutput
+from fb_fairseq.ops.log import log_once
 
 logger = logging.getLogger(__name__)
+
+
+class ReferenceLoop(Loop):
+    """Runs everywhere, operation by operation under autograd; and where another loop does not run."""
+
+    name = "reference"
+    summary = "the equations step by step, under autograd"
+    runs = "everywhere"
+
+    passes_class = ReferencePasses
+
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
 REFERENCE, CPP, TRITON = LOOPS  # the first one runs where others do not
@@ -56,7 +65,7 @@ def loop_on(name: str, device: torch.device) -> Loop:
     if problem is None:
         return loop
     if name != AUTO:
-        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the reference runs")
+        log_once(f"--step-loop {name}: {problem}; the reference runs")
     return LOOPS[REFERENCE]
 
 
@@ -67,7 +76,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
         return GRAPHS.passes_for(loop, inputs, needs_backward)
     problem = loop.unsupported(inputs)
     if problem is not None and name != AUTO:
-        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the reference runs")
+        log_once(f"--step-loop {name}: {problem}; the reference runs")
     return passes_of(loop if problem is None else LOOPS[REFERENCE], needs_backward)
 
 
@@ -103,19 +112,12 @@ class Stepper:
     def __reduce__(self):
         return type(self), (self.name,)
 
-    def run(
-        self,
-        stack: Any,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
-    ) -> StepOutput:
+    def run(self, stack: Any, inputs: StepInputs) -> StepOutput:
         """Run a step; see ``Loop.decode``."""
-        loop = loop_on(self.name, x_BD.device)
-        given, kept, output = (x_BD, ring, options, encoder), self.kept.setdefault(loop.name, {}), None
+        loop = loop_on(self.name, inputs.x_BD.device)
+        kept, output = self.kept.setdefault(loop.name, {}), None
         if loop.as_graphs:
-            output = self.graphs.run(loop, kept, stack, *given)
-        elif loop.covers_step(stack, x_BD, ring):
-            output = loop.decode(stack, kept, *given)
-        return stack.reference_step(*given) if output is None else output
+            output = self.graphs.run(loop, kept, stack, inputs)
+        elif loop.covers_step(stack, inputs):
+            output = loop.decode(stack, kept, inputs)
+        return stack.reference_step(inputs) if output is None else output

@@ -96,6 +96,7 @@ class ReferencePasses(Passes):
 
     def backward(self, d_out_TBD):
         wanted = [x for x in self._leaves if learns(x)]
+        # The caller may go backward again; ``free`` says when not.
         with self._threads(self._inputs):
             found = torch.autograd.grad(self._out_TBD, wanted, d_out_TBD, retain_graph=True, materialize_grads=True)
         gradients = iter(found)
@@ -108,16 +109,6 @@ class ReferencePasses(Passes):
 def learns(x: object) -> bool:
     """Whether a leaf is a tensor that may have a gradient."""
     return torch.is_tensor(x) and x.is_floating_point()
-
-
-class ReferenceLoop(Loop):
-    """Runs everywhere, operation by operation under autograd; and where another loop does not run."""
-
-    name = "reference"
-    summary = "the equations step by step, under autograd"
-    runs = "everywhere"
-
-    passes_class = ReferencePasses
 
 
 class TiledPasses(Passes):
@@ -145,7 +136,7 @@ class TiledPasses(Passes):
                 first = max(0, last - size)
                 if again is not None:
                     recompute(loop, block, again, first, last)
-                tile = Tile(block, again or self.record, work, sums, first, last, at=0 if again else first)
+                tile = Tile(sums, again or self.record, work, first, last)
                 loop.backward_tile(block, tile, d_out_TBD, d_x_TBD)
                 add_first_queries(tile, d_x_TBD)
                 sums.add_tile(tile)

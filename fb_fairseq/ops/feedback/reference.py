@@ -47,7 +47,7 @@ def stack_attention(aligned: Sequence[Tensor | None]) -> Tensor | None:
 def feedback_steps(inputs: BlockInputs) -> list[StepOutput]:
     """Run a block of T steps. Returns what each step computes, all of it differentiable."""
     memory_KCBD, weights, options, age_TB = inputs.memory_KCBD, inputs.weights, inputs.options, inputs.age_TB
-    run = partial(block_step, weights=weights, options=options, active=inputs.active, encoder=inputs.encoder)
+    run = partial(block_step, inputs=inputs)
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
@@ -55,26 +55,58 @@ def feedback_steps(inputs: BlockInputs) -> list[StepOutput]:
     steps: list[StepOutput] = []
     for t, x_BD in enumerate(inputs.x_TBD):
         masks = [inputs.dropouts.at(l, t) for l in range(len(weights.layers))]
-        step = run(x_BD, contexts, masks=masks, age_B=None if age_TB is None else age_TB[t])
+        step = run(x_BD, contexts, masks, None if age_TB is None else age_TB[t])
         new = project_context(step.memory_KBD[:, None], weights, options)
         contexts = [[*older, newest] for older, newest in zip(contexts, new)]
         steps.append(step)
     return steps
 
 
-def block_step(x_BD, contexts, masks, age_B, weights, options, active, encoder) -> StepOutput:
-    """A step of a block, which attends to ``contexts``.
+def block_step(
+    x_BD: Tensor,
+    contexts: Sequence[Sequence[Context]],
+    masks: Sequence[FeedbackDropouts],
+    age_B: Tensor | None,
+    inputs: BlockInputs,
+) -> StepOutput:
+    """Run a step of a block.
 
-    Each of them comes in pieces, the carried slots and those of each step since, which are put together here: so a step
-    that is computed again in the backward pass keeps no slots of its own.
+    Args:
+        x_BD: its embedding.
+        contexts: the keys and values that it attends to: one set for all layers, or one per layer. Each comes in
+            pieces, the carried slots and those of each step since, which are put together here: so a step that is
+            computed again in the backward pass keeps no slots of its own.
+        masks: each layer's dropout masks at this step.
+        age_B: the age of each stream's episode; see ``BlockInputs``.
+        inputs: the block.
     """
+    weights, options = inputs.weights, inputs.options
     windows = [last_slots(pieces, options.span) for pieces in contexts]
 
     def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
-        context = windows[one_or_own(l, len(windows))]
-        return attend(query_BHE, context, weights.layers[l], weights.positions, masks[l].attention_LTBHS, age_B)
+        """Attention over the slots that the layer's longest adaptive span reaches."""
+        context, span_mask_HC = windows[one_or_own(l, len(windows))], weights.layers[l].span_mask_HS
+        C = len(context.keys_CBHE)
+        if span_mask_HC is not None:
+            C = min(C, span_mask_HC.shape[1])
+            span_mask_HC = span_mask_HC[:, :C].flip(1)
+        keys_CBHE, values_CBHE = (slots[len(slots) - C :].to(query_BHE.dtype) for slots in context)
+        far_BC = None
+        if age_B is not None:
+            far_BC = torch.arange(C, 0, -1, device=age_B.device) > age_B[:, None]
+        return step_attention(
+            query_BHE,
+            keys_CBHE,
+            values_CBHE,
+            weights.positions.of_window(C),
+            mask_BHS=masks[l].attention_LTBHS,
+            span_mask_HC=span_mask_HC,
+            far_BC=far_BC,
+        )
 
-    return feedback_step(x_BD, attend_memory, weights, options, masks, active, encoder)
+    return feedback_step(
+        x_BD, attend_memory, weights, options, masks=masks, active=inputs.active, encoder=inputs.encoder
+    )
 
 
 def last_slots(pieces: Sequence[Context], span: int) -> Context:
@@ -90,6 +122,7 @@ def feedback_step(
     attend_memory: Callable[[int, Tensor], Tensor],
     weights: FeedbackWeights,
     options: FeedbackOptions,
+    *,
     masks: Sequence[FeedbackDropouts] | None = None,
     active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
@@ -119,23 +152,11 @@ def feedback_step(
                 x_BD = attention_residual(x_BD, attended_BHE, layer.cross, before, mask.cross_residual_LTBD)
                 if l == options.alignment_layer:
                     aligned_BC = weights_BHC[:, : options.alignment_heads].mean(1)
-            x_BD = feed_forward(x_BD, layer, options.activation, before, mask.hidden_LTBF, mask.ffn_residual_LTBD)
+            x_BD = feed_forward(
+                x_BD, layer, options.activation, before, hidden=mask.hidden_LTBF, residual=mask.ffn_residual_LTBD
+            )
         representations.append(x_BD)
     return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC, representations)
-
-
-def attend(query_BHE, context, layer, positions, mask_BHS, age_B) -> Tensor:
-    """A layer's attention [B, H, E] over the memory: over the slots that its longest adaptive span reaches."""
-    C = len(context.keys_CBHE)
-    if layer.span_mask_HS is not None:
-        C = min(C, layer.span_mask_HS.shape[1])
-    keys_CBHE, values_CBHE = (slots[len(slots) - C :].to(query_BHE.dtype) for slots in context)
-    span_mask_HC = None if layer.span_mask_HS is None else layer.span_mask_HS[:, :C].flip(1)
-    far_BC = None
-    if age_B is not None:
-        far_BC = torch.arange(C, 0, -1, device=age_B.device) > age_B[:, None]
-    positions = positions.of_window(C)
-    return step_attention(query_BHE, keys_CBHE, values_CBHE, positions, mask_BHS, span_mask_HC, far_BC=far_BC)
 
 
 def feedback_attention(

@@ -76,7 +76,7 @@ class MemoryRing(StepMemory):
         self.packed: Any = None
         self.origin_BC: Tensor | None = None
 
-    # Which slots hold a step. (``fb_fairseq.ops.feedback.cuda_graphs.ring`` has the position on the device.)
+    # Which slots hold a step. (``DeviceRing`` of ``cuda_graphs/steps.py`` has the position on the device.)
 
     @property
     def used(self) -> int:
@@ -99,7 +99,7 @@ class MemoryRing(StepMemory):
 
     def make_room(self) -> None:
         """Double the slots, up to S, if the next step needs one more."""
-        if not self.position == self.slots < self.span:
+        if self.position < self.slots or self.slots == self.span:
             return
         slots = min(2 * self.slots, self.span)
         if self.graph is not None:
@@ -132,7 +132,9 @@ class MemoryRing(StepMemory):
             if span_mask_HS is not None:
                 mask = span_mask_HS[:, distances_C - 1]
                 mask = mask if filled_1C is None else mask * filled_1C
-            return step_attention(query_BHE, keys, values, positions, None, mask, return_lse, far_BC)
+            return step_attention(
+                query_BHE, keys, values, positions, span_mask_HC=mask, return_lse=return_lse, far_BC=far_BC
+            )
 
         return attend
 
@@ -232,7 +234,7 @@ class MemoryRing(StepMemory):
 
     def nbytes(self) -> int:
         """Bytes of the slots."""
-        return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
+        return 0 if self.buffer is None else self.buffer.nbytes
 
     # Copies, for captured steps.
 

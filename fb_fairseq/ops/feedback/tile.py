@@ -71,17 +71,17 @@ class Workspace:
         L, B = s.L, s.B
         self._block, self._steps = block, steps
         self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
-        self.d_attention, self.d_ffn = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D, True)
-        self.d_hidden = room.by_layer(steps, s.F, True)
+        self.d_attention, self.d_ffn = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D, compute=True)
+        self.d_hidden = room.by_layer(steps, s.F, compute=True)
         self.d_attn_norm, self.d_ffn_norm = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
-        self.d_kv_ITBZ = room.new_half(s.I, steps, B, 2 * s.X)
+        self.d_kv_ITBZ = room.new_compute(s.I, steps, B, 2 * s.X)
         self.d_kv_normed_ITBD, self.d_memory_KTBD = room.new(s.I, steps, B, s.D), room.new(s.K, steps, B, s.D)
         self.dcq = self.dca = self.d_crossed = self.d_cross_norm = self.dcs = self.cross_p = None
-        if room.sources:
+        if s.sources:
             self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
-            self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D)
-            self.dcs = room.new_half(steps, L, s.G, room.sources)
-            self.cross_p = None if block.records_weights else room.new_half(steps, L, s.G, room.sources)
+            self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D)
+            self.dcs = room.new_compute(steps, L, s.G, s.sources)
+            self.cross_p = None if block.records_weights else room.new_compute(steps, L, s.G, s.sources)
         self.ds_TLGW, self.p_TLGW = self._by_slot(), self._by_slot()
         self.ds_TLGS, self.p_TLGS = step_windows(self.ds_TLGW, s.S), step_windows(self.p_TLGW, s.S)
 
@@ -92,9 +92,9 @@ class Workspace:
         s, steps = self._block.sizes, self._steps
         width = s.S + steps - 1
         if self._block.records_weights:
-            return self._block.room.new_half(steps, s.L, s.G, width).zero_()
+            return self._block.room.new_compute(steps, s.L, s.G, width).zero_()
         width = -(-width // ALIGNED) * ALIGNED
-        return self._block.room.new_half(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
+        return self._block.room.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
 
 
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
@@ -109,17 +109,22 @@ def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
 class Tile:
     """Some consecutive steps of a block: first … last - 1.
 
+    Args:
+        sums: ``BlockGradients`` of the block: the sums of the weights' gradients, and the gradients of slots.
+        record: the activations of all steps of the block, or of the tile's.
+        work: where the steps leave what the weights' gradients need.
+
     Attributes:
         at: where the tile begins in the record of activations.
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
-        sums: ``BlockGradients``: the sums of the weights' gradients, and the gradients of slots.
     """
 
-    def __init__(self, block: Block, record: Record, work: Workspace, sums: Any, first: int, last: int, at: int):
-        self.block, self.record, self.work, self.sums = block, record, work, sums
-        self.first, self.last, self.at, self.steps = first, last, at, last - first
-        in_record = slice(at, at + self.steps)
+    def __init__(self, sums: Any, record: Record, work: Workspace, first: int, last: int):
+        self.block, self.record, self.work, self.sums = sums.block, record, work, sums
+        self.first, self.last, self.steps = first, last, last - first
+        block, self.at = self.block, first if record.steps == self.block.sizes.T else 0
+        in_record = slice(self.at, self.at + self.steps)
         if block.ragged:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()

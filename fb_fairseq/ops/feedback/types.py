@@ -1,7 +1,7 @@
 """Arguments and results of the Feedback Transformer's step loop."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -163,7 +163,11 @@ class BlockResults(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step."""
+    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step.
+
+    Attributes:
+        sources: positions of an encoder's output; 0: there is none.
+    """
 
     T: int
     B: int
@@ -176,6 +180,7 @@ class Sizes(NamedTuple):
     C: int
     S: int
     I: int  # noqa: E741
+    sources: int = 0
 
     @property
     def G(self) -> int:
@@ -190,21 +195,32 @@ class Sizes(NamedTuple):
 
 def block_sizes(inputs: BlockInputs) -> Sizes:
     """The sizes of a block."""
-    T, B, D = inputs.x_TBD.shape
-    K, C = inputs.memory_KCBD.shape[:2]
-    layers, heads = inputs.weights.layers, inputs.options.heads
+    (T, B, _), C = inputs.x_TBD.shape, inputs.memory_KCBD.shape[1]
+    span, sources = min(inputs.options.span, max(1, C + T - 1)), 0
+    if inputs.encoder:
+        sources = len(inputs.encoder[0].keys_CBHE)
+    return sizes_of(inputs.weights, inputs.options.heads, T=T, B=B, C=C, S=span, sources=sources)
+
+
+def sizes_of(weights: Any, heads: int, **others: int) -> Sizes:
+    """The sizes of steps with these weights.
+
+    Args:
+        weights: ``FeedbackWeights`` or ``ComputeWeights``.
+        heads: H.
+        others: the sizes that do not depend on weights: T, B, C, S and ``sources``.
+    """
+    layer = weights.layers[0]
+    F, D = layer.fc1.weight.shape
     return Sizes(
-        T=T,
-        B=B,
         D=D,
-        L=len(layers),
+        L=len(weights.layers),
         H=heads,
-        E=layers[0].query.weight.shape[0] // heads,
-        F=layers[0].fc1.weight.shape[0],
-        K=K,
-        C=C,
-        S=min(inputs.options.span, max(1, C + T - 1)),
-        I=len(inputs.weights.kv_sets),
+        E=len(layer.query.weight) // heads,
+        F=F,
+        K=len(weights.mix_KA),
+        I=len(weights.kv_sets),
+        **others,
     )
 
 
@@ -225,7 +241,7 @@ def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) ->
     """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
     [B, D] (v3 §3.3, Eq. 1).
 
-    Never in half precision, whatever the autocast type: the memory is what all later steps see.
+    In the representations' type, not in that of autocast: the memory is what all later steps see.
     """
     x_ABD = torch.stack(list(representations))
     with torch.autocast(x_ABD.device.type, enabled=False):

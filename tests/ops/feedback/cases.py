@@ -5,6 +5,7 @@ from functools import partial
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext
@@ -192,7 +193,7 @@ def compare_decoding_with_an_encoder(case, hypotheses, tolerance):
     for _ in range(4):
         rings[1].make_room()
         ours = model.decode_step(x_BD, rings[0], options, case.encoder)
-        plain = model.reference_step(x_BD, rings[1], options, case.encoder)
+        plain = model.reference_step(StepInputs(x_BD, rings[1], options, case.encoder))
         rings[1].advance()
         for field in ("out_BD", "memory_KBD", "aligned_BC"):
             torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=tolerance, rtol=tolerance)

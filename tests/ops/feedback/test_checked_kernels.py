@@ -8,7 +8,8 @@ import torch
 
 from fb_fairseq.ops import captures, cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
-from fb_fairseq.ops.feedback.passes import ReferenceLoop, ReferencePasses
+from fb_fairseq.ops.feedback.loops import ReferenceLoop
+from fb_fairseq.ops.feedback.passes import ReferencePasses
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.captured import CAPTURE_AT, GraphLoop, graphs_on_cpu, small
 from tests.ops.feedback.cases import compare
@@ -46,6 +47,10 @@ class Kernels(ReferenceLoop):
 
 def fail(*_):
     raise TypeError("no such kernel\nmore text")
+
+
+def out_of_memory(*_):
+    raise torch.cuda.OutOfMemoryError
 
 
 # What kernels do to a block's results and to its gradients, and what is logged of them.
@@ -113,6 +118,13 @@ def test_a_nan_is_no_verdict(graphs, caplog):
         case.learned["input"].copy_(good)
     compare(case.run(loop), case.run(feedback_block), 1e-10)
     assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) and not caplog.records
+
+
+def test_short_memory_is_no_verdict(graphs):
+    """Neither in comparing kernels nor in capturing them."""
+    for _ in range(CAPTURE_AT):
+        small().run(GraphLoop(graphs, Kernels(out_of_memory)))
+    assert not graphs.problems
 
 
 def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):

@@ -41,12 +41,12 @@ class OwnLoop(Loop):
     def unsupported(self, inputs):
         return "it knows no encoder" if inputs.encoder else None
 
-    def covers_step(self, stack, x_BD, ring):
+    def covers_step(self, stack, inputs):
         return True
 
-    def decode(self, stack, kept, x_BD, ring, options, encoder):
+    def decode(self, stack, kept, inputs):
         kept["steps"] = kept.get("steps", 0) + 1
-        return stack.reference_step(x_BD, ring, options, encoder)
+        return stack.reference_step(inputs)
 
 
 @pytest.fixture
@@ -85,6 +85,15 @@ def test_training_and_decoding(own, caplog):
         ours = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     torch.testing.assert_close(ours, expected)
     assert model.stepper.kept["own"]["steps"] == ring.position == 4
+
+
+def test_the_log_names_the_loop_that_was_asked_for(own, caplog):
+    """Also where the reference runs a block, here because of LayerDrop."""
+    caplog.set_level("INFO")
+    model = build("own")
+    model.active_layers = lambda: [False] * len(model.layers)
+    model(torch.randn(4, 3, model.options.decoder_embed_dim, dtype=torch.double))
+    assert not own.calls and "step loop: own (asked for by --step-loop)" in caplog.text
 
 
 def test_what_a_loop_does_not_cover(own, caplog):

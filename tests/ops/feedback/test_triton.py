@@ -100,11 +100,11 @@ def test_tables():
     """What was fastest where it was measured, and what smaller GPUs get."""
     whole = dict(norm=True, rich=True)
     small = Gpu((7, 5), 40)
-    assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, warps=4, stages=3)
-    assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, warps=8, stages=3)
-    assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, warps=8, stages=1)
-    assert product_tile(512, 1536, 384, 2, **whole) == ProductTile(BM=16, BN=128, BK=64, warps=8, stages=3)
-    assert product_tile(64, 1536, 384, 2, small) == ProductTile(BM=16, BN=64, BK=32, warps=8, stages=1)
+    assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, num_warps=4, num_stages=3)
+    assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, num_warps=8, num_stages=3)
+    assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, num_warps=8, num_stages=1)
+    assert product_tile(512, 1536, 384, 2, **whole) == ProductTile(BM=16, BN=128, BK=64, num_warps=8, num_stages=3)
+    assert product_tile(64, 1536, 384, 2, small) == ProductTile(BM=16, BN=64, BK=32, num_warps=8, num_stages=1)
     assert attention_tile(4, 512, 96, 2) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
     assert attention_tile(4, 100, 96, 2).splits == 2, "a part has two tiles of slots"
     assert attention_tile(256, 512, 96, 2, small) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
@@ -120,7 +120,7 @@ def test_shared_memory(capability):
         tile = product_tile(rows, columns, inner, itemsize, gpu, **kind)
         few = -(-rows // tile.BM) * -(-columns // tile.BN) <= gpu.processors and tile.BK >= inner
         share = 3 / 4 if few else 1 / 2
-        assert (tile.BM + tile.BN) * tile.BK * itemsize * tile.stages <= gpu.shared_memory * share
+        assert (tile.BM + tile.BN) * tile.BK * itemsize * tile.num_stages <= gpu.shared_memory * share
     for E, itemsize in ((16, 2), (128, 2), (128, 4), (256, 2)):
         tile = attention_tile(8, 512, E, itemsize, gpu)
         assert 3 * tile.BC * power_of_2(E) * itemsize * tile.stages <= gpu.shared_memory // 2 or tile.BC == 16

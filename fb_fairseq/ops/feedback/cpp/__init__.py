@@ -13,7 +13,8 @@
     library.py         compiles them at first use, to a cache folder; the compiled functions, by ctypes
     structures.py      structures of the arguments, by ctypes, made from src/arguments.def
     packing.py         weights in the layout of the products
-    arguments.py       fills a call's arguments; the calls for a block
+    arguments.py       fills a call's arguments
+    blocks.py          the calls for a block
     steps.py           decoding steps, with weights that stay packed
     loop.py            the loop
 

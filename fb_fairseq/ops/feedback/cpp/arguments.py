@@ -1,50 +1,26 @@
-"""The arguments of calls of C++, for a block, a step of decoding and a tile of the backward pass; and the calls of a
-block.
-"""
+"""The arguments of calls of C++, for a block, a step of decoding and a tile of the backward pass."""
 
 import ctypes
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Block, ComputeWeights, Record
-from fb_fairseq.ops.feedback.cpp.library import Library, pointer
+from fb_fairseq.ops.feedback.block import ComputeWeights, Record
+from fb_fairseq.ops.feedback.cpp.library import pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import (
     ACTIVATION_NUMBERS,
     LATER,
-    POINTER,
     BlockArgs,
-    BlockTransposes,
-    LayerArgs,
-    LayerTransposes,
     Mask,
     RecordArgs,
-    SetArgs,
     TileArgs,
 )
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions, Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
-from fb_fairseq.ops.threads import each, each_range
 
 NO_MASK = Mask(keep=None, scale=1.0)
-
-
-class EncoderShape(NamedTuple):
-    """The size of an encoder's output, and its padding.
-
-    Attributes:
-        sources: source positions per sentence.
-        sentences: each serves the same number of consecutive streams.
-        padding_BC: True where a sentence is padded; None: nowhere.
-    """
-
-    sources: int
-    sentences: int
-    padding_BC: Tensor | None
 
 
 def block_arguments(
@@ -56,7 +32,8 @@ def block_arguments(
     layers: Any,
     sets: Any,
     record: RecordArgs,
-    encoder: EncoderShape | None,
+    sentences: int,
+    padding_BC: Tensor | None,
     dropouts: FeedbackDropouts,
     age_TB: Tensor | None,
     x: int,
@@ -70,10 +47,11 @@ def block_arguments(
     Args:
         layers: an array of ``LayerArgs``, which must stay as long as the arguments are used.
         sets: the same of ``SetArgs``.
+        sentences: of the encoder's output; each serves the same number of consecutive streams.
+        padding_BC: True where a sentence is padded; None: nowhere.
         x, first_query, memory, out, aligned: pointers, see src/arguments.def; ``LATER`` or None if they are set before
             each call.
     """
-    sources, sentences, padding_BC = encoder or EncoderShape(0, sizes.B, None)
 
     def mask(dropout: Dropout | None) -> Mask:
         return NO_MASK if dropout is None else Mask(keep=packing.hold(dropout.keep), scale=dropout.scale)
@@ -81,7 +59,6 @@ def block_arguments(
     attention = dropouts.attention_LTBHS
     arguments = BlockArgs(
         **sizes._asdict(),
-        sources=sources,
         rows_per_source=sizes.B // sentences,
         mask_slots=0 if attention is None else attention.keep.shape[-1],
         pre_norm=int(options.normalize_before),
@@ -109,9 +86,9 @@ def block_arguments(
         memory=memory,
         out=out,
         aligned=aligned,
-        scratch=LATER,
+        scratch=LATER,  # its size depends on the other arguments
     )
-    floats = packing.library.scratch_size(ctypes.byref(arguments))  # it depends on the other arguments
+    floats = packing.library.scratch_size(ctypes.byref(arguments))
     arguments.scratch = packing.empty(sizes.B * floats).data_ptr()
     return arguments
 
@@ -146,89 +123,6 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
         d_memory=pointer(work.d_memory_KTBD),
         ds=pointer(work.ds_TLGW),
         p_slots=pointer(work.p_TLGW),
+        # The others have the workspace's names.
         **{name: pointer(x) for name, x in vars(work).items() if name in TileArgs.names},
     )
-
-
-class BlockCalls:
-    """A block's weights, packed, and the calls that run its steps.
-
-    (The block holds this object. A reference back would be a cycle, which would keep the block's buffers for longer.)
-    """
-
-    def __init__(self, block: Block, record: Record, library: Library):
-        self.library, self._packing = library, Packing(library, partial(block.buffers.empty, dtype=torch.float32))
-        self._transposes: BlockTransposes | None = None
-        self._pack(block)
-        encoder = None
-        if block.encoder:
-            encoder = EncoderShape(block.room.sources, block.sizes.B, block.encoder[0].padding_BC)
-        self._arguments = block_arguments(
-            self._packing,
-            block.sizes,
-            block.weights,
-            block.inputs.options,
-            layers=self._layers,
-            sets=self._sets,
-            record=record_arguments(record),
-            encoder=encoder,
-            dropouts=block.inputs.dropouts,
-            age_TB=block.inputs.age_TB,
-            x=self._packing.hold(block.inputs.x_TBD),
-            first_query=None,
-            memory=pointer(block.memory_KTBD),
-            out=pointer(block.out_TBD),
-            aligned=None,
-        )
-
-    def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
-        """Run some steps; see ``Loop.forward_steps``."""
-        s, arguments = block.sizes, self._arguments
-        arguments.record = record_arguments(record)
-        queries_TBX = block.buffers.empty(last - first, s.B, s.X, dtype=torch.float32)
-        torch.stack(block.first_queries(first, last), out=queries_TBX)
-        # C++ counts from the first step of the block.
-        arguments.first_query = pointer(queries_TBX) - first * s.B * s.X * queries_TBX.element_size()
-        forward = partial(self.library.forward, ctypes.byref(arguments))
-        each_range(lambda b0, b1: forward(b0, b1, first, last, again), s.B, block.threads)
-
-    def backward(self, block: Block, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
-        """Run a tile's steps backward; see ``Loop.backward_tile``."""
-        if self._transposes is None:
-            self._transposes = self._pack_transposes(block)
-        call = tile_arguments(tile, ctypes.addressof(self._transposes), d_out_TBD, d_x_TBD)
-        self._arguments.record = record_arguments(tile.record)
-        backward = partial(self.library.backward, ctypes.byref(self._arguments), ctypes.byref(call))
-        each_range(backward, block.sizes.B, block.threads)
-
-    def _pack(self, block: Block) -> None:
-        """Pack the weights of the forward pass."""
-        s, packing = block.sizes, self._packing
-        self._layers, self._sets = (LayerArgs * s.L)(), (SetArgs * s.I)()
-
-        def pack_layer(l: int) -> None:
-            encoder = tuple(map(packing.hold, block.encoder[l][:2])) if block.encoder else None
-            self._layers[l] = packing.layer(block.weights, l, block.reaches[l], encoder)
-
-        each([partial(pack_layer, l) for l in range(s.L)], block.threads)
-        for i in range(s.I):
-            slots = pointer(block.slots.keys_IGCE[i]), pointer(block.slots.values_IGCE[i])
-            self._sets[i] = packing.key_values(block.weights, i, slots)
-
-    def _pack_transposes(self, block: Block) -> BlockTransposes:
-        """Pack what only the backward pass needs of the weights."""
-        s, packing, weights = block.sizes, self._packing, block.weights
-        self._layer_transposes, self._projects = (LayerTransposes * s.L)(), (POINTER * s.I)()
-
-        def pack_layer(l: int) -> None:
-            self._layer_transposes[l] = packing.layer_transposes(weights.layers[l])
-
-        each([partial(pack_layer, l) for l in range(s.L)], block.threads)
-        for i, kv in enumerate(weights.kv_sets):
-            self._projects[i] = packing.transpose(weights.key_values[kv.projection])
-        return BlockTransposes(
-            layers=ctypes.addressof(self._layer_transposes),
-            projects=ctypes.addressof(self._projects),
-            key_positions=packing.positions(weights.positions.key_SE, s.S, transposed=False),
-            value_positions=packing.positions(weights.positions.value_SE, s.S, transposed=True),
-        )

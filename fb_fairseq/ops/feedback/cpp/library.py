@@ -85,8 +85,8 @@ def _user() -> int:
 
 
 def find_compiler() -> list[str]:
-    """The command of ``CXX``, or of the first compiler that is installed; if there is none, of the Python package
-    ziglang.
+    """The program that ``CXX`` names (a name or path alone: with options, as in ``ccache g++``, it is passed over), or
+    the first compiler that is installed; if there is none, that of the Python package ziglang.
 
     Raises:
         BuildError: there is none.

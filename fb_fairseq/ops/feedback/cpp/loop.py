@@ -21,7 +21,7 @@ class CppLoop(Loop):
         return None
 
     def forward_steps(self, block, record, first, last, again=False) -> None:
-        from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
+        from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 
         if block.own is None:
             block.own = BlockCalls(block, record, load().library)
@@ -30,18 +30,16 @@ class CppLoop(Loop):
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
         block.own.backward(block, tile, d_out_TBD, d_x_TBD)
 
-    def covers_step(self, stack, x_BD, ring) -> bool:
+    def covers_step(self, stack, inputs) -> bool:
         from fb_fairseq.ops.feedback.cpp.steps import covers
 
-        return covers(stack, x_BD, ring)
+        return covers(stack, inputs)
 
-    def decode(self, stack, kept, x_BD, ring, options, encoder):
+    def decode(self, stack, kept, inputs):
         from fb_fairseq.ops.feedback.cpp.steps import packed_step
 
-        step = packed_step(kept, stack, x_BD, ring, options)
-        if step is None:
-            return stack.reference_step(x_BD, ring, options, encoder)
-        return step.run(x_BD, ring, options, encoder)
+        step = packed_step(kept, stack, inputs)
+        return stack.reference_step(inputs) if step is None else step.run(inputs)
 
     def unavailable(self, device: torch.device) -> str | None:
         if device.type not in self.devices:

@@ -14,18 +14,19 @@ from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.block import Record, Room, compute_weights
-from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments, record_arguments
+from fb_fairseq.ops.feedback.cpp.arguments import block_arguments, record_arguments
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
     FeedbackOptions,
     FeedbackWeights,
-    Sizes,
     StepOutput,
+    sizes_of,
 )
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import each_range, loop_threads
@@ -48,6 +49,10 @@ class CppStep:
         sets: number of sets of keys and values, I.
         head_dim: E.
         span: that of the ring.
+        _encoder: the encoder's keys and values, to which ``_layers`` point.
+        _shape: rows, slots and source positions of the last step; None: none since ``_encoder`` is another one.
+        _arguments, _ring: the arguments for steps of this shape.
+        _room, _buffers: the memory that these point to.
     """
 
     def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
@@ -63,7 +68,7 @@ class CppStep:
         self._size = sum(parameter.numel() for parameter in parameters)
         self._look_at(())
 
-    def is_current(self, stack, ring: MemoryRing) -> bool:
+    def is_current(self, stack: Any, ring: MemoryRing) -> bool:
         """Whether these are a model's weights, for steps on a ring."""
         if self.span != ring.span:
             return False
@@ -74,23 +79,13 @@ class CppStep:
             return False
         return all(map(torch.equal, parameters, self._copies))
 
-    def run(
-        self,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-    ) -> StepOutput:
-        """Run a step, and write its keys and values to the ring's next slot.
-
-        Args:
-            x_BD: the step's embedding, fp32.
-            ring: its buffer, if it has one, holds each set's keys and values, J = 2 I.
-            encoder: see ``Loop.decode``.
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """Run a step in fp32, and write its keys and values to the ring's next slot.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
         """
+        x_BD, ring, options, encoder = inputs
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * self.sets, len(x_BD), options.heads, ring.slots, self.head_dim)
         if ring.graph is not None:
@@ -101,9 +96,10 @@ class CppStep:
         if B != streams or streams % sentences:
             raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
         with self._lock:  # the buffers are shared by all rings
-            return self._run(x_BD, ring, options, encoder)
+            return self._run(inputs)
 
-    def _run(self, x_BD: Tensor, ring: MemoryRing, options, encoder) -> StepOutput:
+    def _run(self, inputs: StepInputs) -> StepOutput:
+        x_BD, ring, options, encoder = inputs
         B, slots, rows_JBHCE = len(x_BD), ring.slots, ring.buffer
         if encoder is not self._encoder:
             self._look_at(encoder)
@@ -119,9 +115,10 @@ class CppStep:
             arguments.alignment_layer = options.alignment_layer
             arguments.alignment_heads = options.alignment_heads or options.heads
         arguments.aligned = pointer(aligned_BC)
-        whole, half = pointer(rows_JBHCE), rows_JBHCE[0].numel() * rows_JBHCE.element_size()
+        whole, bytes_of_J = pointer(rows_JBHCE), rows_JBHCE[0].nbytes
         for i, key_values in enumerate(self._sets):
-            key_values.slots[0], key_values.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
+            key_values.slots[0] = whole + 2 * i * bytes_of_J
+            key_values.slots[1] = whole + (2 * i + 1) * bytes_of_J
         age_B = None if ring.age_B is None else ring.age_B.long()
         place = self._ring
         place.span, place.position = ring.span, ring.position
@@ -143,15 +140,14 @@ class CppStep:
 
     def _prepare(self, B: int, slots: int, sources: int, options: FeedbackOptions) -> None:
         """Make the arguments and the buffers for steps of a shape."""
-        w, H, E = self._weights, options.heads, self.head_dim
+        w = self._weights
         packing = self._buffers = Packing(self.library, torch.empty)
-        F, D = w.layers[0].fc1.weight.shape
-        sizes = Sizes(T=1, B=B, D=D, L=len(w.layers), H=H, E=E, F=F, K=len(w.mix_KA), C=0, S=slots, I=self.sets)
-        encoder = None
+        sizes = sizes_of(w, options.heads, T=1, B=B, C=0, S=slots, sources=sources)
+        sentences, padding_BC = B, None
         if sources:
-            encoder = EncoderShape(sources, self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC)
-        post_norm, dtype = not options.normalize_before, torch.float32
-        self._room = Room(sizes, Buffers(torch.device("cpu")), dtype, dtype, post_norm, sources)
+            sentences, padding_BC = self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC
+        buffers, dtype = Buffers(torch.device("cpu")), torch.float32
+        self._room = Room(sizes, buffers, dtype, dtype, post_norm=not options.normalize_before)
         self._arguments = block_arguments(
             packing,
             sizes,
@@ -160,7 +156,8 @@ class CppStep:
             layers=self._layers,
             sets=self._sets,
             record=record_arguments(Record(self._room, 1, weights=True)),
-            encoder=encoder,
+            sentences=sentences,
+            padding_BC=padding_BC,
             dropouts=FeedbackDropouts(),
             age_TB=None,
             x=LATER,
@@ -173,28 +170,27 @@ class CppStep:
         self._shape = B, slots, sources
 
 
-def packed_step(
-    kept: dict[str, Any], stack, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions
-) -> CppStep | None:
+def packed_step(kept: dict[str, Any], stack: Any, inputs: StepInputs) -> CppStep | None:
     """A model's packed weights: those in ``kept`` as long as the parameters do not change, or new ones.
 
     None where steps in C++ do not cover this one, because of the types of parameters, or of adapters. (``covers`` has
     passed.)
     """
     step = kept.get("step")
-    if step is None or not step.is_current(stack, ring):
+    if step is None or not step.is_current(stack, inputs.ring):
         parameters = stack.step_parameters()
         if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in parameters):
             return None
-        weights = stack.step_weights(ring, x_BD.device)
+        weights = stack.step_weights(inputs.ring, inputs.x_BD.device)
         if has_modules(weights):
             return None
-        step = kept["step"] = CppStep(weights, parameters, options, load().library)
+        step = kept["step"] = CppStep(weights, parameters, inputs.options, load().library)
     return step
 
 
-def covers(stack, x_BD: Tensor, ring: MemoryRing) -> bool:
+def covers(stack: Any, inputs: StepInputs) -> bool:
     """Whether steps in C++ cover a step. They do in fp32 on a CPU without gradients, on rings of keys and values."""
+    x_BD, ring = inputs.x_BD, inputs.ring
     if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
         return False
     if torch.is_autocast_enabled("cpu") or not stack.uses_feedback_step:

@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fb_fairseq.ops.feedback.cpp.library import SOURCES
+from fb_fairseq.ops.feedback.cpp.library import NUMBER, POINTER, SOURCES
 
 # A pointer that is set before each call. (None, a null pointer, is for optional fields only.)
 LATER = 0
 
-NUMBER, POINTER = ctypes.c_int64, ctypes.c_void_p
 TYPES: dict[str, Any] = {"int64_t": NUMBER, "Activation": NUMBER, "float": ctypes.c_float, "KeysValues": POINTER * 2}
 LINE = re.compile(r"^ *(ACTIVATION|STRUCT|FIELD|OPTIONAL)\((?:(.+), )?(\w+)\)", re.MULTILINE)
 
@@ -63,11 +62,5 @@ def activations(text: str) -> list[str]:
 
 _DEFINITIONS = (SOURCES / "arguments.def").read_text(encoding="utf-8")
 STRUCTURES = structures(_DEFINITIONS)
+globals().update(STRUCTURES)  # each by its name, such as BlockArgs
 ACTIVATION_NUMBERS = {name: number for number, name in enumerate(activations(_DEFINITIONS))}
-
-
-def __getattr__(name: str) -> Any:
-    """A structure, as ``from … import BlockArgs`` asks for it."""
-    if name in STRUCTURES:
-        return STRUCTURES[name]
-    raise AttributeError(name)

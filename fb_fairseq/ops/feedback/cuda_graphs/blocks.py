@@ -40,6 +40,13 @@ class CapturedPasses(Captured):
     """The two passes over blocks of the same shapes, captured; to be used as ``Passes``.
 
     A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
+
+    Attributes:
+        passes: what was captured.
+        owner: see ``Passes``.
+        own_inputs, own: the inputs that the graphs read, and the tensors among them.
+        d_out_TBD: the gradient that the backward graph reads.
+        forward_graph, backward_graph: the graphs.
     """
 
     @reusable_memory()
@@ -130,12 +137,15 @@ class BlockGraphs(Captures):
 
     def _is_right(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple, passes) -> bool:
         """Compare the results of passes with those of torch's operations, all gradients too."""
-        reference, exact = passes_of(self._reference, needs_backward), None
-        if inputs.dtype.itemsize < torch.float32.itemsize:
-            wide = partial(in_fp32, inputs)
-            exact = lambda: results(reference, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
-        runs = (partial(results, way, inputs, needs_backward) for way in (passes, reference))
-        return self.agrees(key, *runs, inputs.dtype, exact)
+        reference = passes_of(self._reference, needs_backward)
+        run = partial(results, passes, inputs, needs_backward)
+        expected = partial(results, reference, inputs, needs_backward)
+
+        def exact() -> list[Any]:
+            return results(reference, in_fp32(inputs)._replace(dtype=torch.float32), needs_backward)
+
+        half = inputs.dtype.itemsize < torch.float32.itemsize
+        return self.agrees(key, run, expected, inputs.dtype, exact if half else None)
 
 
 def results(passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:

@@ -1,7 +1,6 @@
 """Finds the captured step for a decoding step, or captures one."""
 
 import threading
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,10 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.agreement import in_fp32
 from fb_fairseq.ops.captures import Captures, Setting
 from fb_fairseq.ops.feedback.cuda_graphs.steps import CapturedStep, step_key
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.ring import MemoryRing
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
 
 
 class StepGraphs(Captures, threading.local):
@@ -30,17 +30,9 @@ class StepGraphs(Captures, threading.local):
         self._parameters: list[Tensor] = []
         self._pointers: list[int] = []
 
-    def run(
-        self,
-        loop: Loop,
-        packed: dict[str, Any],
-        stack: Any,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
-    ) -> StepOutput | None:
+    def run(self, loop: Loop, kept: dict[str, Any], stack: Any, inputs: StepInputs) -> StepOutput | None:
         """Run a step as a graph; None: it has none. See ``Loop.decode``."""
+        x_BD, ring = inputs.x_BD, inputs.ring
         if not cuda_graphs.can_capture(x_BD.device):
             return None
         if torch.is_grad_enabled():
@@ -52,38 +44,36 @@ class StepGraphs(Captures, threading.local):
         if ring.graph is None and not stack.has_plain_weights():
             return None
         self._forget_if_moved(stack, ring)
-        key = step_key(x_BD, ring, options, encoder)
+        key = step_key(inputs)
         setting = (f"{loop.name}, decoding steps",)
 
         def capture(kernels: bool) -> CapturedStep | None:
             if not kernels:
                 step = stack.reference_step
-            elif loop.covers_step(stack, x_BD, ring):
-                step = partial(loop.decode, stack, packed)
+            elif loop.covers_step(stack, inputs):
+                step = partial(loop.decode, stack, kept)
             else:
                 return None
-            return CapturedStep(step, x_BD, ring, options, encoder)
+            return CapturedStep(step, inputs)
 
-        is_right = partial(self._is_right, setting, stack, x_BD, ring, options, encoder)
-        found = self.find(key, setting, capture, is_right)
+        found = self.find(key, setting, capture, partial(self._is_right, setting, stack, inputs))
         if found is None:
             return None
         if ring.graph is not found:
             found.hold(ring)
-        return found.run(ring, x_BD, encoder)
+        return found.run(inputs)
 
-    def _is_right(self, setting: Setting, stack, x_BD: Tensor, ring: MemoryRing, options, encoder, found) -> bool:
+    def _is_right(self, setting: Setting, stack: Any, inputs: StepInputs, found: CapturedStep) -> bool:
         """Compare a captured step's results with those of torch's operations."""
-        exact = None
+        x_BD, exact = inputs.x_BD, None
         if x_BD.dtype.itemsize < torch.float32.itemsize:
-            weights = in_fp32(stack.step_weights(ring, x_BD.device))
-            given = x_BD.float(), ring, options, in_fp32(list(encoder)), weights
-            exact = partial(reference_results, stack, *given)
-        own = partial(found.try_on, ring, x_BD, encoder)
-        reference = partial(reference_results, stack, x_BD, ring, options, encoder)
-        return self.agrees(setting, own, reference, x_BD.dtype, exact)
+            weights = in_fp32(stack.step_weights(inputs.ring, x_BD.device))
+            wide = inputs._replace(x_BD=x_BD.float(), encoder=in_fp32(list(inputs.encoder)))
+            exact = partial(reference_results, stack, wide, weights)
+        reference = partial(reference_results, stack, inputs)
+        return self.agrees(setting, partial(found.try_on, inputs), reference, x_BD.dtype, exact)
 
-    def _forget_if_moved(self, stack, ring: MemoryRing) -> None:
+    def _forget_if_moved(self, stack: Any, ring: MemoryRing) -> None:
         """Drop all captures if parameters are elsewhere in memory than when they were made."""
         if ring.graph is None:  # (takes much longer than the rest)
             self._parameters = stack.step_parameters()
@@ -93,10 +83,13 @@ class StepGraphs(Captures, threading.local):
             self._pointers = pointers
 
 
-def reference_results(stack, x_BD: Tensor, ring: MemoryRing, options, encoder, weights=None) -> list:
-    """A step's output and memories by torch's operations, and the slots after it, for a ring that stays as it is."""
+def reference_results(stack: Any, inputs: StepInputs, weights: FeedbackWeights | None = None) -> list[list[Tensor]]:
+    """A step's output and memories by torch's operations, and the slots after it, for a ring that stays as it is.
+    ``weights``: None: the model's.
+    """
+    x_BD, ring = inputs.x_BD, inputs.ring
     own = ring.copy_for(len(x_BD), MemoryRing(ring.span))
     own.buffer = own.buffer.to(x_BD.dtype)
     own.copy_rows(ring)
-    result = stack.reference_step(x_BD, own, options, encoder, weights)
+    result = stack.reference_step(inputs._replace(ring=own), weights)
     return [[result.out_BD, result.memory_KBD, own.buffer]]

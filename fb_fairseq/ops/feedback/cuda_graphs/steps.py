@@ -9,15 +9,15 @@ source positions are rounded up.
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.captures import Captured
 from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.ring import MemoryRing
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import EncoderContext, StepOutput
 
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
@@ -51,21 +51,15 @@ class CapturedStep(Captured):
 
     Args:
         step: what is captured, such as ``TransformerStack.reference_step``.
-        x_BD, ring, options, encoder: a step's arguments, for their shapes.
+        inputs: a step, for its shapes.
 
     Attributes:
         rows: number of rows B of the captured step.
     """
 
     @reusable_memory()
-    def __init__(
-        self,
-        step: Callable[..., StepOutput],
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
-    ):
+    def __init__(self, step: Callable[[StepInputs], StepOutput], inputs: StepInputs):
+        x_BD, ring, options, encoder = inputs
         self.rows = padded_rows(len(x_BD), encoder)
         self._served: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
@@ -74,7 +68,7 @@ class CapturedStep(Captured):
         self._ring = DeviceRing(ring, self.rows)
         self._copy(ring, encoder)
         self._ring.seen_1.fill_(ring.position)
-        run = partial(step, self._x_BD, self._ring, options, self._encoder)
+        run = partial(step, StepInputs(self._x_BD, self._ring, options, self._encoder))
         run()  # libraries set themselves up in a first call, which must not be captured
         with current_device(x_BD.device):
             self.graph = CudaGraph(run)
@@ -95,23 +89,25 @@ class CapturedStep(Captured):
         if ring is not None and ring.graph is self:
             ring.release()
 
-    def run(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> StepOutput:
+    def run(self, inputs: StepInputs) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""
+        x_BD, encoder = inputs.x_BD, inputs.encoder
         if encoder and encoder[0].keys_CBHE is not self._given():  # reordered, or another batch's
             self._copy_encoder(encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
-        result = self._replay(ring.position)
+        result = self._replay(inputs.ring.position)
         sources = encoder[0].keys_CBHE.shape[0] if encoder else 0
         aligned_BC = result.aligned_BC
         if aligned_BC is not None:
             aligned_BC = aligned_BC[: len(x_BD), :sources]
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
 
-    def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> list[Any]:
+    def try_on(self, inputs: StepInputs) -> list[list[Tensor]]:
         """The step's results, and the slots after it, for a ring that stays as it is and has its slots elsewhere."""
-        self._copy(ring, encoder)
-        self._x_BD[: len(x_BD)].copy_(x_BD)
-        result, rows = self._replay(ring.position), len(x_BD)
+        rows = len(inputs.x_BD)
+        self._copy(inputs.ring, inputs.encoder)
+        self._x_BD[:rows].copy_(inputs.x_BD)
+        result = self._replay(inputs.ring.position)
         return [[result.out_BD[:rows], result.memory_KBD[:, :rows], self._ring.buffer[:, :rows]]]
 
     def _replay(self, position: int) -> StepOutput:
@@ -142,8 +138,9 @@ class CapturedStep(Captured):
             self._given = weakref.ref(encoder[0].keys_CBHE)
 
 
-def step_key(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext]) -> tuple:
+def step_key(inputs: StepInputs) -> tuple:
     """Everything that a captured step depends on, except the values of tensors."""
+    x_BD, ring, options, encoder = inputs
     source = None
     if encoder:
         keys = encoder[0].keys_CBHE

@@ -31,32 +31,54 @@ def places(c, n, span, seen):
 
 
 @triton.jit
-def scores(
-    q16, k, position, log_mask, age, far, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
-    P: tl.constexpr, WIDE: tl.constexpr,
+def rows_of(table, S, distance, e, both, E: tl.constexpr):
+    """Position embeddings [BC, BE] of slots at these distances: distance 1 is the table's last row."""
+    return tl.load(table + (S - distance)[:, None] * E + e[None], both, 0.0)
+
+
+@triton.jit
+def scored_slots(
+    q16, c, keys, key_positions, log_mask, far, age, padding, seen, g, source, n, slots, first, S, pad_row, span, scale,
+    e, H: tl.constexpr, E: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores [16, BC] of slots c, minus infinity for padding, and which of them the head sees [1, BC]."""
+    """The slots c of a head, and their scores.
+
+    Args:
+        q16: the head's queries [16, BE], all the same.
+        c: numbers of slots [BC], from 0 to n - 1; others are not there.
+        far: with ``age``, how many steps back the stream looks.
+        g, source: the head among all streams', and among those that have keys and values of their own.
+        e: columns of a head [BE].
+        others: see ``attend``.
+
+    Returns:
+        score: [16, BC], minus infinity for padding.
+        visible: which of the slots the head sees [1, BC].
+        there, distance: see ``places``.
+        both, at: which entries [BC, BE] are there, and where they lie in ``keys`` and in the values.
+        k, position: keys and their position embeddings [BC, BE]; the keys again where there are no positions.
+    """
+    there, distance = places(c, n, span, seen)
+    both = there[:, None] & (e < E)[None]
+    at = (source * slots + first + c[:, None]) * E + e[None]
+    k = tl.load(keys + at, both, 0.0)
+    position = k
     score = tl.dot(q16, tl.trans(k), input_precision=P)
-    if position is not None:
+    if key_positions is not None:
+        position = rows_of(key_positions, S, distance, e, both, E)
         score += tl.dot(q16, tl.trans(position), input_precision=P)
     score = score.to(WIDE) * scale
     visible = there
     if log_mask is not None:
-        span = tl.load(log_mask + (g % H) * S + S - distance, there, 0.0).to(WIDE)
-        score += span[None]
-        visible = visible & (span > NO_SCORE)
+        span_mask = tl.load(log_mask + (g % H) * S + S - distance, there, 0.0).to(WIDE)
+        score += span_mask[None]
+        visible = visible & (span_mask > NO_SCORE)
     if age is not None:
         visible = visible & (distance <= far)
     if padding is not None:
         padded = tl.load(padding + (source // H) * pad_row + c, there, 1) != 0
         score = tl.where(padded[None], -float("inf"), score)
-    return score, visible[None]
-
-
-@triton.jit
-def rows_of(table, S, distance, e, both, E: tl.constexpr):
-    """Position embeddings [BC, BE] of slots at these distances: distance 1 is the table's last row."""
-    return tl.load(table + (S - distance)[:, None] * E + e[None], both, 0.0)
+    return score, visible[None], there, distance, both, at, k, position
 
 
 @triton.jit
@@ -114,16 +136,10 @@ def attend(
     attended = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
-        there, distance = places(c, n, span, seen)
-        both = there[:, None] & (e < E)[None]
-        at = (source * slots + first + c[:, None]) * E + e[None]
-        k = tl.load(keys + at, both, 0.0)
-        position = None
-        if key_positions is not None:
-            position = rows_of(key_positions, S, distance, e, both, E)
-        score, visible = scores(
-            q16, k, position, log_mask, age, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
-            WIDE,
+        score, visible, there, distance, both, at, _, _ = scored_slots(
+            q16, c, keys=keys, key_positions=key_positions, log_mask=log_mask, far=far, age=age, padding=padding,
+            seen=seen, g=g, source=source, n=n, slots=slots, first=first, S=S, pad_row=pad_row, span=span, scale=scale,
+            e=e, H=H, E=E, P=P, WIDE=WIDE,
         )  # fmt: skip
         score = tl.where(visible, score, -float("inf"))
         any_visible = tl.maximum(any_visible, tl.max(visible.to(tl.int32), 1))
@@ -198,16 +214,10 @@ def attend_backward(
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
-        there, distance = places(c, n, span, seen)
-        both = there[:, None] & (e < E)[None]
-        at = (source * slots + first + c[:, None]) * E + e[None]
-        k = tl.load(keys + at, both, 0.0)
-        position = None
-        if key_positions is not None:
-            position = rows_of(key_positions, S, distance, e, both, E)
-        score, visible = scores(
-            q16, k, position, log_mask, age, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
-            WIDE,
+        score, visible, there, distance, both, at, k, position = scored_slots(
+            q16, c, keys=keys, key_positions=key_positions, log_mask=log_mask, far=far, age=age, padding=padding,
+            seen=seen, g=g, source=source, n=n, slots=slots, first=first, S=S, pad_row=pad_row, span=span, scale=scale,
+            e=e, H=H, E=E, P=P, WIDE=WIDE,
         )  # fmt: skip
         weight = tl.where(visible, tl.exp(score - log_sum), 0.0)
         d_weight = tl.dot(d16, tl.trans(tl.load(values + at, both, 0.0)), input_precision=P)

@@ -111,7 +111,7 @@ class BackwardKernels:
             a_set=work.d_kv_ITBZ.stride(0),
             weight_set=0 if len(key.weight) == 1 else key.weight.stride(0),
             out_set=work.d_kv_normed_ITBD.stride(0),
-            K=2 * s.X,
+            INNER=2 * s.X,
         )
         launcher.rows(
             memory.memory_backward,
@@ -144,7 +144,7 @@ class BackwardKernels:
                 i,
                 l,
                 "ffn",
-                mix=(mix_KA[:, l + 1 :], mix_KA.stride(0)),
+                mix=mix_KA[:, l + 1 :],
                 norm=layer.ffn_norm,
                 summed=None if pre else record.ffn_sum[l, at],
                 affine=layer.fc2,
@@ -247,7 +247,7 @@ class BackwardKernels:
         d_norm: Tensor,
         out: Tensor,
         d_sum: Tensor,
-        mix: tuple[Tensor | None, int] = (None, 0),
+        mix: Tensor | None = None,
         hidden: Tensor | None = None,
         keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
     ) -> Tensor:
@@ -265,7 +265,7 @@ class BackwardKernels:
             out: written: the gradient of the map's input.
             d_sum: written: the gradient of the sum of the residual connection. (Kernels read ``d_result`` while they
                 write it: it is another buffer than that of the sublayer above.)
-            mix: the shares of the layer's output in the memories and their stride (feed-forward sublayer).
+            mix: the shares of the layer's output in the memories, in its first column (feed-forward sublayer).
             hidden, keep_hidden: activations before the map and their dropout (feed-forward sublayer).
 
         Returns:
@@ -280,7 +280,6 @@ class BackwardKernels:
         elif not pre:
             x, norm_weight = summed, norm.weight
             mean, rstd = self.tile.record.statistics[kind][:, l, self.tile.at + i]
-        shares, stride = mix
         N = out.shape[-1]
         self.kernels.steps.launcher.product(
             products.back_product,
@@ -292,8 +291,8 @@ class BackwardKernels:
             norm_weight=norm_weight,
             mean_in=mean,
             rstd_in=rstd,
-            d_memory=None if shares is None else work.d_memory_KTBD[:, i],
-            mix=shares,
+            d_memory=None if mix is None else work.d_memory_KTBD[:, i],
+            mix=mix,
             weight=affine.weight,
             hidden=hidden,
             keep_residual=keep[0],
@@ -304,7 +303,7 @@ class BackwardKernels:
             out=out,
             N=N,
             memory_stride=work.d_memory_KTBD.stride(0),
-            mix_stride=stride,
+            mix_stride=0 if mix is None else mix.stride(0),
             scale_residual=keep[1],
             scale_hidden=keep_hidden[1],
             PRE=pre,
@@ -328,7 +327,7 @@ class BackwardKernels:
             a_set=0,
             weight_set=0,
             out_set=0,
-            K=inner,
+            INNER=inner,
         )
 
     def _through_attention(

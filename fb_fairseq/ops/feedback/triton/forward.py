@@ -8,160 +8,146 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.feedback.block import Block, Record, Room, contiguous
-from fb_fairseq.ops.feedback.triton import attention, products
+from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
-from fb_fairseq.ops.feedback.triton.slots import Sets, Slots, log_masks, stacked
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions
+from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
+from fb_fairseq.ops.feedback.types import FeedbackOptions
 from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
-class Pending(NamedTuple):
-    """The sum of a residual connection whose norm the next kernel that reads it is still to take (post-norm).
+class Unnormed(NamedTuple):
+    """Input of a kernel, and the norm that it takes first.
+
+    With pre-norm it is a sublayer's input. With post-norm it is the sum of a residual connection, whose norm the next
+    kernel that reads it takes.
 
     Attributes:
-        summed: the norm's input [B, D].
-        norm: its weights.
-        result: where its result [B, D] belongs.
-        mean, rstd: where its statistics [B] belong.
+        x_BD: the norm's input.
+        norm: its weights; None: ``x_BD`` is read as it is.
+        statistics_2B: where its mean and 1 / standard deviation belong.
+        result_BD: where its result belongs; None: nowhere.
     """
 
-    summed: Tensor
-    norm: Affine
-    result: Tensor
-    mean: Tensor
-    rstd: Tensor
+    x_BD: Tensor
+    norm: Affine | None = None
+    statistics_2B: Tensor | None = None
+    result_BD: Tensor | None = None
 
 
 class StepKernels:
-    """The kernels of a step, in a block and in decoding. ``most``: the most slots that a step attends to."""
+    """The kernels of a step, in a block and in decoding.
 
-    def __init__(
-        self,
-        room: Room,
-        layers: Sequence[Layer],
-        options: FeedbackOptions,
-        dropouts: FeedbackDropouts,
-        slots: Slots,
-        most: int,
-    ):
-        self.sizes, self.layers, self.dropouts, self.slots = room.sizes, layers, dropouts, slots
+    Args:
+        room: of the tensors of the steps.
+        layers: the layers' weights in the compute type, contiguous.
+        options: of the loop.
+        slots: those that steps attend to, and the dropout of the steps.
+        most: the most slots that a step attends to.
+    """
+
+    def __init__(self, room: Room, layers: Sequence[Layer], options: FeedbackOptions, slots: Slots, most: int):
+        self.sizes, self.layers, self.slots = room.sizes, layers, slots
         self.pre_norm, self.relu = options.normalize_before, options.activation == "relu"
-        self.kind, self.has_encoder = NUMBERS[options.activation], bool(room.sources)
+        self.kind, self.has_encoder = NUMBERS[options.activation], room.sizes.sources > 0
         self.launcher = Launcher(room.sizes, room.dtype, room.wide, room.buffers.device, most)
         self.parts = Parts.allocate(self.launcher, room)
 
-    def run(self, record: Record, at: int, t: int, x_BD: Tensor, first_query_BX: Tensor, again: bool = False) -> None:
-        """Run the layers on step t; activations go to the record at step ``at``. Unless it runs ``again``, write what
-        it leaves to its slot.
+    def run(
+        self, record: Record, at: int, t: int, *, x_BD: Tensor, first_query_BX: Tensor, again: bool = False
+    ) -> None:
+        """Run the layers on step t; activations go to the record at step ``at``.
+
+        Args:
+            x_BD: the step's embedding.
+            first_query_BX: layer 1's queries; see ``first_query``.
+            again: do not write what the step leaves to its slot: it is there.
         """
-        s, r = self.sizes, record
-        pre_norm, last = self.pre_norm, s.L - 1
+        r, pre_norm, masks = record, self.pre_norm, self.slots.dropouts
         x = r.x[:, at]
         x[0].copy_(x_BD)
-        pending: Pending | None = None
+        q = first_query_BX
+        pending = Unnormed(x[0])  # with post-norm, what the sublayer before has left
         for l, layer in enumerate(self.layers):
-            masks = self.dropouts
             # Attention to the memory.
-            q, a = (first_query_BX, r.a[at, l]) if l == 0 else (r.q[at, l], r.a[at, l])
+            statistics = r.statistics["attn"][:, l, at]
             if l > 0:
-                self._normed_product(r, at, l, "attn", x[l], pending, layer.attn_norm, layer.query, q)
-            attended = self.slots.of_memory(l, t)
-            result = r.attended_x[l, at] if pre_norm else r.attention_sum[l, at]
-            keep = keep_of(masks.attention_residual_LTBD, l, t)
-            self._attend(q, attended, a, r.lse[at, l], x[l], layer.out, keep, result)
-            pending = self._pending(r, at, l, "attn", result, layer.attn_norm, r.attended_x)
+                q = r.q[at, l]
+                taken = Unnormed(x[l], layer.attn_norm, statistics) if pre_norm else pending
+                self._normed_product(taken, layer.query, q)
+            a = r.a[at, l]
             x_now = r.attended_x[l, at]
+            result = x_now if pre_norm else r.attention_sum[l, at]
+            self._attend(self.slots.of_memory(l, t), q=q, out=a, lse=r.lse[at, l])
+            keep = keep_of(masks.attention_residual_LTBD, l, t)
+            self._product_residual(a, layer.out, x[l], result, keep_out=keep)
+            pending = Unnormed(result, layer.attn_norm, statistics, x_now)
             if self.has_encoder:
                 cross = layer.cross
-                q, a = r.cross_q[at, l], r.cross_a[at, l]
-                self._normed_product(r, at, l, "cross", x_now, pending, cross.attn_norm, cross.query, q)
-                result = r.crossed_x[l, at] if pre_norm else r.cross_sum[l, at]
+                statistics = r.statistics["cross"][:, l, at]
+                taken = Unnormed(x_now, cross.attn_norm, statistics) if pre_norm else pending
+                q = r.cross_q[at, l]
+                self._normed_product(taken, cross.query, q)
+                a = r.cross_a[at, l]
+                residual, x_now = x_now, r.crossed_x[l, at]
+                result = x_now if pre_norm else r.cross_sum[l, at]
+                self._attend(self.slots.of_encoder(l, t), q=q, out=a, lse=r.cross_lse[at, l])
                 keep = keep_of(masks.cross_residual_LTBD, l, t)
-                self._attend(q, self.slots.of_encoder(l, t), a, r.cross_lse[at, l], x_now, cross.out, keep, result)
-                pending = self._pending(r, at, l, "cross", result, cross.attn_norm, r.crossed_x)
-                x_now = r.crossed_x[l, at]
+                self._product_residual(a, cross.out, residual, result, keep_out=keep)
+                pending = Unnormed(result, cross.attn_norm, statistics, x_now)
             # Feed-forward sublayer.
+            statistics = r.statistics["ffn"][:, l, at]
+            taken = Unnormed(x_now, layer.ffn_norm, statistics) if pre_norm else pending
             hidden = r.hidden[l, at]
-            self._normed_product(r, at, l, "ffn", x_now, pending, layer.ffn_norm, layer.fc1, hidden, relu=self.relu)
+            self._normed_product(taken, layer.fc1, hidden, relu=self.relu)
             result = x[l + 1] if pre_norm else r.ffn_sum[l, at]
-            keep_in, keep_out = keep_of(masks.hidden_LTBF, l, t), keep_of(masks.ffn_residual_LTBD, l, t)
-            self._product_residual(hidden, layer.fc2, x_now, result, keep_in, keep_out, s.F, self.kind)
-            pending = self._pending(r, at, l, "ffn", result, layer.ffn_norm, r.x, 1)
-            if pending is not None and l == last:
-                self._take_norm(pending)
-                pending = None
+            self._product_residual(
+                hidden,
+                layer.fc2,
+                x_now,
+                result,
+                keep_out=keep_of(masks.ffn_residual_LTBD, l, t),
+                keep_in=keep_of(masks.hidden_LTBF, l, t),
+                kind=self.kind,
+            )
+            pending = Unnormed(result, layer.ffn_norm, statistics, x[l + 1])
+        if not pre_norm:
+            self._take_norm(pending)
         if not again:
-            self.slots.remember(self.launcher, x, t)
+            self._remember(x, t)
 
     def first_query(self, record: Record, x_BD: Tensor, query_BX: Tensor) -> None:
-        """Layer 1's queries of a step; in a block those of all steps are computed before."""
-        layer = self.layers[0]
-        self._normed_product(record, 0, 0, "attn", x_BD, None, layer.attn_norm, layer.query, query_BX)
-
-    def _pending(
-        self, r: Record, at: int, l: int, kind: str, summed: Tensor, norm: Affine, results: Tensor, next: int = 0
-    ) -> Pending | None:
-        """The norm that is still to be taken after a sublayer; None with pre-norm."""
+        """Compute layer 1's queries of a step into ``query_BX``; in a block those of all steps are computed before."""
+        layer, taken = self.layers[0], Unnormed(x_BD)
         if self.pre_norm:
-            return None
-        mean, rstd = r.statistics[kind][:, l, at]
-        return Pending(summed, norm, results[l + next, at], mean, rstd)
+            taken = Unnormed(x_BD, layer.attn_norm, record.statistics["attn"][:, 0, 0])
+        self._normed_product(taken, layer.query, query_BX)
 
-    def _normed_product(
-        self,
-        r: Record,
-        at: int,
-        l: int,
-        kind: str,
-        x: Tensor,
-        pending: Pending | None,
-        norm: Affine,
-        affine: Affine,
-        out: Tensor,
-        relu: bool = False,
-    ) -> None:
-        """A sublayer's first linear map, after its norm, or after the norm that is pending."""
-        D, N = self.sizes.D, out.shape[-1]
-        taken: Affine | None = None
-        normed = mean = rstd = None
-        if self.pre_norm:
-            taken = norm
-            mean, rstd = r.statistics[kind][:, l, at]
-        elif pending is not None:
-            x, taken, normed, mean, rstd = pending
+    def _attend(self, attended: AttendedSlots, **results: Tensor) -> None:
+        """Attention; see ``attention.attend``."""
+        self.launcher.attend(attention.attend, attended, **results, **self.parts._asdict())
+
+    def _normed_product(self, taken: Unnormed, affine: Affine, out: Tensor, *, relu: bool = False) -> None:
+        """A sublayer's first linear map, to ``out``."""
+        norm, N, D = taken.norm, out.shape[-1], self.sizes.D
+        mean, rstd = (None, None) if norm is None else taken.statistics_2B
         self.launcher.product(
             products.normed_product,
             N,
             D,
-            x=x,
-            norm_weight=taken and taken.weight,
-            norm_bias=taken and taken.bias,
+            x=taken.x_BD,
+            norm_weight=norm and norm.weight,
+            norm_bias=norm and norm.bias,
             weight=affine.weight,
             bias=affine.bias,
             out=out,
-            normed=normed,
+            normed=taken.result_BD,
             mean_out=mean,
             rstd_out=rstd,
             N=N,
             D=D,
-            RELU=relu,
+            IS_RELU=relu,
         )
-
-    def _attend(
-        self,
-        q: Tensor,
-        attended: AttendedSlots,
-        a: Tensor,
-        lse: Tensor,
-        residual: Tensor,
-        out: Affine,
-        keep: tuple[Tensor | None, float],
-        result: Tensor,
-    ) -> None:
-        """Attention, its output projection and the residual connection."""
-        self.launcher.attend(attention.attend, attended, q=q, out=a, lse=lse, **self.parts._asdict())
-        self._product_residual(a, out, residual, result, (None, 1.0), keep, self.sizes.X, 0)
 
     def _product_residual(
         self,
@@ -169,15 +155,21 @@ class StepKernels:
         affine: Affine,
         residual: Tensor,
         result: Tensor,
-        keep_in: tuple[Tensor | None, float],
+        *,
         keep_out: tuple[Tensor | None, float],
-        inner: int,
-        kind: int,
+        keep_in: tuple[Tensor | None, float] = (None, 1.0),
+        kind: int = NUMBERS["relu"],
     ) -> None:
-        """A sublayer's last linear map with what is around it."""
+        """A sublayer's last linear map with what is around it: ``result = residual + dropout(f(a) Wᵀ + b)``.
+
+        Args:
+            keep_out, keep_in: dropout of the map's result and of its input; see ``keep_of``.
+            kind: the number of the activation f; of a ReLU's result and of attention nothing is computed.
+        """
+        D, inner = self.sizes.D, a.shape[-1]
         self.launcher.product(
             products.product_residual,
-            self.sizes.D,
+            D,
             inner,
             a=a,
             weight=affine.weight,
@@ -186,24 +178,62 @@ class StepKernels:
             out=result,
             keep_in=keep_in[0],
             keep_out=keep_out[0],
-            N=self.sizes.D,
+            N=D,
             scale_in=keep_in[1],
             scale_out=keep_out[1],
-            K=inner,
+            INNER=inner,
             KIND=kind,
         )
 
-    def _take_norm(self, pending: Pending) -> None:
+    def _take_norm(self, pending: Unnormed) -> None:
         """Take a norm that no product is going to take."""
+        mean, rstd = pending.statistics_2B
         self.launcher.rows(
             products.norm_rows,
-            x=pending.summed,
+            x=pending.x_BD,
             norm_weight=pending.norm.weight,
             norm_bias=pending.norm.bias,
-            out=pending.result,
-            mean_out=pending.mean,
-            rstd_out=pending.rstd,
+            out=pending.result_BD,
+            mean_out=mean,
+            rstd_out=rstd,
         )
+
+    def _remember(self, x_ABD: Tensor, t: int) -> None:
+        """Merge the representations of step t, and write its keys and values to its slot."""
+        s, slots = self.sizes, self.slots
+        for sets in slots.sets:
+            norm, key, value = sets.projections
+            self.launcher.product(
+                memory.remember,
+                2 * s.X,
+                s.D,
+                sets=len(sets.keys_IGCE),
+                x=x_ABD,
+                mix=sets.mix_KA,
+                norm_weight=norm and norm.weight,
+                norm_bias=norm and norm.bias,
+                key_weight=key.weight,
+                value_weight=value.weight,
+                key_bias=key.bias,
+                value_bias=value.bias,
+                memory=sets.memory_KTBD[:, t],
+                keys=sets.keys_IGCE,
+                values=sets.values_IGCE,
+                seen=slots.seen_1,
+                x_layer=x_ABD.stride(0),
+                memory_stride=sets.memory_KTBD.stride(0),
+                weight_stride=key.weight.stride(0),
+                bias_stride=0 if key.bias is None else key.bias.stride(0),
+                slot=s.C + t,
+                span=s.S,
+                slots=sets.keys_IGCE.shape[2],
+                A=s.L + 1,
+                K=len(sets.mix_KA),
+                PROJECTIONS=len(key.weight),
+                D=s.D,
+                H=s.H,
+                E=s.E,
+            )
 
 
 def slots_of_block(block: Block) -> Slots:
@@ -213,7 +243,7 @@ def slots_of_block(block: Block) -> Slots:
     both = stacked([Projection(*parts) for parts in zip(norms, weights.key_values, weights.key_values)])
     value = pytree.tree_map_only(Tensor, lambda x: x[:, s.X :], both.value)
     mix_KA = weights.mix_KA.to(block.wide).contiguous()
-    sets = Sets(
+    sets = LaunchedSets(
         mix_KA=mix_KA,
         memory_KTBD=block.memory_KTBD,
         projections=both._replace(value=value),
@@ -238,10 +268,8 @@ class BlockKernels:
     """A block's kernels. (It does not hold the block, which holds it.)"""
 
     def __init__(self, block: Block):
-        inputs, self.slots = block.inputs, slots_of_block(block)
-        self.steps = StepKernels(
-            block.room, block.weights.layers, inputs.options, inputs.dropouts, self.slots, block.sizes.S
-        )
+        self.slots = slots_of_block(block)
+        self.steps = StepKernels(block.room, block.weights.layers, block.inputs.options, self.slots, block.sizes.S)
 
     def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
@@ -249,7 +277,8 @@ class BlockKernels:
         has_all = record.steps >= n
         for i in range(n):
             t = first + i
-            self.steps.run(record, i if has_all else 0, t, block.inputs.x_TBD[t], queries_TBX[i], again)
+            x_BD, at = block.inputs.x_TBD[t], i if has_all else 0
+            self.steps.run(record, at, t, x_BD=x_BD, first_query_BX=queries_TBX[i], again=again)
             if not has_all:
                 block.out_TBD[t].copy_(record.x[-1, 0])
         if has_all:

@@ -94,7 +94,7 @@ class Launcher:
         norm, rich = kernel in WITH_NORM, kernel in RICH
         tile = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, norm=norm, rich=rich)
         grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
-        self.launch(kernel, grid, B=self.sizes.B, P=self.P, **arguments, **tile.options())
+        self.launch(kernel, grid, B=self.sizes.B, P=self.P, **arguments, **tile._asdict())
 
     def rows(self, kernel, sets: int = 1, **arguments: Any) -> None:
         """Launch a kernel that goes through whole rows, ``sets`` times; see ``product``."""

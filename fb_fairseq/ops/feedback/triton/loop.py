@@ -49,16 +49,17 @@ class TritonLoop(Loop):
 
         BackwardKernels(block, block.own, tile).run(d_out_TBD, d_x_TBD)
 
-    def covers_step(self, stack, x_BD, ring) -> bool:
+    def covers_step(self, stack, inputs) -> bool:
+        x_BD, ring = inputs.x_BD, inputs.ring
         if not stack.uses_feedback_step or ring.storage != KEYS_VALUES:
             return False
         same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in stack.step_parameters())
         return same_type and problem_of_kernels(x_BD.device) is None
 
-    def decode(self, stack, kept, x_BD, ring, options, encoder):
+    def decode(self, stack, kept, inputs):
         from fb_fairseq.ops.feedback.triton.steps import run_step
 
-        return run_step(stack.step_weights(ring, x_BD.device), x_BD, ring, options, encoder)
+        return run_step(stack.step_weights(inputs.ring, inputs.x_BD.device), inputs)
 
 
 def problem_of_kernels(device: torch.device) -> str | None:

@@ -16,10 +16,10 @@ def merged(x, mix, r, k, both, m, x_layer, A: tl.constexpr, D: tl.constexpr, WID
     return total
 
 
-@triton.jit(do_not_specialize=["slot", "slots"])
+@triton.jit(do_not_specialize=["slot", "slots", "span"])
 def remember(
     x, mix, norm_weight, norm_bias, key_weight, value_weight, key_bias, value_bias, memory, keys, values, seen, B,
-    x_layer, memory_stride, weight_stride, bias_stride, slot, slots, A: tl.constexpr, K: tl.constexpr,
+    x_layer, memory_stride, weight_stride, bias_stride, slot, slots, span, A: tl.constexpr, K: tl.constexpr,
     PROJECTIONS: tl.constexpr, D: tl.constexpr, H: tl.constexpr, E: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -33,7 +33,8 @@ def remember(
         key_weight, value_weight: [H E, D] for each projection, ``weight_stride`` apart; biases ``bias_stride``.
         memory: where the memories [B, D] are stored, ``memory_stride`` apart.
         keys, values: [I, B, H, slots, E].
-        seen: the slots are a ring of ``slot`` slots: number of steps so far, on the device. None: ``slot`` is the slot.
+        slot: the slot; on a ring without effect.
+        seen: the slots are a ring: number of steps so far, on the device. Step t is in slot t mod ``span``.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -81,7 +82,7 @@ def remember(
         total += tl.load(key_bias + p * bias_stride + n, n < X, 0.0).to(WIDE)[None]
         total += tl.load(value_bias + p * bias_stride + n - X, (n >= X) & (n < Z), 0.0).to(WIDE)[None]
     if seen is not None:
-        slot = (tl.load(seen) % slot).to(tl.int32)
+        slot = (tl.load(seen) % span).to(tl.int32)
     at = (((i * B + r[:, None]) * H + ((n % X) // E)[None]) * slots + slot) * E + (n % E)[None]
     both = there[:, None] & (n < Z)[None]
     tl.store(keys + at, total.to(keys.dtype.element_ty), both & (n < X)[None])

@@ -2,11 +2,11 @@
 
 ``normed_product`` has a layer norm in its prologue, ``product_residual`` an activation and dropout in its prologue and
 the residual connection in its epilogue; ``back_product`` and ``product_transposed`` are what the backward pass needs of
-both. A program computes a tile of BM rows and BN columns, and goes through the inner dimension in pieces of BK. Every
-column tile repeats its rows' norm; the first one stores what later kernels need.
+both. A program computes a tile of BM rows and BN columns, and goes through the inner dimension, of INNER or D numbers,
+in pieces of BK. Every column tile repeats its rows' norm; the first one stores what later kernels need.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous; ``P`` is the precision of products of fp32;
-``WIDE`` is the type of sums.
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous; ``P`` is the precision of products of fp32,
+``KIND`` the number of an activation, ``WIDE`` the type of sums.
 """
 
 import triton
@@ -102,10 +102,10 @@ def normed_part(x, k, mean, rstd, norm_weight, norm_bias, D: tl.constexpr, WIDE:
 @triton.jit
 def normed_product(
     x, norm_weight, norm_bias, weight, bias, out, normed, mean_out, rstd_out, B, N,
-    D: tl.constexpr, RELU: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr,
+    D: tl.constexpr, IS_RELU: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr,
     WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, N] = norm(x) Wᵀ + b``, with a ReLU if ``RELU``.
+    """``out [B, N] = norm(x) Wᵀ + b``, with a ReLU if ``IS_RELU``.
 
     Args:
         norm_weight, norm_bias: None: there is no norm.
@@ -136,18 +136,19 @@ def normed_product(
         total = tl.dot(xs.to(w.dtype), tl.trans(w), total, input_precision=P)
     if bias is not None:
         total += tl.load(bias + n, n < N, 0.0).to(WIDE)[None]
-    if RELU:
+    if IS_RELU:
         total = tl.where(total < 0, 0.0, total)  # (keeps NaN)
     tl.store(out + r[:, None] * N + n[None], total.to(out.dtype.element_ty), there[:, None] & (n < N)[None])
 
 
 @triton.jit
 def product_residual(
-    a, weight, bias, residual, out, keep_in, keep_out, B, N, scale_in, scale_out, K: tl.constexpr, KIND: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
+    a, weight, bias, residual, out, keep_in, keep_out, B, N, scale_in, scale_out, INNER: tl.constexpr,
+    KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout. ``keep_in``,
-    ``keep_out``: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped.
+    ``keep_out``: bytes of the dropout masks [B, INNER] and [B, N]; None: nothing is dropped.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -155,15 +156,15 @@ def product_residual(
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     there = r < B
     total = tl.zeros([BM, BN], WIDE)
-    for k0 in range(0, K, BK):
+    for k0 in range(0, INNER, BK):
         k = k0 + tl.arange(0, BK)
-        both = there[:, None] & (k < K)[None]
-        xs = tl.load(a + r[:, None] * K + k[None], both, 0.0)
-        if KIND != 0:
+        both = there[:, None] & (k < INNER)[None]
+        xs = tl.load(a + r[:, None] * INNER + k[None], both, 0.0)
+        if KIND != RELU:
             xs = activation(xs.to(WIDE), KIND)
         if keep_in is not None:
-            xs = xs.to(WIDE) * tl.load(keep_in + r[:, None] * K + k[None], both, 0).to(WIDE) * scale_in
-        w = tl.load(weight + n[:, None] * K + k[None], (n < N)[:, None] & (k < K)[None], 0.0)
+            xs = xs.to(WIDE) * tl.load(keep_in + r[:, None] * INNER + k[None], both, 0).to(WIDE) * scale_in
+        w = tl.load(weight + n[:, None] * INNER + k[None], (n < N)[:, None] & (k < INNER)[None], 0.0)
         total = tl.dot(xs.to(w.dtype), tl.trans(w), total, input_precision=P)
     both = there[:, None] & (n < N)[None]
     at = r[:, None] * N + n[None]
@@ -305,10 +306,10 @@ def back_product(
 
 @triton.jit
 def product_transposed(
-    a, weight, out, B, N, a_set, weight_set, out_set, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    a, weight, out, B, N, a_set, weight_set, out_set, INNER: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, N] = a W``, for W [K, N].
+    """``out [B, N] = a W``, for W [INNER, N].
 
     The third dimension of the grid counts sets of matrices, which lie ``a_set``, ``weight_set`` and ``out_set`` apart.
     """
@@ -319,11 +320,11 @@ def product_transposed(
     i = tl.program_id(2).to(tl.int64)
     there = r < B
     total = tl.zeros([BM, BN], WIDE)
-    for k0 in range(0, K, BK):
+    for k0 in range(0, INNER, BK):
         k = k0 + tl.arange(0, BK)
-        both = there[:, None] & (k < K)[None]
-        at = r[:, None] * K + k[None]
-        w = tl.load(weight + i * weight_set + k[:, None] * N + n[None], (k < K)[:, None] & (n < N)[None], 0.0)
+        both = there[:, None] & (k < INNER)[None]
+        at = r[:, None] * INNER + k[None]
+        w = tl.load(weight + i * weight_set + k[:, None] * N + n[None], (k < INNER)[:, None] & (n < N)[None], 0.0)
         xs = tl.load(a + i * a_set + at, both, 0.0)
         total = tl.dot(xs.to(w.dtype), w, total, input_precision=P)
     both = there[:, None] & (n < N)[None]

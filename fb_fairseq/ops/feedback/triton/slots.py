@@ -10,14 +10,13 @@ from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.attention import MASKED_FRACTION, Positions, SpanTerms
 from fb_fairseq.ops.feedback.block import EncoderSlots
-from fb_fairseq.ops.feedback.triton import memory
-from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, keep_of
+from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, keep_of
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, Sizes, one_or_own
 from fb_fairseq.ops.layers import Projection
 
 
-class Sets(NamedTuple):
-    """Sets of keys and values that one launch writes.
+class LaunchedSets(NamedTuple):
+    """LaunchedSets of keys and values that one launch writes.
 
     Attributes:
         mix_KA, memory_KTBD: of one memory for all sets, or of each one's own.
@@ -51,7 +50,7 @@ class Slots(NamedTuple):
     sizes: Sizes
     keys_IGCE: Tensor
     values_IGCE: Tensor
-    sets: Sequence[Sets]
+    sets: Sequence[LaunchedSets]
     positions: Positions
     log_masks: Sequence[Tensor | None]
     reaches: Sequence[int]
@@ -93,42 +92,6 @@ class Slots(NamedTuple):
             keep_scale=scale,
             streams=self.streams,
         )
-
-    def remember(self, launcher: Launcher, x_ABD: Tensor, t: int) -> None:
-        """Merge a step's representations, and write its keys and values to its slot."""
-        s = self.sizes
-        for sets in self.sets:
-            norm, key, value = sets.projections
-            launcher.product(
-                memory.remember,
-                2 * s.X,
-                s.D,
-                sets=len(sets.keys_IGCE),
-                x=x_ABD,
-                mix=sets.mix_KA,
-                norm_weight=norm and norm.weight,
-                norm_bias=norm and norm.bias,
-                key_weight=key.weight,
-                value_weight=value.weight,
-                key_bias=key.bias,
-                value_bias=value.bias,
-                memory=sets.memory_KTBD[:, t],
-                keys=sets.keys_IGCE,
-                values=sets.values_IGCE,
-                seen=self.seen_1,
-                x_layer=x_ABD.stride(0),
-                memory_stride=sets.memory_KTBD.stride(0),
-                weight_stride=key.weight.stride(0),
-                bias_stride=0 if key.bias is None else key.bias.stride(0),
-                slot=s.C + t if self.seen_1 is None else s.S,
-                slots=sets.keys_IGCE.shape[2],
-                A=s.L + 1,
-                K=len(sets.mix_KA),
-                PROJECTIONS=len(key.weight),
-                D=s.D,
-                H=s.H,
-                E=s.E,
-            )
 
 
 def log_masks(spans: Sequence[SpanTerms | None], span: int, dtype: torch.dtype) -> list[Tensor | None]:

@@ -9,16 +9,17 @@ from fb_fairseq.ops.attention import cross_attention
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.block import Record, Room, contiguous, encoder_slots, span_terms_of
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.forward import StepKernels
-from fb_fairseq.ops.feedback.triton.slots import Sets, Slots, log_masks, stacked
+from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
-    FeedbackDropouts,
     FeedbackOptions,
     FeedbackWeights,
     Sizes,
     StepOutput,
+    sizes_of,
 )
 from fb_fairseq.ops.layers import split_heads
 
@@ -40,7 +41,7 @@ def slots_of_ring(
         memory, own = slice(kv.memory, kv.memory + 1), slots_IGCE[2 * i : 2 * i + 2]
         projection = stacked([weights.projections[kv.projection]])
         sets.append(
-            Sets(
+            LaunchedSets(
                 mix_KA=mix_KA[memory],
                 memory_KTBD=memory_KTBD[memory],
                 projections=projection,
@@ -63,39 +64,20 @@ def slots_of_ring(
     )
 
 
-def run_step(
-    weights: FeedbackWeights,
-    x_BD: Tensor,
-    ring: MemoryRing,
-    options: FeedbackOptions,
-    encoder: Sequence[EncoderContext],
-) -> StepOutput:
+def run_step(weights: FeedbackWeights, inputs: StepInputs) -> StepOutput:
     """Run a step, and write its keys and values to the ring."""
     weights = contiguous(weights)
-    (B, D), layer = x_BD.shape, weights.layers[0]
-    X, F = len(layer.query.weight), len(layer.fc1.weight)
-    sizes = Sizes(
-        T=1,
-        B=B,
-        D=D,
-        L=len(weights.layers),
-        H=options.heads,
-        E=X // options.heads,
-        F=F,
-        K=len(weights.mix_KA),
-        C=ring.slots,
-        S=ring.span,
-        I=len(weights.kv_sets),
-    )
+    x_BD, ring, options, encoder = inputs
     sources = len(encoder[0].keys_CBHE) if encoder else 0
-    room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)
+    sizes = sizes_of(weights, options.heads, T=1, B=len(x_BD), C=ring.slots, S=ring.span, sources=sources)
+    room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, post_norm=not options.normalize_before)
     memory_KTBD = x_BD.new_empty(sizes.K, 1, *x_BD.shape)
     slots = slots_of_ring(weights, ring, sizes, encoder, memory_KTBD)
     record, most = Record(room, 1, weights=False), max(ring.slots, sources)
-    kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), slots, most)
+    kernels = StepKernels(room, weights.layers, options, slots, most)
     query_BX, x_BD = record.q[0, 0], x_BD.contiguous()
     kernels.first_query(record, x_BD, query_BX)
-    kernels.run(record, 0, 0, x_BD, query_BX)
+    kernels.run(record, 0, 0, x_BD=x_BD, first_query_BX=query_BX)
     aligned_BC: Tensor | None = None
     if encoder and options.alignment_layer is not None:
         l = options.alignment_layer

@@ -56,17 +56,15 @@ def gpu_of(device: torch.device) -> Gpu:
 
 
 class ProductTile(NamedTuple):
-    """A product's tile: BM rows, BN columns, BK of the inner dimension at a time."""
+    """A product's tile, by the names of a kernel's arguments and of Triton's options: BM rows, BN columns, BK of the
+    inner dimension at a time.
+    """
 
     BM: int
     BN: int
     BK: int
-    warps: int
-    stages: int
-
-    def options(self) -> dict[str, int]:
-        """The tile as keyword arguments of a kernel."""
-        return dict(BM=self.BM, BN=self.BN, BK=self.BK, num_warps=self.warps, num_stages=self.stages)
+    num_warps: int
+    num_stages: int
 
 
 class AttentionTile(NamedTuple):
@@ -103,12 +101,14 @@ def product_tile(
         rich: the prologue holds rows of several tensors in registers.
     """
     half = itemsize == 2
+    # Rows: as many as there are registers for, and no more than there are rows.
     if rows <= 128 or rich:
         BM = 16
     elif rows <= 256:
         BM = 32
     else:
         BM = 64
+    # Columns: as many as leave enough programs.
     BN = 128 if half else 64
     least = 32 if BM == 64 and half else 16
 
@@ -117,15 +117,17 @@ def product_tile(
 
     while BN > least and (programs() < PROGRAMS or BN >= 2 * columns):
         BN //= 2
-    if not gpu.pipelines:
+    if not gpu.pipelines:  # pieces are in registers
         return ProductTile(BM, min(BN, 64), min(32, power_of_2(inner)), 8, 1)
     whole = power_of_2(inner)
     stages = 3
+    # A norm reads its rows once instead of three times, if they are held whole.
     if half and norm and (rich or whole == inner):
         # Where a multiprocessor gets one program only, it may take most of the memory.
         room = gpu.shared_memory * 3 // 4 if programs() <= gpu.processors else gpu.shared_memory // 2
         if (BM + BN) * whole * itemsize <= room:
             return ProductTile(BM, BN, whole, 8, 1)
+    # Else the inner dimension in pieces: small ones where many rows, or rows of many tensors, take the registers.
     if not half:
         BK = 32 if rich or BM > 32 else 64
     elif norm:
@@ -136,6 +138,7 @@ def product_tile(
     else:
         BK = 256 if inner >= LONG_INNER else 128
     BK = min(BK, whole)
+    # Two programs share a multiprocessor's memory.
     while (BM + BN) * BK * itemsize * stages > gpu.shared_memory // 2 and BK > 16:
         if stages > 2:
             stages -= 1

@@ -6,11 +6,11 @@ import os
 import pytest
 import torch
 
-from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback import passes
-from fb_fairseq.ops.feedback.cpp.arguments import BlockCalls
+from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
+from fb_fairseq.ops.log import log_once
 from tests.ops.feedback import spoiled
 from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
 from tests.ops.feedback.cpp.built import feedback_block_cpp, needs_cpp_loop, single
