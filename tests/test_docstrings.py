@@ -1,4 +1,4 @@
-"""Docstrings and type hints of the package: that they are there, and how they begin; indexes of folders."""
+"""Docstrings of the package: that they are there, and how they begin; indexes of folders."""
 
 import ast
 import functools
@@ -7,40 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.test_architecture import MAY_IMPORT, Module, package
+from tests.test_architecture import MAY_IMPORT, package
 
-# Overrides that need no docstring of their own: the base class in torch or fairseq documents them.
-OVERRIDES = {
-    "load_state_dict",
-    "state_dict",
-    "step",  # torch (not Module.forward, whose arguments and shapes differ)
-    # fairseq: models and decoders; tasks and criterions; datasets, optimizers and BPE
-    "add_args",
-    "build_decoder",
-    "build_model",
-    "extract_features",
-    "hub_models",
-    "max_positions",
-    "output_layer",
-    "reorder_incremental_state",
-    "build_generator",
-    "get_batch_iterator",
-    "inference_step",
-    "load_dataset",
-    "setup_task",
-    "logging_outputs_can_be_summed",
-    "reduce_metrics",
-    "collater",
-    "optimizer_config",
-    "supports_flat_params",
-    "decode",
-    "encode",
-    "close",
-}
 # Folders with more modules than this have an index of them in the docstring of their ``__init__.py``.
 MODULES_WITHOUT_INDEX = 3
 LISTED_BY_A_COMMAND = {"fb_fairseq.papers.toy_tasks"}
-AUTOGRAD = {"backward", "forward"}  # the same for subclasses of torch.autograd.Function
+AUTOGRAD = {"backward", "forward"}  # which torch documents
 
 
 def name_of(base: ast.expr) -> str:
@@ -70,8 +42,7 @@ def without_docstring(name: str, node: ast.AST) -> Iterator[str]:
     for child in node.body:
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not child.name.startswith("_"):
             bases = [name_of(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
-            documented = OVERRIDES | AUTOGRAD if bases and "Function" in bases else OVERRIDES
-            documented = documented.union(*(documented_methods(base) for base in bases))
+            documented = (AUTOGRAD if "Function" in bases else set()).union(*map(documented_methods, bases))
             if not (bases and child.name in documented):
                 yield from without_docstring(f"{name}.{child.name}", child)
 
@@ -97,24 +68,6 @@ def test_sentences_of_docstrings(room):
                     if re.match(r"\(?(What|Who|That of)\b|Whether [^.]*: ", sentence):
                         wrong.append(f"{module.name}:{getattr(node, 'lineno', 1)} {sentence}")
     assert not wrong, "\n".join(wrong)
-
-
-def without_hints(module: Module) -> Iterator[str]:
-    """The public functions and methods of a module whose arguments or results have no type."""
-    for owner in (module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))):
-        for function in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
-            arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-            untyped = [each.arg for each in arguments if not each.annotation and each.arg not in ("self", "cls")]
-            constructor = function.name == "__init__"
-            if (constructor or function.name[0] != "_") and (untyped or not (function.returns or constructor)):
-                yield f"{module.name}.{function.name}:{function.lineno} {', '.join(untyped)}"
-
-
-@pytest.mark.parametrize("room", ["modules", "pretrained", "streams", "transformers"])
-def test_type_hints(room):
-    """Of what other programs call: the package has a ``py.typed``."""
-    missing = [where for module in package().values() if module.room == room for where in without_hints(module)]
-    assert not missing, "\n".join(missing)
 
 
 def test_indexes_name_every_module():

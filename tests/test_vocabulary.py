@@ -9,21 +9,41 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import EOS, SPECIAL, UNK
 
+BYTES = Vocabulary(byte_dictionary().symbols)
+FIRST, SECOND = BYTES.encode("é")
+(NEWLINE,) = BYTES.encode("\n")
 
-def test_bytes_as_text():
-    vocabulary = Vocabulary(byte_dictionary().symbols)
-    tokens = vocabulary.encode("é\n </s>")
-    assert vocabulary.of_bytes and vocabulary.unit == "byte" and len(tokens) == 2 + 2 + 4
-    assert vocabulary.decode(tokens) == "é\n </s>" and vocabulary.decode(tokens[:1]) == "\ufffd"
-    assert list(map(vocabulary.label, tokens[:5])) == [r"\xC3", r"\xA9", "\u21b5", "\u2423", "<"]
-    assert vocabulary.labels([EOS, *tokens[:5]]) == ["</s>", "é", "·", "\u21b5", "\u2423", "<"]
-    assert vocabulary.labels([EOS, *tokens[1:3]]) == ["</s>", r"\xA9", "\u21b5"]
-    assert vocabulary.labels([EOS, *vocabulary.encode("да中🙂")]) == ["</s>", *"д·а·中··🙂···"]
-    assert vocabulary.next_label([EOS, *tokens[:1]], tokens[1]) == "é"
-    assert vocabulary.next_label([EOS, *tokens[1:2]], tokens[0]) == r"\xC3"
-    assert vocabulary.next_label([EOS, *vocabulary.encode("中中🙂")[:-1]], vocabulary.encode("🙂")[-1]) == "🙂"
-    assert vocabulary.next_label([EOS], tokens[2]) == "\u21b5" and vocabulary.next_label([EOS], EOS) == "</s>"
-    assert [vocabulary.ends_line(token) for token in tokens[:4]] == [False, False, True, False]
+
+def test_bytes_there_and_back():
+    """Also of what looks like a symbol; half a character is replaced."""
+    tokens = BYTES.encode("é\n </s>")
+    assert BYTES.of_bytes and BYTES.unit == "byte" and len(tokens) == 2 + 2 + 4
+    assert BYTES.decode(tokens) == "é\n </s>" and BYTES.decode([FIRST]) == "\ufffd"
+
+
+def test_a_byte_has_a_label():
+    assert list(map(BYTES.label, BYTES.encode("é\n <"))) == [r"\xC3", r"\xA9", "\u21b5", "\u2423", "<"]
+    assert [BYTES.ends_line(token) for token in (FIRST, SECOND, NEWLINE)] == [False, False, True]
+
+
+def test_labels_show_a_character_at_its_first_byte():
+    assert BYTES.labels([EOS, FIRST, SECOND, NEWLINE]) == ["</s>", "é", "·", "\u21b5"]
+    assert BYTES.labels([EOS, SECOND, NEWLINE]) == ["</s>", r"\xA9", "\u21b5"], "no character"
+    assert BYTES.labels([EOS, *BYTES.encode("да中🙂")]) == ["</s>", *"д·а·中··🙂···"]
+
+
+@pytest.mark.parametrize(
+    "before,token,label",
+    [
+        ([], NEWLINE, "\u21b5"),
+        ([], EOS, "</s>"),
+        ([FIRST], SECOND, "é"),
+        ([SECOND], FIRST, r"\xC3"),
+        (BYTES.encode("中中🙂")[:-1], BYTES.encode("🙂")[-1], "🙂"),
+    ],
+)
+def test_the_next_label_is_the_character_that_a_byte_completes(before, token, label):
+    assert BYTES.next_label([EOS, *before], token) == label
 
 
 def test_words_as_text():

@@ -121,7 +121,7 @@ class AllAttention(RelativeTransformer):
         return self._sublayers(x_TBD, attend, weights)[0]
 
     def _context(
-        self, layer, weights: AllAttentionWeights, x_TBD: Tensor, carried_CBD: Tensor, reach: int
+        self, layer: Any, weights: AllAttentionWeights, x_TBD: Tensor, carried_CBD: Tensor, reach: int
     ) -> tuple[dict[str, Any], Tensor]:
         """A layer's context in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
         # No step of the block attends to its last one.
@@ -219,7 +219,7 @@ class AllAttention(RelativeTransformer):
             layers.append(seen)
         return layers, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
-    def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
+    def _watch_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
         """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to.
 
         Which queries go to the context and which to the persistent vectors is decided in ``all_attention``: so it is

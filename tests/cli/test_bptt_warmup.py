@@ -5,7 +5,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from tests.cli.checkpoints import assert_same_parameters, parameters
+from tests.cli.checkpoints import assert_same_parameters, load, parameters
 from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import json_logs, train, train_in_two_processes
 
@@ -20,52 +20,55 @@ WARMUP = dict(
 )
 
 
+class Handle:
+    """Stands for the handle of a block: the memories of its streams, in a list of all streams'."""
+
+    def __init__(self, memory, streams, offset):
+        self.memory, self.streams, self.offset = memory, streams, offset
+
+    def read(self):
+        if self.offset == 0:
+            return None
+        return StreamState(torch.stack([self.memory[b] for b in self.streams], 2))
+
+    def write(self, state, steps):
+        for b, of_stream in zip(self.streams, state.memory_KCBD.unbind(2)):
+            self.memory[b] = of_stream
+
+
+def train_by_hand(model, texts, blocks, lr):
+    """Plain SGD. ``texts``: the tokens of each stream, with the one before; ``blocks``: streams and steps of each."""
+    memory, done = [None] * len(texts), [0] * len(texts)
+    for streams, steps in blocks:
+        offset = done[streams[0]]
+        tokens = torch.stack([texts[b][offset : offset + steps + 1] for b in streams])
+        logits = model(tokens[:, :-1], stream=Handle(memory, streams, offset))[0]
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= lr * parameter.grad
+        for b in streams:
+            done[b] += steps
+
+
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
 def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
     """A run's parameters are those of plain SGD on these blocks of these streams in this order."""
     common = dict(arch=arch, **WARMUP, optimizer="sgd", clip_norm=0)
     train(byte_data, tmp_path / "start", **common, lr=1e-30, max_update=1)  # the parameters with which a run starts
     train(byte_data, tmp_path / "run", **common, lr=0.5, max_update=16)
-
-    from fairseq import checkpoint_utils
-
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "start/checkpoint_last.pt")])
-    model = models[0].train()
+    model, task = load(tmp_path / "start/checkpoint_last.pt", byte_data)
     task.load_dataset("train")
     corpus = task.dataset("train").corpus
-    streams = [corpus[b * 3001 // 8 - 1 : (b + 1) * 3001 // 8] for b in range(8)]
-    cuts = (
+    texts = [corpus[b * 3001 // 8 - 1 : (b + 1) * 3001 // 8] for b in range(8)]  # (at -1 is </s>)
+    blocks = (
         [(range(8), 2)] * 5
         + [(range(4), 4), (range(4, 8), 4)] * 2
         + [(range(4), 4)]
         + [(range(b, b + 2), 8) for b in (4, 6, 0, 2, 4, 6)]  # those that are behind come first
     )
-    assert len(cuts) == 16
-    done = [0] * 8
-    memory = [None] * 8
-
-    class Handle:
-        def read(self):
-            old = [memory[b] for b in self.rows]
-            return None if old[0] is None else StreamState(torch.stack(old, 2))
-
-        def write(self, state, steps):
-            for b, rows in zip(self.rows, state.memory_KCBD.unbind(2)):
-                memory[b] = rows
-
-    for rows, steps in cuts:
-        handle = Handle()
-        handle.rows, handle.offset = rows, done[rows[0]]
-        tokens = torch.stack([streams[b][done[b] : done[b] + steps + 1] for b in rows])
-        logits = model(tokens[:, :-1], stream=handle)[0]
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        model.zero_grad()
-        loss.backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 0.5 * parameter.grad
-        for b in rows:
-            done[b] += steps
+    train_by_hand(model.train(), texts, blocks, lr=0.5)
     trained = parameters(tmp_path / "run/checkpoint_last.pt")
     for name, value in model.state_dict().items():
         torch.testing.assert_close(trained[name], value, atol=2e-5, rtol=2e-5, msg=name)
@@ -93,7 +96,10 @@ def test_stopped_and_resumed(byte_data, tmp_path, uninterrupted, stop):
 
 @pytest.mark.on_ci
 def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path):
-    """Resumed in the second epoch, within the warm-up, with one shard per epoch and another --update-freq."""
+    """Resumed in the second epoch, within the warm-up, with one shard per epoch and another --update-freq.
+
+    16 updates of 16 streams with 31 or 32 steps, then 8 streams with 375: 24 blocks of 2 steps, 40 of 4, others of 8.
+    """
     from fb_fairseq.commands import preprocess_bytes
 
     preprocess_bytes.binarise(

@@ -17,7 +17,7 @@ import tempfile
 import torch
 
 from tests.cli.checkpoints import load, loss_in
-from tests.cli.fairseq_commands import options, run
+from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, options, run
 from tests.cli.fairseq_commands import train as train_lm
 from tests.cli.parallel_text import train as train_translation
 
@@ -46,39 +46,28 @@ LANGUAGE_MODELS = {
     "transformer": dict(
         arch="relative_transformer_lm", relative_positions="none", share_decoder_input_output_embed=True
     ),
-    "lstm": dict(
-        arch="streaming_lstm_lm",
-        decoder_ffn_embed_dim=None,
-        decoder_attention_heads=None,
-        attention_span=None,
-        decoder_normalize_before=None,
-    ),
+    "lstm": dict(NO_LAYERS_OF_A_TRANSFORMER, arch="streaming_lstm_lm"),
 }
 TRANSLATION = {
     "decoder": dict(
-        encoder_embed_dim=8,
-        encoder_ffn_embed_dim=12,
-        decoder_ffn_embed_dim=12,
-        decoder_embed_dim=8,
-        max_tokens=200,
-        disable_validation=True,
-        lr=0.02,
         memory_projections="shared",
         share_decoder_input_output_embed=True,
     ),
     "decoder_per_layer": dict(
-        encoder_embed_dim=8,
-        encoder_ffn_embed_dim=12,
-        decoder_ffn_embed_dim=12,
-        decoder_embed_dim=8,
-        max_tokens=200,
-        disable_validation=True,
-        lr=0.02,
         memory_projections="per-layer",
         decoder_normalize_before=True,
         encoder_normalize_before=True,
     ),
 }
+SMALL_TRANSLATORS = dict(
+    encoder_embed_dim=8,
+    encoder_ffn_embed_dim=12,
+    decoder_ffn_embed_dim=12,
+    decoder_embed_dim=8,
+    max_tokens=200,
+    disable_validation=True,
+    lr=0.02,
+)
 PROMPTS = ["al", r"mo\nte ", "a"]
 
 
@@ -86,7 +75,7 @@ def train(case: str, data, folder, updates: int) -> str:
     """Train a case up to that many updates, or continue from ``folder``'s checkpoint. Returns the log."""
     changes = dict(max_update=updates, log_interval=1)
     if case in TRANSLATION:
-        return train_translation(data, folder, **{**TRANSLATION[case], **changes})
+        return train_translation(data, folder, **{**SMALL_TRANSLATORS, **TRANSLATION[case], **changes})
     return train_lm(data, folder, **{**SMALL, **LANGUAGE_MODELS[case], **changes})
 
 

@@ -1,5 +1,7 @@
 """Which streams share a batch, for any number of processes and groups."""
 
+import pytest
+
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 
 
@@ -26,3 +28,21 @@ def test_an_iteration_serves_the_same_streams_for_any_number_of_groups():
     for layout in layouts[1:]:  # and a group keeps its streams to the end: their memory is in one process
         for index in range(len(layout.turns) * layout.groups):
             assert {cohort % layout.groups for cohort in layout.batch(index).cohorts} == {index % layout.groups}
+
+
+@pytest.mark.parametrize("tokens", [48, 1003])
+@pytest.mark.parametrize("rows,groups", [(1, 1), (6, 2)])
+@pytest.mark.parametrize("every", [1, 3, 50])
+@pytest.mark.parametrize("start", [0, 4])
+def test_turns_have_equal_tokens_and_parts_take_turns(tokens, rows, groups, every, start):
+    """While blocks become longer, from 1 step to 8; the last turn of a part may be shorter."""
+    lengths = BlockLengths(full=8, initial=1, double_every=every)
+    layout = StreamLayout(tokens, rows, groups, lengths, start=start)
+    ends = (tokens // layout.streams, -(-tokens // layout.streams))
+    for turn, (parts, offset, steps) in enumerate(layout.turns):
+        block = lengths.at(start + turn)
+        assert len(parts) * layout.streams // layout.parts * block == rows * 8
+        assert steps == block or offset + steps in ends
+    for turns in range(1, len(layout.turns)):
+        offsets = layout.offsets(turns)
+        assert layout.turns_until(offsets) == turns and max(offsets) - min(offsets) <= 8

@@ -16,7 +16,7 @@ def state(position):
 
 def test_a_block_run_twice_starts_twice_from_the_same_state():
     store = StateStore()
-    assert handle(store, 0).read() is None
+    assert handle(store, 0).read() is None and store.latest(0) is None
     handle(store, 0).write(state(4), 4)
     handle(store, 0).write(state(4), 4)  # run again
     store.drop_before((0,), 4)

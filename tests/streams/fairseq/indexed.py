@@ -7,6 +7,7 @@ from fairseq.data.indexed_dataset import make_builder
 from fb_fairseq.streams.fairseq.corpus import Corpus
 
 EOS, PAD = 2, 1
+FIRST_TOKEN = 10  # of a made-up corpus
 
 
 class Items(list):
@@ -21,7 +22,7 @@ class Items(list):
 def corpus(sizes):
     """Tokens 10, 11, 12, … in items of these sizes."""
     starts = np.cumsum([0] + list(sizes))
-    return Corpus(Items(torch.arange(10 + a, 10 + b) for a, b in zip(starts, starts[1:])), EOS)
+    return Corpus(Items(torch.arange(FIRST_TOKEN + a, FIRST_TOKEN + b) for a, b in zip(starts, starts[1:])), EOS)
 
 
 def write(path, lines, impl="mmap"):

@@ -10,7 +10,7 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
-from tests.streams.fairseq.indexed import EOS, PAD, corpus
+from tests.streams.fairseq.indexed import EOS, FIRST_TOKEN, PAD, corpus
 
 
 @pytest.mark.parametrize("tokens", [4, 23, 64, 101])
@@ -30,16 +30,6 @@ def test_every_target_once_through_all_doublings(tokens, rows, groups, every, st
     lengths = BlockLengths(full=8, initial=1, double_every=every)
     layout = StreamLayout(tokens, rows, groups, lengths, start=start)
     assert check_served(tokens, layout) == layout.streams == rows * 8 // lengths.at(start)
-    steps = [lengths.at(start + turn) for turn in range(len(layout.turns))]
-    for (parts, offset, done), block in zip(layout.turns, steps):
-        streams = len(parts) * layout.streams // layout.parts
-        assert streams * block == rows * 8, "as many tokens as in any other iteration"
-        longest, shortest = -(-tokens // layout.streams), tokens // layout.streams
-        assert done == block or offset + done in (longest, shortest)
-    for turns in range(1, len(layout.turns)):
-        offsets = layout.offsets(turns)
-        assert layout.turns_until(offsets) == turns
-        assert max(offsets) - min(offsets) <= 8, "parts take turns"
 
 
 def check_served(tokens, layout):
@@ -57,13 +47,13 @@ def check_served(tokens, layout):
         for stream, inputs, outputs in zip(sample["id"].tolist(), source, target):
             real = outputs.ne(PAD)
             assert real.equal(real.sort(descending=True)[0]), "padding is on the right"
-            history = seen.setdefault(stream, [])
-            assert len(history) == sample["block"]["offset"] or not real.any()
-            for i, o in zip(inputs[real].tolist(), outputs[real].tolist()):
-                before = o - 1 if o > 10 else EOS  # in the text, whose tokens are 10, 11, …
-                assert i == (history[-1] if history else before), "the input is the token before the target"
-                history.append(o)
-    assert sum((seen[stream] for stream in sorted(seen)), []) == list(range(10, 10 + tokens))
+            targets = outputs[real].tolist()
+            before = [token - 1 if token > FIRST_TOKEN else EOS for token in targets]
+            assert inputs[real].tolist() == before, "the input is the token before the target"
+            served = seen.setdefault(stream, [])
+            assert not targets or len(served) == sample["block"]["offset"]
+            served += targets
+    assert sum((seen[stream] for stream in sorted(seen)), []) == list(range(FIRST_TOKEN, FIRST_TOKEN + tokens))
     assert max(map(len, seen.values())) - min(map(len, seen.values())) <= 1
     return len(seen)
 
@@ -75,30 +65,49 @@ def test_too_many_streams_are_refused(ends, has):
         StreamDataset("train", corpus([4]), PAD).arrange(layout, "--batch-size")
 
 
-@pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
-    """The one before the last block served and the one after it; and none of the epoch before."""
+def two_epochs(lengths, groups):
+    """The epoch, streams, steps and handle of each batch: 400 tokens in four streams, twice."""
     layout = StreamLayout(400, 4, groups, lengths)
     dataset = StreamDataset("train", corpus([400]), PAD).arrange(layout, "--batch-size")
     iterator = StreamBatchIterator(dataset, buffer_size=3)
+    for epoch in range(2):
+        for batch in iterator.next_epoch_itr():
+            yield epoch, batch["id"], batch["target"].shape[1], batch["net_input"]["stream"]
+
+
+LENGTHS = pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])
+GROUPS = pytest.mark.parametrize("groups", [1, 2])
+
+
+def write(streams, steps, handle):
+    """Write a state whose only number is the stream's number plus its steps so far."""
+    handle.write(StreamState((streams + handle.offset + steps).view(1, 1, len(streams), 1)), steps)
+
+
+@LENGTHS
+@GROUPS
+def test_a_block_reads_what_the_block_before_it_wrote(lengths, groups):
+    """However often it reads; the first block of each epoch reads nothing."""
+    for _, streams, steps, handle in two_epochs(lengths, groups):
+        for state in (handle.read(), handle.read()):
+            found = None if state is None else state.memory_KCBD.flatten().tolist()
+            assert found == ((streams + handle.offset).tolist() if handle.offset else None)
+        write(streams, steps, handle)
+
+
+@LENGTHS
+@GROUPS
+def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
+    """The one before the last block served and the one after it; and none of the epoch before."""
     states = []
     gc.disable()  # reference counts alone must free them
     try:
-        for epoch in range(2):
-            for batch in iterator.next_epoch_itr():
-                handle, (streams, steps) = batch["net_input"]["stream"], batch["target"].shape
-                first = handle.read()
-                second = handle.read()
-                assert (first is None) == (second is None) == (handle.offset == 0)
-                if handle.offset:
-                    assert first.memory_KCBD.equal(second.memory_KCBD)
-                    assert first.memory_KCBD.flatten().tolist() == [stream + handle.offset for stream in batch["id"]]
-                handle.write(StreamState((batch["id"] + handle.offset + steps).view(1, 1, streams, 1)), steps)
-                for cohort in handle.cohorts:
-                    states.append((epoch, cohort, weakref.ref(handle.store.read(cohort, handle.offset + steps))))
-                del first, second, handle, batch
-                alive = [(of, cohort) for of, cohort, reference in states if reference() is not None]
-                assert all(of == epoch and alive.count((of, cohort)) <= 2 for of, cohort in alive)
+        for epoch, streams, steps, handle in two_epochs(lengths, groups):
+            write(streams, steps, handle)
+            for cohort in handle.cohorts:
+                states.append((epoch, cohort, weakref.ref(handle.store.read(cohort, handle.offset + steps))))
+            del handle
+            alive = [(of, cohort) for of, cohort, reference in states if reference() is not None]
+            assert all(of == epoch and alive.count((of, cohort)) <= 2 for of, cohort in alive)
     finally:
         gc.enable()
