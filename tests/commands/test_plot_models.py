@@ -28,7 +28,7 @@ from tests.models.language_models import (
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
 SPAN = 5  # of the models that are built
-ADAPTIVE = dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_bias=True)
+ADAPTIVE = dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_factor=2, adaptive_softmax_bias=True)
 
 
 class Lines(list):

@@ -10,7 +10,7 @@ from fb_fairseq.commands.explore.reading import EOS, Reading
 from tests.commands.explore.readings import SPAN, TOKENS, reading_of
 from tests.models.language_models import MODELS, AllAttentionLM, both
 
-ADAPTIVE = dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_bias=True)
+ADAPTIVE = dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_factor=2, adaptive_softmax_bias=True)
 WITH_SPANS = dict(adaptive_span=True, adaptive_span_init=0.4, adaptive_span_ramp=1)
 
 
