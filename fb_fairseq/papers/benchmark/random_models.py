@@ -10,19 +10,25 @@ from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.ops.feedback.loops import REFERENCE
+from fb_fairseq.papers.benchmark.tasks import PER_LAYER, SHARED, TRANSFORMER
 
 
 class Kind(NamedTuple):
-    """A model and the options that it is built with."""
+    """A model of translation.
+
+    Attributes:
+        model: its class.
+        options: that it is built with, beside its sizes.
+    """
 
     model: type[TransformerModelBase]
     options: dict[str, str]
 
 
 MODELS = {
-    "vanilla": Kind(TransformerModel, {}),
-    "feedback, shared": Kind(FeedbackDecoderModel, {"memory_projections": "shared"}),
-    "feedback, per-layer": Kind(FeedbackDecoderModel, {"memory_projections": "per-layer"}),
+    TRANSFORMER: Kind(TransformerModel, {}),
+    SHARED: Kind(FeedbackDecoderModel, {"memory_projections": "shared"}),
+    PER_LAYER: Kind(FeedbackDecoderModel, {"memory_projections": "per-layer"}),
 }
 WITHOUT_CPP_LOOP = Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": REFERENCE})
 
@@ -41,7 +47,7 @@ def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dicti
     Args:
         kind: which.
         layers: of its decoder.
-        args: its sizes and device.
+        args: its sizes and device: ``embed_dim``, ``ffn_dim``, ``heads`` and ``device``.
         words: its dictionary, of both languages.
         options: further options.
     """
