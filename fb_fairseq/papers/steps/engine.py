@@ -97,23 +97,17 @@ class Engine:
         return [number for number, name in enumerate(self.names[:place]) if name in found]
 
     def check(self, processes: int) -> None:
-        """Stop before anything runs if a training was begun with other settings, or starts from a model that is not
-        there, and that this call does not train.
+        """Stop before anything runs if a training cannot begin, or was begun with other settings.
+
+        Args:
+            processes: of each training.
         """
         recorded = self.record["steps"]
         for step, name in zip(self.steps, self.names):
             entry = self.planned[name]
             if not step.trains:
                 continue
-            for path in (str(word) for word in step.words if str(word).endswith(".pt")):
-                if (
-                    self.here(path) != path
-                    and not os.path.exists(path)
-                    and not any(makers(self.here(path), self.planned))
-                ):
-                    raise UserError(
-                        f"{path}: not there, but {step.does} starts from it; train this model before or in this call"
-                    )
+            self.check_start(step)
             entry["processes"] = processes
             entry["settings"] = settings_of(name, {**recorded, **self.planned})
             folder = os.path.dirname(step.writes[0])
@@ -124,6 +118,14 @@ class Engine:
                 raise UserError(
                     f"{folder}: was begun with other settings: {', '.join(found)}; choose another --out, or delete it"
                 )
+
+    def check_start(self, step: Step) -> None:
+        """Stop if a training starts from a model that is not there, and that no step of this call trains."""
+        for word in map(str, step.words):
+            path = self.here(word)
+            is_checkpoint = path.startswith(f"{HERE}/") and path.endswith(".pt")
+            if is_checkpoint and not os.path.exists(word) and not any(makers(path, self.planned)):
+                raise UserError(f"{word}: not there, but {step.does} starts from it; train this model, too")
 
     def is_done(self, place: int) -> bool:
         """Whether a step is done, provided that what it depends on is."""
