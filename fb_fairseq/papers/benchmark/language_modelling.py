@@ -19,7 +19,7 @@ from fb_fairseq.models.architectures import (
 from fb_fairseq.models.language_model import LanguageModelDecoder
 from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.measure import Work, repeated
-from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary
+from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_words
 from fb_fairseq.papers.benchmark.tasks import TRANSFORMER, Task
 
 
@@ -53,7 +53,7 @@ class LanguageModelling(Task):
     def training(self, kind, batch):
         decoder = self.decoder(kind).train()
         block = self.sizes.block
-        words_BT, targets_BT = (self.random_words(batch, block) for _ in range(2))
+        words_BT, targets_BT = (random_words(self.dictionary, batch, block, device=self.device) for _ in range(2))
         state = None
 
         def step() -> None:
@@ -68,7 +68,7 @@ class LanguageModelling(Task):
 
     def inference(self, kind, batch):
         decoder = self.decoder(kind).eval()
-        words_B = self.random_words(batch, 1)[:, 0]
+        words_B = random_words(self.dictionary, batch, device=self.device)
         ring = decoder.stack.new_ring()
         softmax = decoder.adaptive_softmax
 
@@ -82,10 +82,6 @@ class LanguageModelling(Task):
 
         prepare = repeated(decode, self.device, self.options["attention_span"])
         return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=ring.nbytes)
-
-    def random_words(self, batch: int, steps: int) -> Tensor:
-        """Words [B, T], without the special symbols."""
-        return torch.randint(self.dictionary.nspecial, len(self.dictionary), (batch, steps), device=self.device)
 
 
 def total_loss(decoder: LanguageModelDecoder, features_BTD: Tensor, targets_BT: Tensor) -> Tensor:

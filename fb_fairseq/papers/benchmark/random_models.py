@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
+from torch import Tensor
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
@@ -39,6 +40,11 @@ def dictionary(size: int) -> Dictionary:
     for word in range(size - words.nspecial):
         words.add_symbol(f"w{word}")
     return words
+
+
+def random_words(words: Dictionary, *shape: int, device: str) -> Tensor:
+    """Random symbols of a dictionary, none of them special."""
+    return torch.randint(words.nspecial, len(words), shape, device=device)
 
 
 def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary, **options) -> torch.nn.Module:
@@ -76,10 +82,10 @@ def state_bytes(model: torch.nn.Module, length: int, device: str, words: Diction
         device: of the model.
         words: its dictionary.
     """
-    source = torch.randint(4, len(words), (1, 20), device=device)
+    source = random_words(words, 1, 20, device=device)
     encoder_out = model.encoder(source, torch.tensor([20], device=device))
     state = {}
-    target = torch.randint(4, len(words), (1, length), device=device)
+    target = random_words(words, 1, length, device=device)
     for t in range(1, length + 1):
         model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
     if isinstance(model, FeedbackDecoderModel):

@@ -15,9 +15,9 @@ import gc
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -25,28 +25,29 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, progress, release, table
 from fb_fairseq.papers.benchmark.tasks import PHASES, TRANSFORMER, Task, papers_speed
 
-
-class Entry(NamedTuple):
-    """A task to measure.
-
-    Attributes:
-        module, name: of its class, which is imported when it is measured; all but that of rl need fairseq.
-        full: the papers' sizes. They name the corpora, the layers of translation and, in v3 Tables 8 and 9, the models;
-            batches are ours.
-        small: sizes for a CPU.
-    """
-
-    module: str
-    name: str
-    full: dict[str, Any]
-    small: dict[str, Any]
-
-    def task(self, small: bool, device: str) -> Task:
-        """The task in one of its sizes, on cpu or cuda."""
-        kind = getattr(importlib.import_module(f"{__package__}.{self.module}"), self.name)
-        return kind(self.small if small else self.full, device)
-
-
+# Modules and classes; the first two need fairseq.
+TASKS = {
+    "lm": ("language_modelling", "LanguageModelling"),
+    "translation": ("translation", "Translation"),
+    "rl": ("agents", "ReinforcementLearning"),
+}
+# The papers' sizes: they name the corpora, the layers of translation and, in v3 Tables 8 and 9, the models; batches are
+# ours. What each size is, the tasks say.
+FULL = {
+    "lm": dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16),
+    "translation": dict(
+        encoder_layers=6,
+        layers=2,
+        embed_dim=1024,
+        ffn_dim=4096,
+        heads=16,
+        vocabulary=32_768,
+        length=25,
+        beam=5,
+        batch=128,
+    ),
+    "rl": dict(small=False, options={}, steps=64, batch=1024),
+}
 SMALL_LM = dict(
     decoder_layers=4,
     decoder_embed_dim=128,
@@ -57,44 +58,11 @@ SMALL_LM = dict(
     dropout=0.1,
     attention_dropout=0.1,
 )
-TRANSLATION = dict(
-    encoder_layers=6,
-    layers=2,
-    embed_dim=1024,
-    ffn_dim=4096,
-    heads=16,
-    vocabulary=32_768,
-    length=25,
-    beam=5,
-    batch=128,
-)
-TASKS = {
-    "lm": Entry(
-        "language_modelling",
-        "LanguageModelling",
-        full=dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16),
-        small=dict(preset="", options=SMALL_LM, vocabulary=2000, block=32, steps=16, batch=8),
-    ),
-    "translation": Entry(
-        "translation",
-        "Translation",
-        full=TRANSLATION,
-        small={
-            **TRANSLATION,
-            "embed_dim": 128,
-            "ffn_dim": 256,
-            "heads": 4,
-            "vocabulary": 2000,
-            "length": 16,
-            "batch": 8,
-        },
-    ),
-    "rl": Entry(
-        "agents",
-        "ReinforcementLearning",
-        full=dict(small=False, options={}, steps=64, batch=1024),
-        small=dict(small=True, options={}, steps=16, batch=64),
-    ),
+SMALL_TRANSLATION = dict(embed_dim=128, ffn_dim=256, heads=4, vocabulary=2000, length=16, batch=8)
+SMALL = {
+    "lm": dict(preset="", options=SMALL_LM, vocabulary=2000, block=32, steps=16, batch=8),
+    "translation": {**FULL["translation"], **SMALL_TRANSLATION},
+    "rl": dict(small=True, options={}, steps=16, batch=64),
 }
 FULL_MEMORY, SMALL_MEMORY = 32, 0.04  # defaults of --memory
 GIGABYTE = 1e9
@@ -124,11 +92,19 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         raise UserError("--tasks: lm and translation need fairseq, which is not installed; give --tasks rl")
     found: list[dict[str, Any]] = []
     for key in dict.fromkeys(args.tasks):
-        task = TASKS[key].task(args.small, args.device)
+        task = new_task(key, (SMALL if args.small else FULL)[key], args.device)
         for phase in PHASES:
             found += measured(key, task, phase, args)
     print_report(found, args.memory)
     return found
+
+
+def new_task(key: str, sizes: Mapping[str, Any], device: str) -> Task:
+    """A task of ``TASKS``, whose module is imported only now. ``sizes``: such as those in ``FULL``. ``device``: cpu or
+    cuda.
+    """
+    module, name = TASKS[key]
+    return getattr(importlib.import_module(f"{__package__}.{module}"), name)(sizes, device)
 
 
 def measured(key: str, task: Task, phase: str, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ class Task(ABC):
     """A task, with models of random parameters.
 
     Args:
-        sizes: by name; see the task, and ``table5.TASKS``. Each has ``batch``, the number of streams, sentences or
+        sizes: by name; see the task, and ``table5.FULL``. Each has ``batch``, the number of streams, sentences or
             environments that all models are compared with.
         device: cpu or cuda.
 

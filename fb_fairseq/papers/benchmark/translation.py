@@ -10,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fb_fairseq.papers.benchmark.measure import Work, repeated
-from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
+from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, random_words, state_bytes
 from fb_fairseq.papers.benchmark.tasks import Task
 
 
@@ -67,6 +67,4 @@ class Translation(Task):
 
     def sentences(self, batch: int) -> Tensor:
         """Random words [B, T]."""
-        return torch.randint(
-            self.dictionary.nspecial, len(self.dictionary), (batch, self.sizes.length), device=self.device
-        )
+        return random_words(self.dictionary, batch, self.sizes.length, device=self.device)

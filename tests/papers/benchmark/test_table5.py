@@ -36,14 +36,13 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, torch_threads):
-    for key, sizes in TINY.items():
-        monkeypatch.setitem(table5.TASKS, key, table5.TASKS[key]._replace(small=sizes))
+    monkeypatch.setattr(table5, "SMALL", TINY)
     monkeypatch.setattr(table5, "SMALL_MEMORY", 0.001)
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than models of this size need
 
 
 def task(key, **changes):
-    return table5.TASKS[key]._replace(small={**TINY[key], **changes}).task(True, "cpu")
+    return table5.new_task(key, {**TINY[key], **changes}, "cpu")
 
 
 def fits_or_not(bytes_of, limit, start):
@@ -108,8 +107,7 @@ def test_adaptive_softmax_and_the_full_preset():
         work.prepare()
         work.run()
         assert work.words == 2 * {"training": 5, "inference": 2}[phase]
-    entry = table5.TASKS["lm"]
-    full = entry._replace(full={**entry.full, "vocabulary": 30}).task(False, "cpu")
+    full = task("lm", **{**table5.FULL["lm"], "vocabulary": 30})
     assert TRANSFORMERS["wikitext103_large"].items() < full.options.items()
 
 

@@ -74,12 +74,9 @@ class StepKernels:
         """
         x = record.x[:, at]
         x[0].copy_(x_BD)
-        left, query_BX = Unnormed(x[0]), first_query_BX
-        for l, layer in enumerate(self.layers):
-            if l > 0:
-                query_BX = record.q[at, l]
-                self._normed_product(left, layer.attn_norm, record.statistics["attn"][:, l, at], layer.query, query_BX)
-            left = self._attention(record, at, t, l, left, query_BX)
+        left = Unnormed(x[0])
+        for l in range(len(self.layers)):
+            left = self._attention(record, at, t, l, left, first_query_BX)
             if self.has_encoder:
                 left = self._cross_attention(record, at, t, l, left)
             left = self._feed_forward(record, at, t, l, left)
@@ -95,13 +92,18 @@ class StepKernels:
         self._normed_product(Unnormed(x_BD), norm, record.statistics["attn"][:, 0, 0], layer.query, query_BX)
 
     def _attention(self, record: Record, at: int, t: int, l: int, left: Unnormed, query_BX: Tensor) -> Unnormed:
-        """Layer l's attention to the memory; ``left``: by the layer below, returned: by this sublayer."""
+        """Layer l's attention to the memory; ``left``: by the layer below, returned: by this sublayer. ``query_BX``:
+        layer 1's queries.
+        """
         layer = self.layers[l]
+        statistics = record.statistics["attn"][:, l, at]
+        if l > 0:
+            query_BX = record.q[at, l]
+            self._normed_product(left, layer.attn_norm, statistics, layer.query, query_BX)
         a_BX = record.a[at, l]
         self._attend(self.slots.of_memory(l, t), q=query_BX, out=a_BX, lse=record.lse[at, l])
         result = Unnormed(record.attended_x[l, at])
         if not self.pre_norm:
-            statistics = record.statistics["attn"][:, l, at]
             result = Unnormed(record.attention_sum[l, at], layer.attn_norm, statistics, record.attended_x[l, at])
         keep = keep_of(self.slots.dropouts.attention_residual_LTBD, l, t)
         self._product_residual(a_BX, layer.out, left.residual_BD, result.x_BD, keep_out=keep)
