@@ -46,11 +46,8 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, *,
                 raise UserError(
                     f"{option} {place}: is a folder, where a file has to be; remove it, or give another folder"
                 )
-        for folder in (os.path.join(path, os.path.relpath(folder, temporary)) for folder, *_ in found):
-            if os.path.lexists(folder) and not os.path.isdir(folder):
-                raise UserError(
-                    f"{option} {folder}: is a file, where a folder has to be; remove it, or give another folder"
-                )
+        for folder, *_ in found:
+            check_output_folder(option, os.path.join(path, os.path.relpath(folder, temporary)))
         for file, place in places.items():
             os.makedirs(os.path.dirname(place), exist_ok=True)
             os.replace(file, place)

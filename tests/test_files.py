@@ -116,15 +116,6 @@ def test_its_own_files_stay_if_they_were_edited_copied_or_moved(tmp_path):
     refused(tmp_path / "out", "/out/inner: this command has not written it", a="3", inner_b="4")
 
 
-def test_files_and_folders_in_the_way(tmp_path):
-    """No file is replaced before."""
-    (tmp_path / "a").write_text("mine")
-    (tmp_path / "inner").write_text("mine")
-    refused(tmp_path, "/inner: is a file, where a folder has to be", overwrite=True, a="1", inner_deep_b="2")
-    (tmp_path / "c").mkdir()
-    refused(tmp_path, "/c: is a folder, where a file has to be", overwrite=True, a="1", c="2")
-
-
 def test_what_was_made_from_something_else_stays(tmp_path):
     write(tmp_path, made_from="one text", a="1")
     for _ in range(2):
@@ -244,7 +235,7 @@ def test_text_of_another_encoding(tmp_path):
         file.read()
 
 
-def test_a_folder_where_a_file_has_to_be(tmp_path):
+def test_a_folder_where_a_file_has_to_be_or_a_file_where_a_folder(tmp_path):
     path = tmp_path / "out"
     write(path, a="old", b="old")
     (path / "b").unlink()
@@ -253,3 +244,4 @@ def test_a_folder_where_a_file_has_to_be(tmp_path):
     (path / "b").rmdir()
     write(path, a="new", b="new", overwrite=True)
     assert content(path) == {"a": "new", "b": "new"}
+    refused(path, "/out/b is a file; give the name of a folder", a="newer", b_deep_c="1", overwrite=True)

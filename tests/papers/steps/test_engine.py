@@ -76,11 +76,10 @@ def test_dependencies(out):
 
 
 def test_a_training_that_starts_from_another(out):
-    """Of this call or of an earlier one; where there is none, nothing runs."""
+    """Of this call or of an earlier one."""
     tuned = training("b", "--init", "out/a/model.pt")
     with pytest.raises(UserError, match="^out/a/model.pt: not there, but train b starts from it"):
-        run(step("c", "1"), tuned)
-    assert text(out, "c") is None
+        run(tuned)
     run(training("a"))
     run(tuned)
     assert text(out, "b/model.pt") == "+"
