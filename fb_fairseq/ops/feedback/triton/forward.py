@@ -91,17 +91,19 @@ class StepKernels:
         norm = layer.attn_norm if self.pre_norm else None
         self._normed_product(Unnormed(x_BD), norm, record.statistics["attn"][:, 0, 0], layer.query, query_BX)
 
-    def _attention(self, record: Record, at: int, t: int, l: int, left: Unnormed, query_BX: Tensor) -> Unnormed:
-        """Layer l's attention to the memory; ``left``: by the layer below, returned: by this sublayer. ``query_BX``:
-        layer 1's queries.
+    def _attention(self, record: Record, at: int, t: int, l: int, left: Unnormed, q_BX: Tensor) -> Unnormed:
+        """Layer l's attention to the memory; ``left``: by the layer below, returned: by this sublayer.
+
+        Args:
+            q_BX: layer 1's queries; those of other layers are computed here.
         """
         layer = self.layers[l]
         statistics = record.statistics["attn"][:, l, at]
         if l > 0:
-            query_BX = record.q[at, l]
-            self._normed_product(left, layer.attn_norm, statistics, layer.query, query_BX)
+            q_BX = record.q[at, l]
+            self._normed_product(left, layer.attn_norm, statistics, layer.query, q_BX)
         a_BX = record.a[at, l]
-        self._attend(self.slots.of_memory(l, t), q=query_BX, out=a_BX, lse=record.lse[at, l])
+        self._attend(self.slots.of_memory(l, t), q=q_BX, out=a_BX, lse=record.lse[at, l])
         result = Unnormed(record.attended_x[l, at])
         if not self.pre_norm:
             result = Unnormed(record.attention_sum[l, at], layer.attn_norm, statistics, record.attended_x[l, at])
