@@ -1,4 +1,5 @@
-"""Folders of output, whose files are written aside and moved into place at the end, and to which only one run writes.
+"""Folders of output: those whose files are written aside and moved into place at the end, and those of trainings, which
+one run at a time locks.
 
 A command replaces only what it has written itself: it recognises its folders by a hidden file (``check_own_folder``).
 """
@@ -35,7 +36,8 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, *,
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
     try:
         yield temporary
-        files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
+        found = list(os.walk(temporary))
+        files = [os.path.join(folder, name) for folder, _, names in found for name in names]
         new = {os.path.relpath(file, temporary): file for file in files}
         check_own_folder(option, path, command, overwrite, made_from=made_from, names=new)
         places = {file: os.path.join(path, name) for name, file in new.items()}
@@ -44,6 +46,8 @@ def own_folder(option: str, path: str, command: str, overwrite: bool = False, *,
                 raise UserError(
                     f"{option} {place}: is a folder, where a file has to be; remove it, or give another folder"
                 )
+        for folder, *_ in found:
+            check_output_folder(option, os.path.join(path, os.path.relpath(folder, temporary)))
         for file, place in places.items():
             os.makedirs(os.path.dirname(place), exist_ok=True)
             os.replace(file, place)
@@ -125,7 +129,7 @@ def check_own_folder(
     names: Collection[str] = (),
 ) -> None:
     """Check a folder that a command writes files to: it is new or empty, but for hidden files; or it has this command's
-    mark, and nothing but what the command writes again.
+    mark, and nothing but files that it has written, that are unchanged since, and that it writes again.
 
     Args:
         option: that names the folder, for messages.

@@ -235,7 +235,7 @@ def test_text_of_another_encoding(tmp_path):
         file.read()
 
 
-def test_a_folder_where_a_file_has_to_be(tmp_path):
+def test_a_folder_where_a_file_has_to_be_or_a_file_where_a_folder(tmp_path):
     path = tmp_path / "out"
     write(path, a="old", b="old")
     (path / "b").unlink()
@@ -244,3 +244,4 @@ def test_a_folder_where_a_file_has_to_be(tmp_path):
     (path / "b").rmdir()
     write(path, a="new", b="new", overwrite=True)
     assert content(path) == {"a": "new", "b": "new"}
+    refused(path, "/out/b is a file; give the name of a folder", a="newer", b_deep_c="1", overwrite=True)

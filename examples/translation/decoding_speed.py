@@ -1,4 +1,4 @@
-"""Measure decoding speed and state size of the feedback and the vanilla decoder in one run (v3 Figure 4, Table 5).
+"""Measure decoding speed and state size of the feedback and the Transformer decoder in one run (v3 Figure 4, Table 5).
 
     python examples/translation/decoding_speed.py [--layers 1 2 6] [--lengths 25 200] [--sentences 16] [--cpu]
 
@@ -41,14 +41,15 @@ from fb_fairseq.papers.benchmark.random_models import (
     random_model,
     state_bytes,
 )
+from fb_fairseq.papers.benchmark.tasks import SHARED
 
 NAME = "decoding-speed"  # as the writer of files
 SOURCE_WORDS = 25  # length of every source sentence
 PAPERS = dict(embed_dim=1024, ffn_dim=4096, heads=16)  # v3 Table 8, WMT'14
-CPU_MODELS = {**MODELS, "feedback, shared, reference": WITHOUT_CPP_LOOP}
+CPU_MODELS = {**MODELS, f"{SHARED}, reference": WITHOUT_CPP_LOOP}
 GPU_MODELS = {
     **CPU_MODELS,
-    "feedback, shared, triton": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "triton"}),
+    f"{SHARED}, triton": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "triton"}),
 }
 
 
@@ -143,7 +144,7 @@ def results_of_runs(args: argparse.Namespace, speeds: dict[str, float], cases: l
             continue
         model, _, projections = case.kind.partition(", ")
         identity = {"recipe": "wmt14_en_de", "small": small, "layers": case.layers, "data": f"--lengths {case.length}"}
-        identity["model"] = "transformer" if model == "vanilla" else model
+        identity["model"] = model.lower()
         if projections:
             identity["projections"] = projections
         measured = {"decoded_tokens_per_second": speeds[case.name], "hardware": hardware(args.device)}

@@ -22,8 +22,9 @@ from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
+from fb_fairseq.papers.benchmark.tasks import SHARED, TRANSFORMER
 
-ALL_MODELS = {**MODELS, "feedback, shared, reference loop": WITHOUT_CPP_LOOP}
+ALL_MODELS = {**MODELS, f"{SHARED}, reference loop": WITHOUT_CPP_LOOP}
 
 
 def parse() -> argparse.Namespace:
@@ -83,7 +84,7 @@ def main() -> None:
             name: args.sentences * args.words / seconds for name, seconds in zip(ALL_MODELS, times)
         }
         for name, speed in speeds.items():
-            rows.append([layers, name, speed, speed / speeds["vanilla"]])
+            rows.append([layers, name, speed, speed / speeds[TRANSFORMER]])
             results.append({"layers": layers, "model": name, "words_per_second": round(speed, 1)})
     table(["decoder layers", "", "words/s", "relative to the Transformer"], rows)
     print(json.dumps({"results": results, "setting": {**vars(args), "hardware": hardware(args.device)}}))

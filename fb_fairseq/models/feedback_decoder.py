@@ -126,7 +126,9 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
-        if prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
+        is_new = incremental_state is None or self.get_incremental_state(incremental_state, "feedback") is None
+        # (Not in each step of decoding: this waits for a GPU.)
+        if is_new and prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
             raise UserError("--left-pad-target: a feedback decoder needs targets padded on the right; leave it out")
         if alignment_layer is None and incremental_state is not None:
             alignment_layer = self.options.decoder_layers - 1

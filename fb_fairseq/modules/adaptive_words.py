@@ -237,13 +237,14 @@ class AdaptiveSoftmax(nn.Module):
         x_MD = self.dropout_module(input.reshape(-1, input.shape[-1]))
         target_M = target.flatten()
         head_target_M = target_M.clone()
-        logits = [self.head(x_MD)]
-        targets = [head_target_M]
+        head_logits_MC = self.head(x_MD)
+        tail_logits: list[Tensor | None] = []
+        tail_targets: list[Tensor | None] = []
         for i, rows in enumerate(self.rows_of_clusters(target_M)):
             head_target_M[rows] = self.cutoff[0] + i
-            logits.append(self.tail[i](x_MD.index_select(0, rows)) if len(rows) else None)
-            targets.append(target_M[rows] - self.cutoff[i] if len(rows) else None)
-        return logits, targets
+            tail_logits.append(self.tail[i](x_MD.index_select(0, rows)) if len(rows) else None)
+            tail_targets.append(target_M[rows] - self.cutoff[i] if len(rows) else None)
+        return [head_logits_MC, *tail_logits], [head_target_M, *tail_targets]
 
     def get_log_prob(self, input: Tensor, target: Tensor | None = None) -> Tensor:
         """Log-probabilities [B, T, V] of all words, at least in fp32.

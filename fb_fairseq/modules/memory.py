@@ -91,6 +91,8 @@ class FeedbackMemory(nn.Module):
         options: ``TransformerOptions``; ``--memory-composition`` selects the composition.
 
     Attributes:
+        layers: their number, L.
+        shared: whether all layers share one key and one value projection, which this module has then.
         composition, argument: what the memories are made of.
         memories: number of memories of a step, K: 1, or L where each layer has its own.
         layer_weights: the logits w of Eq. 1, [L + 1]: the embedding's, then the layers'. For ``same-and-lower``

@@ -41,7 +41,7 @@ def read_folder(path: str) -> TrainedModel:
             raise UserError(f"{file}: {kind} is not a model of this package; give one of {', '.join(OPTIONS)}")
         options = {"arch": kind, **options_in(config, OPTIONS[kind])}
     options.update({name: config[name] for name in FURTHER_OPTIONS if config.get(name) is not None})
-    if kind == "streaming_lstm_lm":
+    if kind == "streaming_lstm_lm":  # the configurations of all models have it, but an LSTM has no memory
         options.pop("memory_storage", None)
     parameters = read_weights(path)
     if kind != TRANSLATOR:
@@ -63,7 +63,9 @@ def options_in(config: dict[str, Any], kinds: tuple[type, ...]) -> dict[str, Any
 
 
 def add_symbols(trained: TrainedModel, config: dict[str, Any]) -> None:
-    """Read the dictionaries of a model in a folder from its tokenizers. ``config``: the content of config.json."""
+    """Read the dictionaries of a model in a folder from its tokenizers, and whether words are split, from the last one
+    (of the outputs). ``config``: the content of config.json.
+    """
     of_targets = os.path.join(trained.path, TARGET_FOLDER)
     size = config.get("vocab_size")
     inputs = (trained.path, size)
@@ -85,7 +87,7 @@ def add_symbols(trained: TrainedModel, config: dict[str, Any]) -> None:
 
 def check_languages(trained: TrainedModel) -> None:
     """Check that the names of a translation model's languages are two, from which names of files can be made."""
-    languages = [str(trained.task.get(side)) for side in ("source_lang", "target_lang")]
+    languages = [str(trained.task.get(side) or "") for side in ("source_lang", "target_lang")]
     valid = [re.fullmatch(r"[\w.-]*\w", language) for language in languages]
     if not all(valid) or languages[0] == languages[1]:
         raise UserError(
@@ -98,8 +100,9 @@ def read_symbols(folder: str) -> tuple[list[str], bool]:
     """The symbols of the dictionary that a tokenizer was made of, in the order of the tokens; and whether the tokenizer
     splits words into pieces.
     """
+    content = read_json(folder, "tokenizer.json")
     with reading(os.path.join(folder, "tokenizer.json")):
-        model = read_json(folder, "tokenizer.json")["model"]
+        model = content["model"]
         names = sorted(model["vocab"], key=model["vocab"].get)
         splits = model["type"] == "BPE" and model["end_of_word_suffix"] == END_OF_WORD
         is_words = model["type"] == "WordLevel"

@@ -187,6 +187,12 @@ def test_runs(tmp_path, capsys, main, train):
     assert (run / "mine").read_text() == "mine"
 
 
+@pytest.mark.parametrize("main,train", RUNS.values(), ids=RUNS)
+def test_checkpoints_are_read_under_the_lock(tmp_path, capsys, main, train):
+    (tmp_path / "checkpoint.pt").touch()
+    assert "checkpoint.pt: " in one_line(capsys, main, *train, tmp_path) and (tmp_path / ".lock").exists()
+
+
 def test_a_run_of_another_command_is_no_place(tmp_path, capsys):
     for name, (main, train) in RUNS.items():
         main([*train, str(tmp_path / name)])

@@ -190,6 +190,7 @@ CONFIG = "config.json"
         (CONFIG, "{", "config.json: cannot be read ("),
         (CONFIG, dict(model_type="marian"), "config.json: marian is not a model of this package"),
         (CONFIG, dict(vocab_size="many"), "its tokenizer has 40 symbols, its model many"),
+        (CONFIG, dict(target_lang=None), "give both languages names there"),
         (CONFIG, dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
     ],
 )
@@ -204,7 +205,7 @@ def test_damaged_models_are_not_imported(trained, tmp_path, capsys, file, change
         (folder / file).write_text(json.dumps({**json.loads((folder / file).read_text()), **change}))
     (tmp_path / "out").mkdir()
     line = one_line(capsys, import_transformers, folder, "--out", tmp_path / "out/back.pt")
-    assert message in line and list((tmp_path / "out").iterdir()) == []
+    assert message in line and line.count(str(folder)) == 1 and list((tmp_path / "out").iterdir()) == []
 
 
 def test_dictionaries_of_other_models_stay(trained, tmp_path, capsys):

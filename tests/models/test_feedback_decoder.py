@@ -235,6 +235,15 @@ def test_targets_padded_on_the_left_are_refused():
         forward(build(), batch([3]), torch.tensor([[PAD, 2, 5]]))
 
 
+def test_decoding_waits_for_no_gpu():
+    """No number of a tensor is read after the first step. (fairseq's sinusoidal positions read some.)"""
+    model, state = build(no_token_positional_embeddings=True, no_cross_attention=True).eval(), {}
+    for t in (1, 2):
+        with torch.no_grad(), torch.profiler.profile() as profile:
+            model.decoder(batch([4])[:, :t], encoder_out=None, incremental_state=state)
+    assert "aten::item" not in {event.name for event in profile.events()}
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_dictionaries_of_another_size(side):
     state = build().state_dict()

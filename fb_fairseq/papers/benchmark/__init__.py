@@ -11,6 +11,6 @@ measures, prints a table, and returns what is printed as JSON.
     measure.py   times, memory, tables
     models.py    models without embeddings and output layer, and the options of train and decode
     tasks.py     what the tasks of Table 5 have in common, and the papers' figures
-    fairseq_tasks.py, agents.py   these tasks; the former need fairseq
+    language_modelling.py, translation.py, agents.py   these tasks; the first two need fairseq
     random_models.py   models of translation with random parameters
 """

@@ -16,15 +16,13 @@ AGENTS = {TRANSFORMER: "transformer", SHARED: "feedback"}
 class ReinforcementLearning(Task):
     """The agents of v3 §4.1; those with feedback share the projections of the memory.
 
-    ``FULL`` and ``SMALL``: which preset of the maze is taken (``small``), what differs from it (``options``), how many
+    ``sizes``: which preset of the maze is taken (``small``), what differs from it (``options``), how many
     environments there are (``batch``), and how many steps of inference are timed at once (``steps``), all with a full
     memory.
     """
 
     name = "reinforcement learning"
     kinds = (TRANSFORMER, SHARED)
-    FULL = dict(small=False, options={}, steps=64, batch=1024)
-    SMALL = dict(small=True, options={}, steps=16, batch=64)
 
     def trainer(self, kind: str, batch: int) -> Trainer:
         """A trainer with an agent of random parameters in so many environments."""

@@ -7,11 +7,11 @@ import argparse
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
+from fb_fairseq.modules.interface import Stack
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
@@ -46,7 +46,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batch-size", 8, "number of streams")
     text = "type of parameters and activations (default: %(default)s)"
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help=text)
-    text = "measure these, and the Transformer, instead of all, such as: reference triton"
+    text = "measure these, and the Transformer, instead of all; a name that is unknown is answered with all names"
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
 
 
@@ -57,14 +57,14 @@ def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
     unknown = [name for name in args.only if name not in cases]
     if unknown:
         known = ", ".join(map(repr, cases))
-        raise UserError(f"--only {unknown[0]!r}: not measured on {args.device}; choose from {known}")
+        raise UserError(f"--only {unknown[0]!r}: not measured here; choose from {known}")
     reference = next(name for name in cases if name.startswith("transformer"))
     return {name: case for name, case in cases.items() if name in (*args.only, reference)}
 
 
-def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Module:
+def build_model(name: str, args: argparse.Namespace, **options) -> Stack:
     """One of ``MODELS``, without embeddings and output layer. All-attention gets ``--ffn-dim`` persistent vectors per
-    layer: as many parameters as a feed-forward sublayer of that width.
+    head and layer: as many parameters as a feed-forward sublayer of that width.
 
     Args:
         name: of the model.
@@ -85,13 +85,3 @@ def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Modu
         **options,
     )
     return MODELS[name](sizes).to(args.device, DTYPES[args.dtype])
-
-
-def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> tuple[Tensor, StreamState]:
-    """A random block [T, B, D], and the state that carries a full memory into it (that of two spans of steps)."""
-    x_TBD = torch.randn(args.block, args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
-    state = None
-    with torch.no_grad():
-        for _ in range(2 * args.span // args.block + 1):
-            state = model.run_block(x_TBD, state)[1]
-    return x_TBD, state

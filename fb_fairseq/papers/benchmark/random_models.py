@@ -6,23 +6,30 @@ from typing import NamedTuple
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
+from torch import Tensor
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.ops.feedback.loops import REFERENCE
+from fb_fairseq.papers.benchmark.tasks import PER_LAYER, SHARED, TRANSFORMER
 
 
 class Kind(NamedTuple):
-    """A model and the options that it is built with."""
+    """A model of translation.
+
+    Attributes:
+        model: its class.
+        options: that it is built with, beside its sizes.
+    """
 
     model: type[TransformerModelBase]
     options: dict[str, str]
 
 
 MODELS = {
-    "vanilla": Kind(TransformerModel, {}),
-    "feedback, shared": Kind(FeedbackDecoderModel, {"memory_projections": "shared"}),
-    "feedback, per-layer": Kind(FeedbackDecoderModel, {"memory_projections": "per-layer"}),
+    TRANSFORMER: Kind(TransformerModel, {}),
+    SHARED: Kind(FeedbackDecoderModel, {"memory_projections": "shared"}),
+    PER_LAYER: Kind(FeedbackDecoderModel, {"memory_projections": "per-layer"}),
 }
 WITHOUT_CPP_LOOP = Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": REFERENCE})
 
@@ -35,13 +42,18 @@ def dictionary(size: int) -> Dictionary:
     return words
 
 
+def random_words(words: Dictionary, *shape: int, device: str) -> Tensor:
+    """Random symbols of a dictionary, none of them special."""
+    return torch.randint(words.nspecial, len(words), shape, device=device)
+
+
 def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary, **options) -> torch.nn.Module:
     """A model of translation, on the device.
 
     Args:
         kind: which.
         layers: of its decoder.
-        args: its sizes and device.
+        args: its sizes and device: ``embed_dim``, ``ffn_dim``, ``heads`` and ``device``.
         words: its dictionary, of both languages.
         options: further options.
     """
@@ -70,10 +82,10 @@ def state_bytes(model: torch.nn.Module, length: int, device: str, words: Diction
         device: of the model.
         words: its dictionary.
     """
-    source = torch.randint(4, len(words), (1, 20), device=device)
+    source = random_words(words, 1, 20, device=device)
     encoder_out = model.encoder(source, torch.tensor([20], device=device))
     state = {}
-    target = torch.randint(4, len(words), (1, length), device=device)
+    target = random_words(words, 1, length, device=device)
     for t in range(1, length + 1):
         model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
     if isinstance(model, FeedbackDecoderModel):

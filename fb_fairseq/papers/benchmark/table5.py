@@ -15,7 +15,7 @@ import gc
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,11 +27,44 @@ from fb_fairseq.papers.benchmark.tasks import PHASES, TRANSFORMER, Task, papers_
 
 # Modules and classes; the first two need fairseq.
 TASKS = {
-    "lm": ("fairseq_tasks", "LanguageModelling"),
-    "translation": ("fairseq_tasks", "Translation"),
+    "lm": ("language_modelling", "LanguageModelling"),
+    "translation": ("translation", "Translation"),
     "rl": ("agents", "ReinforcementLearning"),
 }
-MEMORY = {"SMALL": 0.04, "FULL": 32}  # default of --memory
+# The papers' sizes: they name the corpora, the layers of translation and, in v3 Tables 8 and 9, the models; batches are
+# ours. What each size is, the tasks say.
+FULL = {
+    "lm": dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16),
+    "translation": dict(
+        encoder_layers=6,
+        layers=2,
+        embed_dim=1024,
+        ffn_dim=4096,
+        heads=16,
+        vocabulary=32_768,
+        length=25,
+        beam=5,
+        batch=128,
+    ),
+    "rl": dict(small=False, options={}, steps=64, batch=1024),
+}
+SMALL_LM = dict(
+    decoder_layers=4,
+    decoder_embed_dim=128,
+    decoder_ffn_embed_dim=512,
+    decoder_attention_heads=4,
+    decoder_normalize_before=True,
+    attention_span=64,
+    dropout=0.1,
+    attention_dropout=0.1,
+)
+SMALL_TRANSLATION = dict(embed_dim=128, ffn_dim=256, heads=4, vocabulary=2000, length=16, batch=8)
+SMALL = {
+    "lm": dict(preset="", options=SMALL_LM, vocabulary=2000, block=32, steps=16, batch=8),
+    "translation": {**FULL["translation"], **SMALL_TRANSLATION},
+    "rl": dict(small=True, options={}, steps=16, batch=64),
+}
+FULL_MEMORY, SMALL_MEMORY = 32, 0.04  # defaults of --memory
 GIGABYTE = 1e9
 
 
@@ -42,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument("--small", action="store_true", default=None, help=text)
     text = "the papers' models (the default with a GPU; on a CPU it takes hours)"
     sizes.add_argument("--full", dest="small", action="store_false", help=text)
-    text = f"memory that batches have to fit into (default: {MEMORY['FULL']:g}, with --small {MEMORY['SMALL']:g})"
+    text = f"memory that batches have to fit into (default: {FULL_MEMORY:g}, with --small {SMALL_MEMORY:g})"
     parser.add_argument("--memory", type=float, metavar="GB", help=text)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="what to measure (default: all)")
 
@@ -51,21 +84,27 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure all tasks, and print the table. Returns what ``measured`` returns, of each task and phase."""
     if args.small is None:
         args.small = not args.device.startswith("cuda")
-    scale = "SMALL" if args.small else "FULL"
-    args.memory = MEMORY[scale] if args.memory is None else args.memory
+    if args.memory is None:
+        args.memory = SMALL_MEMORY if args.small else FULL_MEMORY
     if not args.memory > 0:
         raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
     if importlib.util.find_spec("fairseq") is None and set(args.tasks) - {"rl"}:
         raise UserError("--tasks: lm and translation need fairseq, which is not installed; give --tasks rl")
     found: list[dict[str, Any]] = []
     for key in dict.fromkeys(args.tasks):
-        module, name = TASKS[key]
-        kind = getattr(importlib.import_module(f"{__package__}.{module}"), name)
-        task = kind(getattr(kind, scale), args.device)
+        task = new_task(key, (SMALL if args.small else FULL)[key], args.device)
         for phase in PHASES:
             found += measured(key, task, phase, args)
     print_report(found, args.memory)
     return found
+
+
+def new_task(key: str, sizes: Mapping[str, Any], device: str) -> Task:
+    """A task of ``TASKS``, whose module is imported only now. ``sizes``: such as those in ``FULL``. ``device``: cpu or
+    cuda.
+    """
+    module, name = TASKS[key]
+    return getattr(importlib.import_module(f"{__package__}.{module}"), name)(sizes, device)
 
 
 def measured(key: str, task: Task, phase: str, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -31,21 +31,17 @@ class Task(ABC):
     """A task, with models of random parameters.
 
     Args:
-        sizes: ``FULL``, ``SMALL``, or others of these names.
+        sizes: by name; see the task, and ``table5.FULL``. Each has ``batch``, the number of streams, sentences or
+            environments that all models are compared with.
         device: cpu or cuda.
 
     Attributes:
         name: in the table.
         kinds: the models: some of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``.
-        FULL: the papers' sizes. They name the corpora, the layers of translation and, in v3 Tables 8 and 9, the models;
-            batches are ours. ``batch``: streams, sentences or environments.
-        SMALL: sizes for a CPU.
     """
 
     name: str
     kinds: tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)
-    FULL: Mapping[str, Any]
-    SMALL: Mapping[str, Any]
 
     def __init__(self, sizes: Mapping[str, Any], device: str):
         self.sizes = argparse.Namespace(**sizes)

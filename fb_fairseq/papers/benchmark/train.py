@@ -21,10 +21,11 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
+from fb_fairseq.modules.interface import Stack
 from fb_fairseq.ops.feedback.loops import LOOPS, REFERENCE
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
-from fb_fairseq.papers.benchmark.models import Case
+from fb_fairseq.papers.benchmark.models import DTYPES, Case
 
 OTHER_MODELS = {
     "transformer": Case("transformer"),
@@ -142,11 +143,21 @@ def step_of(model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tens
     )
 
 
+def block_with_full_memory(model: Stack, args: argparse.Namespace) -> tuple[Tensor, StreamState]:
+    """A random block [T, B, D], and the state that carries a full memory into it (that of two spans of steps)."""
+    x_TBD = torch.randn(args.block, args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
+    state = None
+    with torch.no_grad():
+        for _ in range(2 * args.span // args.block + 1):
+            state = model.run_block(x_TBD, state)[1]
+    return x_TBD, state
+
+
 def training_step(case: Case, args: argparse.Namespace) -> Work:
     """A training step of a model on a random block, into which a full memory is carried. ``args``: the command's."""
     sized = argparse.Namespace(**{**vars(args), **case.sizes})
     model = models.build_model(case.model, sized, **case.options)
-    x_TBD, state = models.block_with_full_memory(model, sized)
+    x_TBD, state = block_with_full_memory(model, sized)
 
     def forward() -> Tensor:
         return model.run_block(x_TBD, StreamState(state.memory_KCBD))[0]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.folders import start_run
+from fb_fairseq.folders import lock_folder, start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.meaning import check_same_options
 from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
@@ -18,7 +18,7 @@ from fb_fairseq.papers.rl.trainer import Trainer
 from fb_fairseq.tensor_files import load_file, save_file, using
 
 CHECKPOINT_FILE = "checkpoint.pt"
-SAVE_SECONDS = 120  # a checkpoint at least this often
+SAVE_SECONDS = 120  # between checkpoints, at least
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 
@@ -54,7 +54,10 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
     trainer = Trainer(options, agent, device)
     checkpoint = os.path.join(out, CHECKPOINT_FILE)
     log = os.path.join(out, LOG_FILE)
-    state = load_checkpoint(checkpoint) if os.path.exists(checkpoint) else None
+    state = None
+    if os.path.exists(checkpoint):
+        lock_folder("--out", out)  # before another run could write a newer checkpoint
+        state = load_checkpoint(checkpoint)
     start_run("--out", out, "rl", known=state is not None)
     if state is not None:
         own = trainer.state_dict()

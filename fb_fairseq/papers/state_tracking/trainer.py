@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.folders import start_run
+from fb_fairseq.folders import lock_folder, start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.meaning import check_same_options
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, fitted_inner, parameters
@@ -22,8 +22,8 @@ from fb_fairseq.papers.toy_tasks.common import SeededRandom
 from fb_fairseq.tensor_files import load_file, save_file, using
 
 CHECKPOINT_FILE, RESULT_FILE = "checkpoint.pt", "result.json"
-SAVE_SECONDS = 60  # a checkpoint at least this often
-SAY_SECONDS = 10
+SAVE_SECONDS = 60  # between checkpoints, at least
+SAY_SECONDS = 10  # between lines about how far training is, at least
 WINDOW, LEARNED = 20, 0.95  # sequences grow when so many updates had this mean accuracy on the last label
 WARMUP = 100  # updates
 DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
@@ -52,6 +52,8 @@ class Trainer:
         size: of the sequences now, or of the longest.
         seconds: that training has taken.
         recent: accuracy of the last updates.
+        sequences, problem: what is learned: the sequences of the task, and how they grow.
+        model, optimizer: what learns.
     """
 
     def __init__(self, options: Options, device: torch.device):
@@ -78,18 +80,19 @@ class Trainer:
         path = os.path.join(out, CHECKPOINT_FILE)
         is_resumed = os.path.exists(path)
         if is_resumed:
+            lock_folder("--out", out)  # before another run could write a newer checkpoint
             self.resume(path)
         start_run("--out", out, "state-tracking", known=is_resumed)
-        saved = said = last = time.monotonic()
-        end = float("inf") if minutes is None else last + 60 * minutes
+        begin, before = time.monotonic(), self.seconds
+        limit = float("inf") if minutes is None else 60 * minutes
+        saved = said = 0.0  # after so many seconds of this run
         done = self.update >= self.options.updates
         with heeding_signals() as interruption:
             while not done:
                 loss, accuracy = self.train_update()
-                now = time.monotonic()
-                self.seconds += now - last
-                last = now
-                done = self.update == self.options.updates or last >= end or bool(interruption.requested)
+                now = time.monotonic() - begin
+                self.seconds = before + now
+                done = self.update == self.options.updates or now >= limit or bool(interruption.requested)
                 if done or now - said > SAY_SECONDS:
                     said = now
                     reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"

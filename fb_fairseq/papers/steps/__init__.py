@@ -23,8 +23,8 @@ PYTHON = ("python", "-m")
 class Step:
     """A command, and the files that it writes.
 
-    A step comes after all earlier ones whose files its words name (the file, or a folder above it, also as NAME=PATH);
-    steps that name none of each other's may run at the same time.
+    A step comes after all earlier ones whose files its words name (the file, or a folder above it, also as NAME=PATH),
+    and after those that read a file of the user that it reads, such as its check. Others may run at the same time.
 
     Attributes:
         does: what it does, in a few words, which no other step of the call has.

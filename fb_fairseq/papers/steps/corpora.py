@@ -84,12 +84,14 @@ def prepare_pair(
         if call.small:
             yield from prepare_multi30k(call, pair)
             return
+        files = []
         for name, number in zip(splits, lines):
             for language in pair:
                 path = os.path.join(call.data, f"{name}.{language}")
                 yield checked(call, "lines", path, number, [path])
+                files.append(path)
         languages = {"source_lang": pair[0], "target_lang": pair[1]}
-        yield preprocess(call, "data", call.data, splits, {**options, **languages})
+        yield preprocess(call, "data", call.data, splits, {**options, **languages}, files)
 
     return prepare
 

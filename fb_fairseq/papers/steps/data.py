@@ -49,7 +49,14 @@ def checked(call: Call, kind: str, path: str, wanted: object, reads: Sequence[st
     return Step(f"check {name}", command, [out], reads, output=out)
 
 
-def preprocess(call: Call, name: str, text: str, splits: Sequence[str], options: Mapping[str, Any]) -> Step:
+def preprocess(
+    call: Call,
+    name: str,
+    text: str,
+    splits: Sequence[str],
+    options: Mapping[str, Any],
+    reads: Sequence[str] = (),
+) -> Step:
     """Binarise text in words to OUT/NAME.
 
     Args:
@@ -58,13 +65,15 @@ def preprocess(call: Call, name: str, text: str, splits: Sequence[str], options:
         text: folder of the text.
         splits: names of the training, validation and test file in it; of two languages, without their ends.
         options: further ones of fairseq-preprocess.
+        reads: the files of the text that are the user's; see ``Step``.
     """
     command: list[object] = ["fairseq-preprocess"]
     for split, file in zip(SPLITS, splits):
         command += [f"--{split}pref", os.path.join(text, file)]
     command += ["--destdir", call.at(name), "--workers", 1, *words(options)]
     sides = [f".{options[side]}" for side in ("source_lang", "target_lang") if side in options]
-    return Step(f"binarise {name}", command, [call.at(name, f"dict{side}.txt") for side in sides or [""]])
+    dictionaries = [call.at(name, f"dict{side}.txt") for side in sides or [""]]
+    return Step(f"binarise {name}", command, dictionaries, reads)
 
 
 def preprocess_bytes(call: Call, text: str, reads: Sequence[str] = ()) -> Step:

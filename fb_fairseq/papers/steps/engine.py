@@ -1,6 +1,6 @@
 """Runs steps. A step is done if its files are there, and were written by this very command after all that it depends
 on. So the same call again goes on where it was stopped: a step that was begun starts anew, a training from its
-checkpoint. Steps that name none of each other's files may run at the same time.
+checkpoint. Steps that do not depend on each other may run at the same time; see ``Step``.
 """
 
 import glob
@@ -84,10 +84,11 @@ class Engine:
         return Entry(command=list(map(self.here, command)), reads=reads, writes=writes)
 
     def origins(self, place: int) -> list[int]:
-        """The earlier steps whose files a step's words name."""
+        """The earlier steps whose files a step's words name, or which read a file of the user that it reads."""
+        own = self.planned[self.names[place]]
         earlier = {name: self.planned[name] for name in self.names[:place]}
-        found = set()
-        for word in self.planned[self.names[place]]["command"]:
+        found = {name for name, entry in earlier.items() if entry["reads"].keys() & own["reads"].keys()}
+        for word in own["command"]:
             path = word if word.startswith(HERE) else word.partition("=")[2]
             if path == HERE:
                 return list(range(place))
@@ -96,12 +97,17 @@ class Engine:
         return [number for number, name in enumerate(self.names[:place]) if name in found]
 
     def check(self, processes: int) -> None:
-        """Stop before anything runs if a training was begun with other settings."""
+        """Stop before anything runs if a training cannot begin, or was begun with other settings.
+
+        Args:
+            processes: of each training.
+        """
         recorded = self.record["steps"]
         for step, name in zip(self.steps, self.names):
             entry = self.planned[name]
             if not step.trains:
                 continue
+            self.check_start(step)
             entry["processes"] = processes
             entry["settings"] = settings_of(name, {**recorded, **self.planned})
             folder = os.path.dirname(step.writes[0])
@@ -112,6 +118,14 @@ class Engine:
                 raise UserError(
                     f"{folder}: was begun with other settings: {', '.join(found)}; choose another --out, or delete it"
                 )
+
+    def check_start(self, step: Step) -> None:
+        """Stop if a training starts from a model that is not there, and that no step of this call trains."""
+        for word in map(str, step.words):
+            path = self.here(word)
+            is_checkpoint = path.startswith(f"{HERE}/") and path.endswith(".pt")
+            if is_checkpoint and not os.path.exists(word) and not any(makers(path, self.planned)):
+                raise UserError(f"{word}: not there, but {step.does} starts from it; train this model, too")
 
     def is_done(self, place: int) -> bool:
         """Whether a step is done, provided that what it depends on is."""

@@ -86,12 +86,16 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
         raise UserError("--layers: only with --small" if setting.small else "--layers: this recipe has one depth")
     if any(word == "--lr" or word.startswith("--lr=") for word in call.extra):
         raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
-    models = {name: describe(name, scale) for name in call.options.get("models", scale.models)}
+    models = {name: model_of(name, scale) for name in call.options.get("models", scale.models)}
     # Those that start from another come after it.
     in_order = sorted(models, key=lambda name: bool(models[name].init_from or models[name].finetune_from))
     axes = (call.options.get("seeds", [1]), call.options.get("layers") or scale.layers or [None])
     for seed, layers, name in product(*axes, in_order):
         model = models[name]
+        if model.finetune_from and call.options.get("finetune_updates") == 0:
+            raise UserError(
+                f"--finetune-updates 0: {name} is a fine-tuned model; give more, or leave it out of --models"
+            )
         changes = call.given(*CHANGES)
         training = scale.training_of(model.arch)
         if training.post_norm_lr and "lr" in changes:
@@ -110,7 +114,7 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
         )
 
 
-def describe(name: str, scale: Scale) -> Model:
+def model_of(name: str, scale: Scale) -> Model:
     """The model of a name in ``--models``."""
     found = scale.named.get(name) or (scale.model(name) if scale.model else None)
     if found is None:
@@ -129,8 +133,12 @@ def divided(call: Call, number: int, what: str) -> int:
 
 
 def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
-    """The steps of a model. "The final performances are obtained by finetuning the models with a 10x smaller learning
-    rate" (v3 §7.6).
+    """Train a model, fine-tune it, evaluate both, and continue a text with the last one.
+
+    Args:
+        run: the model.
+        call: the call of the recipe.
+        prompt: the beginning of the text.
     """
     model = run.model
     training = run.training
@@ -155,21 +163,34 @@ def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
     train = partial(fairseq_train, call, data="data", every=training.validate_every, seed=run.values["seed"])
     yield train(run.name, options={**options, **start}, updates=training.updates)
     if training.finetune_updates:
-        updates = training.finetune_updates
-        if training.optimizer == "clipped_adagrad":
-            # Its sums of squared gradients are kept: its first steps would be as large as at the start of training.
-            start = {"continue_once": best(call, run.name)}
-            updates += training.updates
-        else:
-            start = {"finetune_from_model": best(call, run.name)}
-        start["lr"] = training.lr / 10
-        yield train(f"{run.name}{FINETUNED}", options={**options, **start}, updates=updates)
+        yield finetuning(run, call, train, options)
     for name in run.trainings:
         yield from evaluated(run, call, name)
     sample = call.at(f"{run.name}.sample")
     command = [*PYTHON, "fb_fairseq", "generate", "--path", best(call, run.trainings[-1]), "--data", call.at("data")]
     command += ["--prompt", prompt, "--length", 200, "--seed", run.values["seed"], *call.cpu]
     yield Step(f"continue a text with {run.name}", command, [sample], output=sample, shown=True)
+
+
+def finetuning(run: Run, call: Call, train: Callable[..., Step], options: Options) -> Step:
+    """Fine-tune a model. "The final performances are obtained by finetuning the models with a 10x smaller learning
+    rate" (v3 §7.6).
+
+    Args:
+        run: the model.
+        call: the call of the recipe.
+        train: makes a training of its name, ``options`` and number of ``updates``; see ``fairseq_train``.
+        options: those that both trainings have.
+    """
+    training = run.training
+    if training.optimizer == "clipped_adagrad":
+        # Its sums of squared gradients are kept: its first steps would be as large as at the start of training.
+        start = {"continue_once": best(call, run.name)}
+        updates = training.updates + training.finetune_updates
+    else:
+        start = {"finetune_from_model": best(call, run.name)}
+        updates = training.finetune_updates
+    return train(f"{run.name}{FINETUNED}", options={**options, **start, "lr": training.lr / 10}, updates=updates)
 
 
 def evaluated(run: Run, call: Call, name: str) -> Iterator[Step]:

@@ -101,7 +101,7 @@ def test_saved_bytes():
         ("tracking --curriculum mixed", "unrecognized arguments: --curriculum mixed"),
         ("decode --heads 3", "--heads 3: does not divide --embed-dim 256"),
         ("train --span 0", "--span: 0: give a number, 1 or more"),
-        ("train --only faster", "--only 'faster': not measured on cpu; choose from 'reference'"),
+        ("train --only faster", "--only 'faster': not measured here; choose from 'reference'"),
         (
             "train --compare blocks --batch-size 6",
             "--batch-size 6 --block 64: give a multiple of 4, and an even number",

@@ -10,16 +10,13 @@ import torch
 from fb_fairseq.models.architectures import TRANSFORMERS
 from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import table5
-from fb_fairseq.papers.benchmark.agents import ReinforcementLearning
 from fb_fairseq.papers.benchmark.command import main, parse
-from fb_fairseq.papers.benchmark.fairseq_tasks import LanguageModelling, Translation
 from fb_fairseq.papers.benchmark.table5 import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
 WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)
 LM_OPTIONS = dict(decoder_layers=3, **WIDTHS, attention_span=6, dropout=0.1)
 ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="10", adaptive_softmax_cutoff="10")
-CLASSES = {"lm": LanguageModelling, "translation": Translation, "rl": ReinforcementLearning}
 TINY = {
     "lm": dict(preset="", options=LM_OPTIONS, vocabulary=30, block=5, steps=2, batch=3),
     "translation": dict(
@@ -29,7 +26,7 @@ TINY = {
         ffn_dim=20,
         heads=2,
         vocabulary=30,
-        words=7,
+        length=7,
         beam=2,
         batch=3,
     ),
@@ -39,14 +36,13 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, torch_threads):
-    for key, sizes in TINY.items():
-        monkeypatch.setattr(CLASSES[key], "SMALL", sizes)
-    monkeypatch.setitem(table5.MEMORY, "SMALL", 0.001)
+    monkeypatch.setattr(table5, "SMALL", TINY)
+    monkeypatch.setattr(table5, "SMALL_MEMORY", 0.001)
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than models of this size need
 
 
 def task(key, **changes):
-    return CLASSES[key]({**TINY[key], **changes}, "cpu")
+    return table5.new_task(key, {**TINY[key], **changes}, "cpu")
 
 
 def fits_or_not(bytes_of, limit, start):
@@ -71,7 +67,7 @@ def test_table(capsys, monkeypatch):
     assert "translation, inference, Feedback, shared: the largest batch in 0.001 GB" in printed.err
 
 
-@pytest.mark.parametrize("key", CLASSES)
+@pytest.mark.parametrize("key", TINY)
 def test_state(key):
     """A key and a value in fp32 per step, of each of three layers or shared by all."""
     steps, width = {"lm": (6, 12), "translation": (7, 12), "rl": (6, 8)}[key]
@@ -111,7 +107,7 @@ def test_adaptive_softmax_and_the_full_preset():
         work.prepare()
         work.run()
         assert work.words == 2 * {"training": 5, "inference": 2}[phase]
-    full = LanguageModelling({**LanguageModelling.FULL, "vocabulary": 30}, "cpu")
+    full = task("lm", **{**table5.FULL["lm"], "vocabulary": 30})
     assert TRANSFORMERS["wikitext103_large"].items() < full.options.items()
 
 

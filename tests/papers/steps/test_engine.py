@@ -64,11 +64,25 @@ def test_done_is_one_rule(out):
 
 
 def test_dependencies(out):
-    """Words name files, folders above them, beginnings of their names, also as NAME=PATH."""
+    """Words name files, folders above them, beginnings of their names, also as NAME=PATH. Checks of the user's files
+    come before what reads them."""
     steps = [step("x/data.bin", "1"), step("y", "1"), step("z", "z=out/y"), step("w", "out/x/data"), step("v", "out")]
     assert engine.Engine("own", "out", steps).after == [[], [], [1], [0], [0, 1, 2, 3]]
     steps = [Step("a", [], ["x=y/a.log"]), Step("b", ["x=y/a.log"], ["x=y/b"]), Step("c", ["n=x=y/a.log"], ["x=y/c"])]
     assert engine.Engine("own", "x=y", steps).after == [[], [0], [0]]
+    (out.parent / "text").touch()
+    steps = [step("a", reads=["text"]), step("b"), step("c", reads=["text"])]
+    assert engine.Engine("own", "out", steps).after == [[], [], [0]]
+
+
+def test_a_training_that_starts_from_another(out):
+    """Of this call or of an earlier one."""
+    tuned = training("b", "--init", "out/a/model.pt")
+    with pytest.raises(UserError, match="^out/a/model.pt: not there, but train b starts from it"):
+        run(tuned)
+    run(training("a"))
+    run(tuned)
+    assert text(out, "b/model.pt") == "+"
 
 
 def test_another_training_is_refused(out):

@@ -32,6 +32,8 @@ def test_every_recipe(name, small):
     assert len(set(written)) == len(written) and all(path.startswith("out/") for path in written)
     assert len({step.does for step in steps}) == len(steps)
     assert [step.trains for step in steps] == [" train " in f" {step.does}" for step in steps]
+    read = [(step.does.startswith("check "), path) for step in steps for path in step.reads]
+    assert {path for is_check, path in read if is_check} <= {path for is_check, path in read if not is_check}
     size = "--small" if small else "--full"
     shown = printed(name) if recipe.sizes == "one" else printed(name, size)
     assert f"[{len(steps)}/{len(steps)}]" in shown
@@ -63,6 +65,7 @@ def test_names_that_are_kept_twice():
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
         ("maze --agents nosuch", "--models/--agents nosuch: unknown; choose from feedback, transformer, lstm"),
         ("enwik8 --layers 2", "--layers: only with --small"),
+        ("wikitext103_end_of_line --finetune-updates 0", "--finetune-updates 0: with-eos is a fine-tuned model"),
         ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
         ("quickstart --minutes 3", "--minutes 3: give 2, 10 or 60"),
         (

@@ -32,7 +32,7 @@ class BlockCalls:
             block.inputs.options,
             layers=self._layers,
             sets=self._sets,
-            record=record_arguments(record),
+            record=record_arguments(record),  # has to be given; each call sets its own
             sentences=block.sizes.B,
             padding_BC=block.encoder[0].padding_BC if block.encoder else None,
             dropouts=block.inputs.dropouts,
@@ -81,6 +81,7 @@ class BlockCalls:
     def _pack_transposes(self, block: Block) -> BlockTransposes:
         """Pack what only the backward pass needs of the weights."""
         s, packing, weights = block.sizes, self._packing, block.weights
+        # Attributes, because what is returned has pointers to them.
         self._layer_transposes, self._projects = (LayerTransposes * s.L)(), (POINTER * s.I)()
 
         def pack_layer(l: int) -> None:

@@ -309,7 +309,7 @@ class BackwardKernels:
             PRE=pre,
             K=s.K,
             D=s.D,
-            KIND=self.kernels.steps.kind,
+            KIND=products.NUMBERS[self.kernels.steps.activation],
         )
         return d_sum
 

@@ -1,4 +1,8 @@
-"""The Triton loop's forward pass: five kernels per layer and step, and one for what the step leaves."""
+"""The Triton loop's forward pass: five kernels per layer and step, three more with an encoder, and one for what
+the step leaves.
+
+Layer 1 has four in a block, whose queries of all steps are one product. With post-norm a step has one more at its end.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,14 +21,14 @@ from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
 class Unnormed(NamedTuple):
-    """Input of a kernel, and the norm that it takes first.
+    """What a sublayer has left, and the norm that the next product takes of it.
 
-    With pre-norm it is a sublayer's input. With post-norm it is the sum of a residual connection, whose norm the next
-    kernel that reads it takes.
+    With post-norm this is the sum of the residual connection, and the sublayer's own norm. With pre-norm no norm is
+    left, and the next product takes that of its own sublayer.
 
     Attributes:
         x_BD: the norm's input.
-        norm: its weights; None: ``x_BD`` is read as it is.
+        norm: its weights; None: nothing is left to do.
         statistics_2B: where its mean and 1 / standard deviation belong.
         result_BD: where its result belongs; None: nowhere.
     """
@@ -33,6 +37,11 @@ class Unnormed(NamedTuple):
     norm: Affine | None = None
     statistics_2B: Tensor | None = None
     result_BD: Tensor | None = None
+
+    @property
+    def residual_BD(self) -> Tensor:
+        """What the next sublayer adds its result to; with post-norm it is there once the norm has been taken."""
+        return self.x_BD if self.result_BD is None else self.result_BD
 
 
 class StepKernels:
@@ -48,8 +57,8 @@ class StepKernels:
 
     def __init__(self, room: Room, layers: Sequence[Layer], options: FeedbackOptions, slots: Slots, most: int):
         self.sizes, self.layers, self.slots = room.sizes, layers, slots
-        self.pre_norm, self.relu = options.normalize_before, options.activation == "relu"
-        self.kind, self.has_encoder = NUMBERS[options.activation], room.sizes.sources > 0
+        self.pre_norm, self.activation = options.normalize_before, options.activation
+        self.has_encoder = room.sizes.sources > 0
         self.launcher = Launcher(room.sizes, room.dtype, room.wide, room.buffers.device, most)
         self.parts = Parts.allocate(self.launcher, room)
 
@@ -63,74 +72,104 @@ class StepKernels:
             first_query_BX: layer 1's queries; see ``first_query``.
             again: do not write what the step leaves to its slot: it is there.
         """
-        r, pre_norm, masks = record, self.pre_norm, self.slots.dropouts
-        x = r.x[:, at]
+        x = record.x[:, at]
         x[0].copy_(x_BD)
-        q = first_query_BX
-        pending = Unnormed(x[0])  # with post-norm, what the sublayer before has left
-        for l, layer in enumerate(self.layers):
-            # Attention to the memory.
-            statistics = r.statistics["attn"][:, l, at]
-            if l > 0:
-                q = r.q[at, l]
-                taken = Unnormed(x[l], layer.attn_norm, statistics) if pre_norm else pending
-                self._normed_product(taken, layer.query, q)
-            a = r.a[at, l]
-            x_now = r.attended_x[l, at]
-            result = x_now if pre_norm else r.attention_sum[l, at]
-            self._attend(self.slots.of_memory(l, t), q=q, out=a, lse=r.lse[at, l])
-            keep = keep_of(masks.attention_residual_LTBD, l, t)
-            self._product_residual(a, layer.out, x[l], result, keep_out=keep)
-            pending = Unnormed(result, layer.attn_norm, statistics, x_now)
+        left = Unnormed(x[0])
+        for l in range(len(self.layers)):
+            left = self._attention(record, at, t, l, left, first_query_BX)
             if self.has_encoder:
-                cross = layer.cross
-                statistics = r.statistics["cross"][:, l, at]
-                taken = Unnormed(x_now, cross.attn_norm, statistics) if pre_norm else pending
-                q = r.cross_q[at, l]
-                self._normed_product(taken, cross.query, q)
-                a = r.cross_a[at, l]
-                residual, x_now = x_now, r.crossed_x[l, at]
-                result = x_now if pre_norm else r.cross_sum[l, at]
-                self._attend(self.slots.of_encoder(l, t), q=q, out=a, lse=r.cross_lse[at, l])
-                keep = keep_of(masks.cross_residual_LTBD, l, t)
-                self._product_residual(a, cross.out, residual, result, keep_out=keep)
-                pending = Unnormed(result, cross.attn_norm, statistics, x_now)
-            # Feed-forward sublayer.
-            statistics = r.statistics["ffn"][:, l, at]
-            taken = Unnormed(x_now, layer.ffn_norm, statistics) if pre_norm else pending
-            hidden = r.hidden[l, at]
-            self._normed_product(taken, layer.fc1, hidden, relu=self.relu)
-            result = x[l + 1] if pre_norm else r.ffn_sum[l, at]
-            self._product_residual(
-                hidden,
-                layer.fc2,
-                x_now,
-                result,
-                keep_out=keep_of(masks.ffn_residual_LTBD, l, t),
-                keep_in=keep_of(masks.hidden_LTBF, l, t),
-                kind=self.kind,
-            )
-            pending = Unnormed(result, layer.ffn_norm, statistics, x[l + 1])
-        if not pre_norm:
-            self._take_norm(pending)
+                left = self._cross_attention(record, at, t, l, left)
+            left = self._feed_forward(record, at, t, l, left)
+        if not self.pre_norm:
+            self._take_norm(left)
         if not again:
             self._remember(x, t)
 
     def first_query(self, record: Record, x_BD: Tensor, query_BX: Tensor) -> None:
         """Compute layer 1's queries of a step into ``query_BX``; in a block those of all steps are computed before."""
-        layer, taken = self.layers[0], Unnormed(x_BD)
-        if self.pre_norm:
-            taken = Unnormed(x_BD, layer.attn_norm, record.statistics["attn"][:, 0, 0])
-        self._normed_product(taken, layer.query, query_BX)
+        layer = self.layers[0]
+        norm = layer.attn_norm if self.pre_norm else None
+        self._normed_product(Unnormed(x_BD), norm, record.statistics["attn"][:, 0, 0], layer.query, query_BX)
+
+    def _attention(self, record: Record, at: int, t: int, l: int, left: Unnormed, q_BX: Tensor) -> Unnormed:
+        """Layer l's attention to the memory; ``left``: by the layer below, returned: by this sublayer.
+
+        Args:
+            q_BX: layer 1's queries; those of other layers are computed here.
+        """
+        layer = self.layers[l]
+        statistics = record.statistics["attn"][:, l, at]
+        if l > 0:
+            q_BX = record.q[at, l]
+            self._normed_product(left, layer.attn_norm, statistics, layer.query, q_BX)
+        a_BX = record.a[at, l]
+        self._attend(self.slots.of_memory(l, t), q=q_BX, out=a_BX, lse=record.lse[at, l])
+        result = Unnormed(record.attended_x[l, at])
+        if not self.pre_norm:
+            result = Unnormed(record.attention_sum[l, at], layer.attn_norm, statistics, record.attended_x[l, at])
+        keep = keep_of(self.slots.dropouts.attention_residual_LTBD, l, t)
+        self._product_residual(a_BX, layer.out, left.residual_BD, result.x_BD, keep_out=keep)
+        return result
+
+    def _cross_attention(self, record: Record, at: int, t: int, l: int, left: Unnormed) -> Unnormed:
+        """Layer l's attention to the encoder; ``left``: by attention to the memory, returned: by this sublayer."""
+        cross = self.layers[l].cross
+        statistics = record.statistics["cross"][:, l, at]
+        q_BX = record.cross_q[at, l]
+        self._normed_product(left, cross.attn_norm, statistics, cross.query, q_BX)
+        a_BX = record.cross_a[at, l]
+        self._attend(self.slots.of_encoder(l, t), q=q_BX, out=a_BX, lse=record.cross_lse[at, l])
+        result = Unnormed(record.crossed_x[l, at])
+        if not self.pre_norm:
+            result = Unnormed(record.cross_sum[l, at], cross.attn_norm, statistics, record.crossed_x[l, at])
+        keep = keep_of(self.slots.dropouts.cross_residual_LTBD, l, t)
+        self._product_residual(a_BX, cross.out, left.residual_BD, result.x_BD, keep_out=keep)
+        return result
+
+    def _feed_forward(self, record: Record, at: int, t: int, l: int, left: Unnormed) -> Unnormed:
+        """Layer l's feed-forward sublayer; ``left``: by the attention before it, returned: by this sublayer."""
+        layer, masks = self.layers[l], self.slots.dropouts
+        statistics = record.statistics["ffn"][:, l, at]
+        hidden_BF = record.hidden[l, at]
+        self._normed_product(left, layer.ffn_norm, statistics, layer.fc1, hidden_BF, relu=self.activation == "relu")
+        result = Unnormed(record.x[l + 1, at])
+        if not self.pre_norm:
+            result = Unnormed(record.ffn_sum[l, at], layer.ffn_norm, statistics, record.x[l + 1, at])
+        self._product_residual(
+            hidden_BF,
+            layer.fc2,
+            left.residual_BD,
+            result.x_BD,
+            keep_out=keep_of(masks.ffn_residual_LTBD, l, t),
+            keep_in=keep_of(masks.hidden_LTBF, l, t),
+            activation=self.activation,
+        )
+        return result
 
     def _attend(self, attended: AttendedSlots, **results: Tensor) -> None:
         """Attention; see ``attention.attend``."""
         self.launcher.attend(attention.attend, attended, **results, **self.parts._asdict())
 
-    def _normed_product(self, taken: Unnormed, affine: Affine, out: Tensor, *, relu: bool = False) -> None:
-        """A sublayer's first linear map, to ``out``."""
+    def _normed_product(
+        self,
+        left: Unnormed,
+        norm: Affine | None,
+        statistics_2B: Tensor,
+        affine: Affine,
+        out: Tensor,
+        *,
+        relu: bool = False,
+    ) -> None:
+        """A sublayer's first linear map, to ``out``, of the norm that is left, or else of the sublayer's own.
+
+        Args:
+            left: by the sublayer before.
+            norm, statistics_2B: the sublayer's own; see ``Unnormed``.
+            relu: whether a ReLU follows.
+        """
+        taken = Unnormed(left.x_BD, norm, statistics_2B) if left.norm is None else left
         norm, N, D = taken.norm, out.shape[-1], self.sizes.D
-        mean, rstd = (None, None) if norm is None else taken.statistics_2B
+        mean, rstd = taken.statistics_2B
         self.launcher.product(
             products.normed_product,
             N,
@@ -158,13 +197,13 @@ class StepKernels:
         *,
         keep_out: tuple[Tensor | None, float],
         keep_in: tuple[Tensor | None, float] = (None, 1.0),
-        kind: int = NUMBERS["relu"],
+        activation: str = "linear",
     ) -> None:
         """A sublayer's last linear map with what is around it: ``result = residual + dropout(f(a) Wᵀ + b)``.
 
         Args:
             keep_out, keep_in: dropout of the map's result and of its input; see ``keep_of``.
-            kind: the number of the activation f; of a ReLU's result and of attention nothing is computed.
+            activation: f, a key of ``ACTIVATIONS``.
         """
         D, inner = self.sizes.D, a.shape[-1]
         self.launcher.product(
@@ -182,18 +221,18 @@ class StepKernels:
             scale_in=keep_in[1],
             scale_out=keep_out[1],
             INNER=inner,
-            KIND=kind,
+            KIND=NUMBERS[activation],
         )
 
-    def _take_norm(self, pending: Unnormed) -> None:
+    def _take_norm(self, left: Unnormed) -> None:
         """Take a norm that no product is going to take."""
-        mean, rstd = pending.statistics_2B
+        mean, rstd = left.statistics_2B
         self.launcher.rows(
             products.norm_rows,
-            x=pending.x_BD,
-            norm_weight=pending.norm.weight,
-            norm_bias=pending.norm.bias,
-            out=pending.result_BD,
+            x=left.x_BD,
+            norm_weight=left.norm.weight,
+            norm_bias=left.norm.bias,
+            out=left.result_BD,
             mean_out=mean,
             rstd_out=rstd,
         )
@@ -241,6 +280,8 @@ def slots_of_block(block: Block) -> Slots:
     s, weights, inputs = block.sizes, block.weights, block.inputs
     norms = [projection.norm for projection in weights.projections]
     both = stacked([Projection(*parts) for parts in zip(norms, weights.key_values, weights.key_values)])
+    # The weights of keys and values are one matrix [2X, D]. ``key`` is all of it: the forward pass reads its rows up
+    # to row X, the backward pass all. ``value`` begins at row X.
     value = pytree.tree_map_only(Tensor, lambda x: x[:, s.X :], both.value)
     mix_KA = weights.mix_KA.to(block.wide).contiguous()
     sets = LaunchedSets(

@@ -22,6 +22,7 @@ RELU_SQUARED = tl.constexpr(NUMBERS["relu_squared"])
 GELU = tl.constexpr(NUMBERS["gelu"])
 GELU_TANH = tl.constexpr(NUMBERS["gelu_accurate"])
 TANH = tl.constexpr(NUMBERS["tanh"])
+LINEAR = tl.constexpr(NUMBERS["linear"])
 # The constants below: sqrt(1/2), sqrt(2/π), 1/sqrt(2π), and 0.044715, the cubic term of the approximation of GELU by
 # tanh (Hendrycks and Gimpel 2016), which is three times as large in its derivative.
 
@@ -160,7 +161,7 @@ def product_residual(
         k = k0 + tl.arange(0, BK)
         both = there[:, None] & (k < INNER)[None]
         xs = tl.load(a + r[:, None] * INNER + k[None], both, 0.0)
-        if KIND != RELU:
+        if KIND != RELU and KIND != LINEAR:
             xs = activation(xs.to(WIDE), KIND)
         if keep_in is not None:
             xs = xs.to(WIDE) * tl.load(keep_in + r[:, None] * INNER + k[None], both, 0).to(WIDE) * scale_in

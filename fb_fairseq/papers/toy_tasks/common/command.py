@@ -53,7 +53,7 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[s
     """
     found = {}
     for name, option in task.options.items():
-        least = {"train": option.training_name, "test": option.test_lowest}.get(split, "")
+        least = {"train": option.training_name, "test": option.test_training_name}.get(split, "")
         own_size = split == "test" and options.get(option.test_name) is not None
         found[name] = (option.test_name if own_size else name, least if options.get(least) is not None else "")
     return found

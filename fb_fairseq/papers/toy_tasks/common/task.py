@@ -32,34 +32,33 @@ class Option:
     training_name: str = ""
 
     @property
-    def test_lowest(self) -> str:
+    def test_training_name(self) -> str:
         """The name of the option like ``training_name`` for the test split; empty if there is none."""
         return f"test_{self.training_name}" if self.test_name and self.training_name else ""
 
-    def names(self, name: str) -> list[str]:
-        """The option ``name``, and those that set it for one split."""
-        return [each for each in (name, self.test_name, self.training_name, self.test_lowest) if each]
+    def names(self, name: str) -> dict[str, str]:
+        """The help texts of the option ``name``, and of those that set it for one split, by their names."""
+        known = f": {', '.join(self.choices)}" if self.choices else ""
+        found = {name: f"{self.help}{known} (default: %(default)s)"}
+        if self.test_name:
+            found[self.test_name] = f"{self.help} of the test split (default: as {flag(name)})"
+        if self.training_name:
+            found[self.training_name] = f"training sequences have N to {flag(name)} (default: all have {flag(name)})"
+        if self.test_training_name:
+            size = flag(self.test_name)
+            found[self.test_training_name] = f"test sequences have N to {size} (default: all have {size})"
+        return found
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
         """Add the option, and those that set it for one split, to a parser."""
         if self.default is False:
             parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
             return
-        known = f": {', '.join(self.choices)}" if self.choices else ""
-        size = flag(name)
-        test_size = flag(self.test_name)
-        texts = {
-            name: f"{self.help}{known} (default: %(default)s)",
-            self.test_name: f"{self.help} of the test split (default: as {size})",
-            self.training_name: f"training sequences have N to {size} (default: all have {size})",
-            self.test_lowest: f"test sequences have N to {test_size} (default: all have {test_size})",
-        }
-        for each in self.names(name):
+        kind = type(self.default)
+        for each, text in self.names(name).items():
             default = self.default if each == name else None
-            kind = type(self.default)
-            parser.add_argument(
-                flag(each), type=kind, default=default, metavar="N" if kind is int else "NAME", help=texts[each]
-            )
+            metavar = "N" if kind is int else "NAME"
+            parser.add_argument(flag(each), type=kind, default=default, metavar=metavar, help=text)
 
     def check(self, name: str, value: Any) -> None:
         """Raise a ``UserError`` for a wrong value of the option ``name``."""
@@ -74,8 +73,8 @@ class Growth(NamedTuple):
 
     Attributes:
         smallest: the size at the start of training.
-        symbols: all inputs, given the task's options.
-        labels: all labels, given the task's options.
+        symbols: all inputs, given the options of all tasks, by name.
+        labels: all labels, given the same.
         size: the option of the task that grows.
         steps_each: number of steps in a sequence, as a multiple of the size.
         by_position: whether every step has a label, so that sequences of one size show the accuracy at all smaller
