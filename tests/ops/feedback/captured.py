@@ -38,6 +38,11 @@ class GraphLoop:
         self.captured = isinstance(self.passes, CapturedPasses)
         return self.passes
 
+    @property
+    def captured_loop(self):
+        """The loop whose work was captured, with the last block: what was given, or torch's operations."""
+        return self.passes.passes.loop
+
 
 def small(**changes):
     """A case of two layers with shared projections."""
