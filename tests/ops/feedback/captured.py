@@ -40,7 +40,7 @@ class GraphLoop:
 
     @property
     def captured_loop(self):
-        """The loop whose work was captured, with the last block: what was given, or torch's operations."""
+        """Whose operations are in the last block's graph: the given loop, or the reference."""
         return self.passes.passes.loop
 
 
