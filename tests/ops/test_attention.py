@@ -17,7 +17,7 @@ def tensors(*shapes):
 
 
 def by_hand(q_BHE, k_CBHE, v_CBHE, positions, keep_BHC=None):
-    """Slot by slot, as in the paper's formula."""
+    """Slot by slot, as in the paper's formula. ``keep_BHC``: dropout with probability 0.5 keeps these weights."""
     out = torch.zeros_like(q_BHE)
     C = len(k_CBHE)
     for b in range(B):
@@ -36,7 +36,7 @@ def by_hand(q_BHE, k_CBHE, v_CBHE, positions, keep_BHC=None):
                 value = v_CBHE[c, b, h]
                 if positions.value_SE is not None:
                     value = value + positions.value_SE[C - c - 1]
-                share = weights[c] if keep_BHC is None else weights[c] * keep_BHC[b, h, c] * 2
+                share = weights[c] if keep_BHC is None else weights[c] * keep_BHC[b, h, c] / 0.5
                 out[b, h] = out[b, h] + share * value
     return out
 
@@ -90,12 +90,14 @@ def test_by_slot_places_each_distance():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_softmax_is_fp32(dtype):
-    """300 equal weights: their sum is 1 to half precision."""
-    k = torch.zeros(300, 1, 1, E, dtype=dtype)
-    v = torch.ones(300, 1, 1, E, dtype=dtype)
-    out = step_attention(torch.ones(1, 1, E, dtype=dtype), k, v, Positions())
-    assert out.dtype == dtype
-    torch.testing.assert_close(out.float(), torch.ones(1, 1, E), atol=5e-3, rtol=0)
+    """The logarithm of the sum of 300 equal weights is exact to fp32; the result has the type of the values."""
+    q_BHE = torch.ones(1, 1, E, dtype=dtype)
+    k_CBHE = torch.zeros(300, 1, 1, E, dtype=dtype)
+    step = step_attention(q_BHE, k_CBHE, k_CBHE, Positions(), return_lse=True)
+    block = block_attention(q_BHE[None], k_CBHE, k_CBHE, 300, Positions(), return_lse=True)
+    for out, lse in (step, block):
+        assert out.dtype == dtype
+        torch.testing.assert_close(lse, torch.full_like(lse, math.log(300), dtype=torch.float32))
 
 
 @pytest.mark.parametrize("carried", [0, 1, 20])
