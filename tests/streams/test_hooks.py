@@ -1,4 +1,4 @@
-"""The hooks around fairseq's checkpoints, with stand-ins that have their attributes, and with objects that have none."""
+"""The hooks around fairseq's checkpoints, with stand-ins of their attributes, and with objects that have none."""
 
 import argparse
 import logging

@@ -24,9 +24,10 @@ from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.layers import ACTIVATIONS
+from tests.modules.encoder_steps import compare_decoding_with_an_encoder
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import Case, compare, compare_decoding_with_an_encoder, compare_norms
+from tests.ops.feedback.cases import Case, compare, compare_norms
 
 SPLIT_SPAN = 70  # slots that several programs share
 ALL_CASES = bool(os.environ.get("ALL_CASES"))
@@ -97,7 +98,7 @@ def test_half_precision(loop):
     case = case_of(3, **changes)
     plain = case.run(feedback_block)
     case.model.half()
-    case.cross.half()
+    case.cross_layers.half()
     single = case_of(3, dtype=torch.float16, **changes)
     with torch.no_grad():
         for name, x in case.learned.items():
