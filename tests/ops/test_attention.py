@@ -1,4 +1,4 @@
-"""Block attention against attention one step at a time, which is checked against a loop over slots."""
+"""Block attention against attention one step at a time, which is checked against the formula."""
 
 import math
 
@@ -17,28 +17,17 @@ def tensors(*shapes):
 
 
 def by_hand(q_BHE, k_CBHE, v_CBHE, positions, keep_BHC=None):
-    """Slot by slot, as in the paper's formula. ``keep_BHC``: dropout with probability 0.5 keeps these weights."""
-    out = torch.zeros_like(q_BHE)
-    C = len(k_CBHE)
-    for b in range(B):
-        for h in range(H):
-            scores = []
-            for c in range(C):
-                key = k_CBHE[c, b, h]
-                if positions.key_SE is not None:
-                    key = key + positions.key_SE[C - c - 1]
-                scores.append((q_BHE[b, h] * key).sum() / math.sqrt(E))
-            if not scores:
-                continue
-            exp = torch.stack(scores).exp()
-            weights = exp / exp.sum()
-            for c in range(C):
-                value = v_CBHE[c, b, h]
-                if positions.value_SE is not None:
-                    value = value + positions.value_SE[C - c - 1]
-                share = weights[c] if keep_BHC is None else weights[c] * keep_BHC[b, h, c] / 0.5
-                out[b, h] = out[b, h] + share * value
-    return out
+    """The paper's formula. ``keep_BHC``: the weights that dropout with probability 0.5 keeps."""
+    rows_C = torch.arange(len(k_CBHE)).flip(0)  # of the embeddings: each slot's distance - 1
+    if positions.key_SE is not None:
+        k_CBHE = k_CBHE + positions.key_SE[rows_C][:, None, None]
+    if positions.value_SE is not None:
+        v_CBHE = v_CBHE + positions.value_SE[rows_C][:, None, None]
+    exp_CBH = ((q_BHE * k_CBHE).sum(-1) / math.sqrt(E)).exp()
+    weights_CBH = exp_CBH / exp_CBH.sum(0)
+    if keep_BHC is not None:
+        weights_CBH = weights_CBH * keep_BHC.movedim(-1, 0) / 0.5
+    return (weights_CBH[..., None] * v_CBHE).sum(0)
 
 
 @pytest.mark.parametrize("kind", ["none", "key", "key-value"])
