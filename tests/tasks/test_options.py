@@ -62,7 +62,8 @@ def test_little_text_is_told(caplog):
     """Where an epoch of training is one update."""
     own = {"save_stream_memory": "none", "separate_sequences": False, "update_freq": [1], "train_subset": "train"}
     task = StreamingLMTask(config(**own, data=""), Dictionary())
-    for tokens in (33, 32):
-        assert not caplog.messages
-        task.get_batch_iterator(StreamDataset("train", corpus([tokens]), PAD), grouped_shuffling=False)
+    more, little = (StreamDataset("train", corpus([tokens]), PAD) for tokens in (33, 32))
+    task.get_batch_iterator(more, grouped_shuffling=False)
+    assert not caplog.messages
+    task.get_batch_iterator(little, grouped_shuffling=False)
     assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text

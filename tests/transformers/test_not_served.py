@@ -175,7 +175,6 @@ def test_other_embeddings():
     out = nn.Linear(SHAPE["decoder_embed_dim"], V, bias=False)
     model.set_input_embeddings(new)
     model.set_output_embeddings(out)
-    assert model.get_input_embeddings() is new and model.get_output_embeddings() is out
     assert not torch.allclose(model(IDS).logits, before)
     for method in (model.set_input_embeddings, model.set_output_embeddings):
         message = rf"^{method.__name__}: the weight's shape must be \({V}, 16\); .*base_model"

@@ -17,6 +17,7 @@ from tests.ops.feedback.cases import compare
 
 @pytest.fixture
 def graphs(monkeypatch):
+    cuda_graphs.log_once.cache_clear()
     return graphs_on_cpu(monkeypatch)
 
 
@@ -75,7 +76,6 @@ KERNELS = {
 @pytest.mark.parametrize("kernels,problem", KERNELS.values(), ids=KERNELS)
 def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
     """Wrong ones are named once and not used: torch's operations are captured in their place."""
-    cuda_graphs.log_once.cache_clear()
     loop = GraphLoop(graphs, kernels)
     case = small(dtype=torch.float32)
     expected = case.run(feedback_block)
@@ -93,7 +93,6 @@ def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
 
 def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     """A graph that computes something else than what was captured."""
-    cuda_graphs.log_once.cache_clear()
     loop = GraphLoop(graphs, Kernels())
     case = small()
     case.run(loop)
@@ -112,7 +111,6 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
 
 def test_a_nan_is_no_verdict(graphs, caplog):
     """The next block is compared."""
-    cuda_graphs.log_once.cache_clear()
     kernels = Kernels()
     case = small()
     loop = GraphLoop(graphs, kernels)
