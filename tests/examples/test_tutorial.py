@@ -94,6 +94,13 @@ def test_commands_exist(notebook):
     assert names and {shell or python for shell, python in names} <= set(COMMANDS)
 
 
+@each_notebook
+def test_imports(notebook):
+    imports = re.findall(r"^ *(from fb_fairseq.*|import fb_fairseq.*)", "\n".join(sources(notebook, "code")), re.M)
+    assert imports
+    exec("\n".join(imports))
+
+
 def listing(folder):
     """The files of a folder, hidden ones too, without caches and coverage: other tests run at the same time."""
     return {path.name for path in (REPOSITORY / folder).iterdir() if not OF_OTHER_TESTS.fullmatch(path.name)}
