@@ -181,17 +181,14 @@ def test_checkpoints_of_unknown_languages_are_not_exported(trained, tmp_path, ca
     assert not (tmp_path / "model").exists()
 
 
-CONFIG = "config.json"
-
-
 @pytest.mark.parametrize(
     "file, change, message",
     [
         ("tokenizer.json", None, "model: has no tokenizer.json; give the folder of a model"),
-        (CONFIG, "{", "config.json: cannot be read ("),
-        (CONFIG, dict(model_type="marian"), "config.json: marian is not a model of this package"),
-        (CONFIG, dict(vocab_size="many"), "its tokenizer has 40 symbols, its model many"),
-        (CONFIG, dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
+        ("config.json", "{", "config.json: cannot be read ("),
+        ("config.json", dict(model_type="marian"), "config.json: marian is not a model of this package"),
+        ("config.json", dict(vocab_size="many"), "its tokenizer has 40 symbols, its model many"),
+        ("config.json", dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
     ],
 )
 def test_damaged_models_are_not_imported(trained, tmp_path, capsys, file, change, message):

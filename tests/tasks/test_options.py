@@ -20,10 +20,7 @@ def config(**changes):
     return Namespace(**{**own, "sample_break_mode": "none", "omit_eos": False, **fairseqs, **changes})
 
 
-CHECKS = [check_own_options, check_batch_options, check_training_options]
-
-
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", [check_own_options, check_batch_options, check_training_options])
 def test_good_options_pass(check):
     check(config())
     check(config(bptt_warmup_tokens=2, bptt_warmup_iterations=10, batch_size_valid=None))

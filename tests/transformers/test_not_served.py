@@ -1,7 +1,6 @@
 """What docs/not-served.md says: what is refused, in one line, and what to do instead."""
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -39,7 +38,7 @@ CODE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
 @pytest.fixture(scope="module")
 def Block():
     """The page's class: a model as a function of tokens and memory."""
-    names: dict[str, Any] = {}
+    names = {}
     exec(CODE.split("\nmodel = ")[0], names)
     return names["Block"]
 
@@ -94,7 +93,7 @@ def test_the_page_itself(tmp_path, monkeypatch):
     small = build("feedback")
     small.save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    names = {}
     exec(CODE, names)
     with torch.no_grad():
         twice = small(torch.cat([names["text"], names["text"]], 1)).logits[:, -4:]
