@@ -11,6 +11,10 @@ from unittest import mock
 
 import fairseq.dataclass.utils as fairseq_utils
 import hydra
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+COMPOSE = fairseq_utils.compose
 
 
 @functools.cache
@@ -21,37 +25,29 @@ def parsed(override: str):
     return OverridesParser.create().parse_override(override)
 
 
-class QuickComposition:
-    """In place of hydra's ``compose``, from which it takes whatever fails here."""
+@functools.cache
+def chosen(config_name: str, strict: bool | None, groups: tuple[str, ...]):
+    """The configuration of a combination of choices, such as ``task=translation``."""
+    return COMPOSE(config_name, overrides=list(groups), strict=strict)
 
-    def __init__(self, compose):
-        self.compose, self.chosen = compose, {}
 
-    def __call__(self, config_name, overrides=(), strict=None):
-        try:
-            return self._quick(config_name, tuple(overrides), strict)
-        except Exception:
-            return self.compose(config_name, overrides=list(overrides), strict=strict)
+def compose_quickly(config_name: str, overrides=(), strict: bool | None = None):
+    """In place of hydra's ``compose``, which is left to refuse what is wrong."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.global_hydra import GlobalHydra
 
-    def _quick(self, config_name, overrides, strict):
-        from hydra._internal.config_loader_impl import ConfigLoaderImpl
-        from hydra.core.global_hydra import GlobalHydra
-
+    try:
         loader = GlobalHydra.instance().config_loader()
         groups, values = loader.split_by_override_type([parsed(override) for override in overrides])
-        key = config_name, strict, tuple(override.input_line for override in groups)
-        if key not in self.chosen:
-            self.chosen[key] = self.compose(config_name, overrides=list(key[-1]), strict=strict)
-        cfg = copy.deepcopy(self.chosen[key])
+        cfg = copy.deepcopy(chosen(config_name, strict, tuple(override.input_line for override in groups)))
         ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
         return cfg
+    except (HydraException, OmegaConfBaseException):
+        return COMPOSE(config_name, overrides=list(overrides), strict=strict)
 
 
 def quick_composition():
     """Context in which fairseq composes its configuration quickly (with hydra 1.0)."""
-    if not hydra.__version__.startswith("1.0.") or isinstance(fairseq_utils.compose, QuickComposition):
+    if not hydra.__version__.startswith("1.0."):
         return contextlib.nullcontext()
-    return mock.patch.object(fairseq_utils, "compose", QUICK)
-
-
-QUICK = QuickComposition(fairseq_utils.compose)
+    return mock.patch.object(fairseq_utils, "compose", compose_quickly)

@@ -102,7 +102,7 @@ def test_search_strategies(byte_data, language_models, tmp_path, options):
     assert out[0].startswith("ab") and out[1].startswith("c")
 
 
-def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, language_models, tmp_path):
+def test_fairseq_generate_takes_each_document_as_a_prompt(language_models, tmp_path):
     documents = [b"one\ntwo ", b"b"]
     preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
     arguments = [tmp_path, "--task", "streaming_lm", "--path", language_models[FEEDBACK], "--cpu"]

@@ -21,6 +21,7 @@ def script(name, *arguments, **variables):
 def test_scripts_are_thin_doors():
     """They print what the command does; without an environment, too."""
     steps = printed("copy").count("\n# [")
+    assert steps
     for venv in (sys.prefix, "/nowhere"):
         shown = script("synthetic_tasks/copy.sh", "--print", FB_FAIRSEQ_VENV=venv).stdout
         assert shown.count("\n# [") == steps

@@ -81,22 +81,22 @@ def trained(translation_models, tmp_path_factory):
     return checkpoint, model
 
 
+def translations(folder, beam):
+    """Of the test split's sentences by an exported model, in one padded batch: texts by number."""
+    sources = [source for source, _ in pairs(30, 2)]
+    batch = AutoTokenizer.from_pretrained(folder)(sources, return_tensors="pt", padding=True)
+    output = AutoModelForSeq2SeqLM.from_pretrained(folder).generate(**batch, num_beams=beam)
+    texts = AutoTokenizer.from_pretrained(folder, subfolder="target").batch_decode(output, skip_special_tokens=True)
+    return dict(enumerate(texts))
+
+
 @pytest.mark.parametrize("beam", [1, 5])
 def test_translations(parallel_data, trained, beam):
-    """Greedy and beam search give fairseq-generate's translations, on padded batches."""
+    """Greedy and beam search give fairseq-generate's translations."""
     checkpoint, folder = trained
     log = generate(parallel_data, checkpoint, beam=beam)
     assert bleu(log) > 5
-    expected = hypotheses(log)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    target_tokenizer = AutoTokenizer.from_pretrained(folder, subfolder="target")
-    sources = [source for source, _ in pairs(30, 2)]
-    batch = tokenizer(sources, return_tensors="pt", padding=True)
-    output = model.generate(**batch, num_beams=beam)
-    texts = target_tokenizer.batch_decode(output, skip_special_tokens=True)
-    different = [number for number, text in enumerate(texts) if text != expected[number]]
-    assert not different, [(texts[number], expected[number]) for number in different]
+    assert translations(folder, beam) == hypotheses(log)
 
 
 @pytest.mark.parametrize("beam", [1, 5])
@@ -114,10 +114,7 @@ def test_no_translation_is_empty(parallel_data, trained, tmp_path, beam):
     expected = hypotheses(generate(parallel_data, checkpoint, beam=beam))
     assert all(expected.values()) and max(len(text.split()) for text in expected.values()) <= 2
     export([str(checkpoint), "--to", str(folder)])
-    batch = AutoTokenizer.from_pretrained(folder)([pair[0] for pair in pairs(30, 2)], return_tensors="pt", padding=True)
-    output = AutoModelForSeq2SeqLM.from_pretrained(folder).generate(**batch, num_beams=beam)
-    texts = AutoTokenizer.from_pretrained(folder, subfolder="target").batch_decode(output, skip_special_tokens=True)
-    assert texts == [expected[number] for number in range(len(texts))]
+    assert translations(folder, beam) == expected
 
 
 def test_files(trained):
@@ -147,7 +144,7 @@ def test_there_and_back(parallel_data, trained, tmp_path):
         assert json.loads((tmp_path / "again" / name).read_text()) == json.loads((folder / name).read_text())
 
 
-def test_shared_dictionary(tmp_path, parallel_data):
+def test_shared_dictionary(tmp_path):
     """One tokenizer serves both languages."""
     joined = preprocess(tmp_path / "joined", joined_dictionary=True)
     train(joined, tmp_path, max_update=2, share_all_embeddings=True, disable_validation=True, decoder_embed_dim=32)
@@ -160,38 +157,39 @@ def test_shared_dictionary(tmp_path, parallel_data):
     assert_same_parameters(tmp_path / "checkpoint_last.pt", tmp_path / "back/model.pt")
 
 
-def test_bad_input(trained, tmp_path, capsys):
-    checkpoint, folder = trained
-    saved = torch.load(checkpoint, weights_only=False)
-    changed = tmp_path / "changed.pt"
-    other = tmp_path / "other"
-    other.mkdir()
-    for language, words in (("de", 5), ("en", 7)):
-        dictionary(words).save(str(other / f"dict.{language}.txt"))
-    elsewhere = dict(task=argparse.Namespace(data="/nowhere"))
-    for cfg, arguments, message in (
-        ({}, ["--dict", tmp_path], "dict.de.txt is missing; give the folder of its training data, with dict.de.txt"),
-        ({}, ["--dict", other], r"has \d+ symbols, .*dict.de.txt 9; give the dictionary of its training"),
-        (elsewhere, [], "does not say its languages, nor does its data folder /nowhere; give --source-lang"),
-    ):
-        torch.save({**saved, "cfg": {**saved["cfg"], **cfg}}, changed)
-        line = one_line(capsys, export, changed, "--to", tmp_path / "model", *arguments)
-        assert re.search(message, line), line
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ({}, "dict.de.txt is missing; give the folder of its training data, with dict.de.txt"),
+        ({"de": 5, "en": 7}, r"has \d+ symbols, .*dict.de.txt 9; give the dictionary of its training"),
+    ],
+)
+def test_checkpoints_without_their_dictionaries_are_not_exported(trained, tmp_path, capsys, words, message):
+    for language, number in words.items():
+        dictionary(number).save(str(tmp_path / f"dict.{language}.txt"))
+    line = one_line(capsys, export, trained[0], "--to", tmp_path / "model", "--dict", tmp_path)
+    assert re.search(message, line), line
     assert not (tmp_path / "model").exists()
 
 
-CONFIG = "config.json"
+def test_checkpoints_of_unknown_languages_are_not_exported(trained, tmp_path, capsys):
+    saved = torch.load(trained[0], weights_only=False)
+    saved["cfg"]["task"] = argparse.Namespace(data="/nowhere")
+    torch.save(saved, tmp_path / "changed.pt")
+    line = one_line(capsys, export, tmp_path / "changed.pt", "--to", tmp_path / "model")
+    assert "does not say its languages, nor does its data folder /nowhere; give --source-lang" in line
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize(
     "file, change, message",
     [
         ("tokenizer.json", None, "model: has no tokenizer.json; give the folder of a model"),
-        (CONFIG, "{", "config.json: cannot be read ("),
-        (CONFIG, dict(model_type="marian"), "config.json: marian is not a model of this package"),
-        (CONFIG, dict(vocab_size="many"), "its tokenizer has 40 symbols, its model many"),
-        (CONFIG, dict(target_lang=None), "give both languages names there"),
-        (CONFIG, dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
+        ("config.json", "{", "config.json: cannot be read ("),
+        ("config.json", dict(model_type="marian"), "config.json: marian is not a model of this package"),
+        ("config.json", dict(vocab_size="many"), "its tokenizer has 40 symbols, its model many"),
+        ("config.json", dict(target_lang=None), "give both languages names there"),
+        ("config.json", dict(target_lang="/../../en"), "give both languages names there"),  # of files to write
     ],
 )
 def test_damaged_models_are_not_imported(trained, tmp_path, capsys, file, change, message):

@@ -14,13 +14,14 @@ def tokens(folder, split):
 
 
 def test_documents(tmp_path):
+    """Each ends with an end of sentence; the dictionary has all bytes and their counts; no other file is written."""
     first, second = bytes(range(256)) * 40, b"short\n"
-    for name, text in (("a", first), ("b", second)):
-        (tmp_path / name).write_bytes(text)
+    a = tmp_path / "a"
+    a.write_bytes(first)
+    b = tmp_path / "b"
+    b.write_bytes(second)
     out = tmp_path / "out"
-    a = str(tmp_path / "a")
-    b = str(tmp_path / "b")
-    preprocess_bytes.main(["--trainpref", a, b, "--validpref", b, "--destdir", str(out)])
+    preprocess_bytes.main(["--trainpref", str(a), str(b), "--validpref", str(b), "--destdir", str(out)])
     dictionary, ids = tokens(out, "train")
     assert len(dictionary) == 260 and byte_codec.is_byte_dictionary(dictionary)
     assert ids.eq(dictionary.eos()).nonzero().flatten().tolist() == [len(first), len(first) + 1 + len(second)]

@@ -56,7 +56,7 @@ def test_sums(criterion):
     assert values["bpb"] == pytest.approx(bits / 3, abs=6e-5)
 
 
-def test_a_batch_without_targets_has_no_weight(criterion):
+def test_a_batch_without_targets_has_no_weight():
     nothing = {"loss": torch.tensor(0.0), "ntokens": 0, "nsentences": 1, "sample_size": 0, "correct": 0, "judged": 0}
     something = {**nothing, "loss": torch.tensor(2 * math.log(2)), "ntokens": 1}
     with metrics.aggregate(new_root=True) as agg:

@@ -34,6 +34,7 @@ TRANSFORMERS = Notebook(
 )
 LARGEST = 500_000  # bytes
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+OF_OTHER_TESTS = re.compile(r"__pycache__|\..*_cache|\.coverage.*")
 OF_A_MACHINE = re.compile(r"(?<![\w.])/(?:home|private|root|tmp|Users|work)\b")
 
 
@@ -93,9 +94,16 @@ def test_commands_exist(notebook):
     assert names and {shell or python for shell, python in names} <= set(COMMANDS)
 
 
+@each_notebook
+def test_imports(notebook):
+    imports = re.findall(r"^ *(from fb_fairseq.*|import fb_fairseq.*)", "\n".join(sources(notebook, "code")), re.M)
+    assert imports
+    exec("\n".join(imports))
+
+
 def listing(folder):
-    """The files of a folder, without Python's caches: other tests run at the same time."""
-    return {path.name for path in (REPOSITORY / folder).iterdir() if not path.name.startswith((".", "__"))}
+    """The files of a folder, hidden ones too, without caches and coverage: other tests run at the same time."""
+    return {path.name for path in (REPOSITORY / folder).iterdir() if not OF_OTHER_TESTS.fullmatch(path.name)}
 
 
 CASES = [(TUTORIAL, "."), (TUTORIAL, "examples"), (TRANSFORMERS, "examples")]

@@ -35,20 +35,21 @@ def outcome(model, forward, inputs):
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("make,backend", [(language_model, "aot_eager"), (decoder, "eager")])
-def test_compiled_equals_eager(make, backend):
+@pytest.mark.parametrize("make", [language_model, decoder])
+def test_compiled_equals_eager(make):
+    """(``aot_eager`` traces the backward pass, too, but generates no code.)"""
     model, inputs = make()
     model.train()
     expected, expected_grads = outcome(model, model, inputs)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
-    compiled = torch.compile(model, backend=backend)
+    compiled = torch.compile(model, backend="aot_eager")
     for _ in range(2):
         logits, grads = outcome(model, compiled, inputs)
         torch.testing.assert_close(logits, expected)
         assert grads.keys() == expected_grads.keys()
         for name in grads:
             torch.testing.assert_close(grads[name], expected_grads[name], msg=name)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] < 10, "the loop is not compiled in pieces"
+    assert 0 < torch._dynamo.utils.counters["stats"]["unique_graphs"] < 10, "the loop is not compiled in pieces"
     again, again_grads = outcome(model, model, inputs)  # and the model itself is as it was
     assert again.equal(expected) and all(again_grads[name].equal(grad) for name, grad in expected_grads.items())

@@ -8,7 +8,7 @@ from fb_fairseq.modules import AllAttention, TransformerOptions
 
 
 def random_options(seed: int, **fixed) -> TransformerOptions:
-    """Awkward sizes, and any combination of switches."""
+    """Awkward sizes and random switches, but for dropout and the composition ``same``; ``fixed`` options go before."""
     draw = random.Random(seed)
     layers = draw.choice([1, 2, 3])
     values = dict(

@@ -10,9 +10,10 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
 from fb_fairseq.ops.feedback.cpp.steps import CppStep
 from fb_fairseq.ops.feedback.loops import Stepper
+from tests.modules.encoder_steps import compare_decoding_with_an_encoder
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import Case, compare_decoding_with_an_encoder
+from tests.ops.feedback.cases import Case
 from tests.ops.feedback.cpp.built import needs_cpp_loop
 
 pytestmark = needs_cpp_loop

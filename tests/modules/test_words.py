@@ -60,7 +60,8 @@ def test_adaptive():
         ),
     ],
 )
-def test_contradictions(changes, message):
+def test_bad_options_are_refused(changes, message):
+    """Bad values, and options that contradict each other."""
     with pytest.raises(UserError, match=message):
         WordOptions(**{**ADAPTIVE, **changes})
 

@@ -1,4 +1,4 @@
-"""Block attention against attention one step at a time, which is checked against a loop over slots."""
+"""Block attention against attention one step at a time, which is checked against the formula."""
 
 import math
 
@@ -17,28 +17,17 @@ def tensors(*shapes):
 
 
 def by_hand(q_BHE, k_CBHE, v_CBHE, positions, keep_BHC=None):
-    """Slot by slot, as in the paper's formula."""
-    out = torch.zeros_like(q_BHE)
-    C = len(k_CBHE)
-    for b in range(B):
-        for h in range(H):
-            scores = []
-            for c in range(C):
-                key = k_CBHE[c, b, h]
-                if positions.key_SE is not None:
-                    key = key + positions.key_SE[C - c - 1]
-                scores.append((q_BHE[b, h] * key).sum() / math.sqrt(E))
-            if not scores:
-                continue
-            exp = torch.stack(scores).exp()
-            weights = exp / exp.sum()
-            for c in range(C):
-                value = v_CBHE[c, b, h]
-                if positions.value_SE is not None:
-                    value = value + positions.value_SE[C - c - 1]
-                share = weights[c] if keep_BHC is None else weights[c] * keep_BHC[b, h, c] * 2
-                out[b, h] = out[b, h] + share * value
-    return out
+    """The paper's formula. ``keep_BHC``: the weights that dropout with probability 0.5 keeps."""
+    rows_C = torch.arange(len(k_CBHE)).flip(0)  # of the embeddings: each slot's distance - 1
+    if positions.key_SE is not None:
+        k_CBHE = k_CBHE + positions.key_SE[rows_C][:, None, None]
+    if positions.value_SE is not None:
+        v_CBHE = v_CBHE + positions.value_SE[rows_C][:, None, None]
+    exp_CBH = ((q_BHE * k_CBHE).sum(-1) / math.sqrt(E)).exp()
+    weights_CBH = exp_CBH / exp_CBH.sum(0)
+    if keep_BHC is not None:
+        weights_CBH = weights_CBH * keep_BHC.movedim(-1, 0) / 0.5
+    return (weights_CBH[..., None] * v_CBHE).sum(0)
 
 
 @pytest.mark.parametrize("kind", ["none", "key", "key-value"])
@@ -72,8 +61,8 @@ def test_block_equals_steps(kind, carried, dropped, empty_is_nan):
     steps = torch.stack(steps)
     torch.testing.assert_close(block, steps)
     seed = torch.randn_like(block)
-    used = [x for x, use in zip(leaves, (True, True, True, "key" in kind, "value" in kind)) if use]
-    for name, one, other in zip("qkvuw", *(torch.autograd.grad(y, used, seed) for y in (block, steps))):
+    gradients = [torch.autograd.grad(y, leaves, seed, materialize_grads=True) for y in (block, steps)]
+    for name, one, other in zip("qkvuw", *gradients):
         torch.testing.assert_close(one, other, msg=lambda text, name=name: f"gradient of {name}: {text}")
         assert one.isfinite().all()
 
@@ -90,12 +79,14 @@ def test_by_slot_places_each_distance():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_softmax_is_fp32(dtype):
-    """300 equal weights: their sum is 1 to half precision."""
-    k = torch.zeros(300, 1, 1, E, dtype=dtype)
-    v = torch.ones(300, 1, 1, E, dtype=dtype)
-    out = step_attention(torch.ones(1, 1, E, dtype=dtype), k, v, Positions())
-    assert out.dtype == dtype
-    torch.testing.assert_close(out.float(), torch.ones(1, 1, E), atol=5e-3, rtol=0)
+    """The logarithm of the sum of 300 equal weights is exact to fp32; the result has the type of the values."""
+    q_BHE = torch.ones(1, 1, E, dtype=dtype)
+    k_CBHE = torch.zeros(300, 1, 1, E, dtype=dtype)
+    step = step_attention(q_BHE, k_CBHE, k_CBHE, Positions(), return_lse=True)
+    block = block_attention(q_BHE[None], k_CBHE, k_CBHE, 300, Positions(), return_lse=True)
+    for out, lse in (step, block):
+        assert out.dtype == dtype
+        torch.testing.assert_close(lse, torch.full_like(lse, math.log(300), dtype=torch.float32))
 
 
 @pytest.mark.parametrize("carried", [0, 1, 20])

@@ -20,10 +20,7 @@ def config(**changes):
     return Namespace(**{**own, "sample_break_mode": "none", "omit_eos": False, **fairseqs, **changes})
 
 
-CHECKS = [check_own_options, check_batch_options, check_training_options]
-
-
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", [check_own_options, check_batch_options, check_training_options])
 def test_good_options_pass(check):
     check(config())
     check(config(bptt_warmup_tokens=2, bptt_warmup_iterations=10, batch_size_valid=None))
@@ -62,7 +59,8 @@ def test_little_text_is_told(caplog):
     """Where an epoch of training is one update."""
     own = {"save_stream_memory": "none", "separate_sequences": False, "update_freq": [1], "train_subset": "train"}
     task = StreamingLMTask(config(**own, data=""), Dictionary())
-    for tokens in (33, 32):
-        assert not caplog.messages
-        task.get_batch_iterator(StreamDataset("train", corpus([tokens]), PAD), grouped_shuffling=False)
+    more, little = (StreamDataset("train", corpus([tokens]), PAD) for tokens in (33, 32))
+    task.get_batch_iterator(more, grouped_shuffling=False)
+    assert not caplog.messages
+    task.get_batch_iterator(little, grouped_shuffling=False)
     assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text

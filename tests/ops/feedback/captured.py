@@ -38,6 +38,11 @@ class GraphLoop:
         self.captured = isinstance(self.passes, CapturedPasses)
         return self.passes
 
+    @property
+    def captured_loop(self):
+        """Whose operations are in the last block's graph: the given loop, or the reference."""
+        return self.passes.passes.loop
+
 
 def small(**changes):
     """A case of two layers with shared projections."""

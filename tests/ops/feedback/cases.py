@@ -5,11 +5,10 @@ from functools import partial
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
 from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext
-from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout
+from fb_fairseq.ops.layers import Affine, CrossAttention
 from tests.modules.options import random_options, randomise
 
 
@@ -35,10 +34,20 @@ class Case:
         changes: options of the model in place of random ones.
 
     Attributes:
-        learned: all that gets a gradient by name: the parameters, ``input``, and with ``cross`` ``encoder``.
+        options: those of the model.
+        model: the ``FeedbackTransformer``, with random parameters.
+        reaches: how many steps back each of its layers sees.
+        x: the inputs [T, B, D].
+        memory: what is carried into the block [K, C, B, D].
+        dropouts: the masks that every loop applies.
         d_out: the gradient of the outputs.
-        cross: the layers of attention to the encoder: three modules for each layer of the model, or none at all.
-        keys: the encoder's keys and values [2, L, 5, B, H, E]; None without ``cross``.
+        age_TB: with ``resets`` the age of each stream's episode; else None.
+        encoder: the encoder's keys, values and padding for each layer; empty without ``cross``.
+        alignment: the options ``alignment_layer`` and ``alignment_heads``; empty without ``cross``.
+        cross_layers: with ``cross``: for each layer of the model the query projection, output projection and norm of
+            its attention to the encoder.
+        keys: with ``cross``: the encoder's keys and values [2, L, 5, B, H, E], of which ``encoder`` is made.
+        learned: all that gets a gradient by name: the parameters, ``input``, and with ``cross`` ``encoder``.
     """
 
     def __init__(
@@ -65,7 +74,6 @@ class Case:
         self.x = torch.randn(steps, streams, D, dtype=dtype, requires_grad=True)
         carried = [0, 2, 50][seed % 3] if carried is None else carried
         self.memory = torch.randn(self.model.memory.memories, carried, streams, D, dtype=dtype)[:, -max(self.reaches) :]
-        self.dropouts = self.model.draw_dropouts(self.x, o.attention_span)
         self.d_out = torch.randn_like(self.x)
         self.age_TB = None
         if resets:
@@ -73,18 +81,18 @@ class Case:
             self.age_TB = (torch.arange(steps)[:, None] + starts) % 4
             self.age_TB[0, 0] = 100  # a stream whose episode began long before the block
         self.learned = dict(self.model.named_parameters(), input=self.x)
-        self.cross = torch.nn.ModuleList()
-        self.keys, self.encoder, self.alignment = None, [], {}
+        self.encoder, self.alignment = [], {}
         if cross:
             self.alignment = dict(alignment_layer=o.decoder_layers - 1, alignment_heads=(None, 1)[seed % 2])
             self.add_encoder()
+        self.dropouts = self.model.draw_dropouts(self.x, o.attention_span, self.encoder)
 
     def add_encoder(self):
-        """Draw layers of attention to an encoder, its keys and values, and dropout where the model has some."""
+        """Draw layers of attention to an encoder, and its keys and values."""
         o = self.options
         D, H, E, L = o.decoder_embed_dim, o.decoder_attention_heads, o.head_dim, o.decoder_layers
-        steps, streams = self.x.shape[:2]
-        self.cross = torch.nn.ModuleList(
+        streams = self.x.shape[1]
+        self.cross_layers = torch.nn.ModuleList(
             torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
             for _ in range(L)
         ).to(self.x.dtype)
@@ -92,22 +100,16 @@ class Case:
         padding[0, 3:] = True
         self.keys = torch.randn(2, L, 5, streams, H, E, dtype=self.x.dtype, requires_grad=True)
         self.encoder = [EncoderContext(self.keys[0, l], self.keys[1, l], padding) for l in range(L)]
-        self.learned.update(self.cross.named_parameters(prefix="cross"), encoder=self.keys)
-        if self.dropouts.hidden_LTBF is not None:
-            attention = torch.rand(L, steps, streams, H, 5) > 0.3
-            residual = torch.rand(L, steps, streams, D) > 0.2
-            self.dropouts = self.dropouts._replace(
-                cross_LTBHC=Dropout(attention, 1 / 0.7), cross_residual_LTBD=Dropout(residual, 1 / 0.8)
-            )
+        self.learned.update(self.cross_layers.named_parameters(prefix="cross"), encoder=self.keys)
 
     def weights(self):
         """The block's weights, with those of attention to the encoder."""
         weights = self.model.loop_weights(self.x.device, self.reaches)
-        if not self.cross:
+        if not self.encoder:
             return weights
         layers = [
             layer._replace(cross=CrossAttention(*(Affine(part.weight, part.bias) for part in parts)))
-            for layer, parts in zip(weights.layers, self.cross)
+            for layer, parts in zip(weights.layers, self.cross_layers)
         ]
         return weights._replace(layers=layers)
 
@@ -177,24 +179,3 @@ def compare_norms(ours, plain, tolerance):
         else:
             difference = (ours[name].double() - expected.double()).norm()
             assert difference < tolerance * max(expected.double().norm(), least), name
-
-
-def compare_decoding_with_an_encoder(case, hypotheses, tolerance):
-    """Decode some steps, with so many hypotheses per sentence, by the model's own loop and by the plain step: outputs,
-    memories and the weights of the first layer's attention. ``case`` cannot be used otherwise afterwards."""
-    model = case.model.eval()
-    span = max(case.reaches)
-    case.reaches = [span] * len(case.reaches)
-    weights = case.weights()
-    model.loop_weights = lambda *_: weights
-    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
-    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim, dtype=case.x.dtype)
-    rings = model.new_ring(), model.new_ring()
-    for _ in range(4):
-        rings[1].make_room()
-        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
-        plain = model.reference_step(StepInputs(x_BD, rings[1], options, case.encoder))
-        rings[1].advance()
-        for field in ("out_BD", "memory_KBD", "aligned_BC"):
-            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=tolerance, rtol=tolerance)
-        x_BD = plain.out_BD

@@ -17,32 +17,39 @@ from tests.ops.feedback.cases import compare
 
 @pytest.fixture
 def graphs(monkeypatch):
+    cuda_graphs.log_once.cache_clear()
     return graphs_on_cpu(monkeypatch)
 
 
 class Spoiled(ReferencePasses):
+    """The passes of ``Kernels``."""
+
     def forward(self, inputs):
         self.loop.blocks += 1
         results = super().forward(inputs)
-        if self.loop.forward is not None:
-            self.loop.forward(*results)
+        self.loop.spoil_results(*results)
         return results
 
     def backward(self, d_out_TBD):
         gradients = super().backward(d_out_TBD)
-        if self.loop.backward is not None:
-            self.loop.backward(gradients)
+        self.loop.spoil_gradients(gradients)
         return gradients
 
 
 class Kernels(ReferenceLoop):
-    """Torch's operations, spoiled: ``forward`` changes a block's results, ``backward`` its gradients."""
+    """Torch's operations, whose results are then spoiled.
+
+    Attributes:
+        spoil_results: changes a block's outputs and memories in place.
+        spoil_gradients: changes a block's gradients in place.
+        blocks: how many forward passes were computed or captured.
+    """
 
     as_graphs = True
     passes_class = Spoiled
 
-    def __init__(self, forward=None, backward=None):
-        self.forward, self.backward, self.blocks = forward, backward, 0
+    def __init__(self, spoil_results=lambda *_: None, spoil_gradients=lambda _: None):
+        self.spoil_results, self.spoil_gradients, self.blocks = spoil_results, spoil_gradients, 0
 
 
 def fail(*_):
@@ -53,27 +60,28 @@ def out_of_memory(*_):
     raise torch.cuda.OutOfMemoryError
 
 
-# What kernels do to a block's results and to its gradients, and what is logged of them.
-KERNELS = [
-    (None, None, None),
-    (fail, None, "failed: no such kernel"),
-    (lambda out_TBD, memory_KTBD: out_TBD.mul_(1.1), None, "its results differ by 0.1"),
-    (lambda out_TBD, memory_KTBD: memory_KTBD.mul_(1.1), None, "its results differ by 0.1"),
-    (None, lambda gradients: gradients.weights.layers[0].fc1.weight.mul_(1.1), "its results differ by"),
-]
+# Kernels by what they do, and what is logged of them.
+KERNELS = {
+    "right": (Kernels(), None),
+    "does not compile": (Kernels(fail), "failed: no such kernel"),
+    "wrong output": (Kernels(lambda out_TBD, memory_KTBD: out_TBD.mul_(1.1)), "its results differ by 0.1"),
+    "wrong memory": (Kernels(lambda out_TBD, memory_KTBD: memory_KTBD.mul_(1.1)), "its results differ by 0.1"),
+    "wrong gradient": (
+        Kernels(spoil_gradients=lambda gradients: gradients.weights.layers[0].fc1.weight.mul_(1.1)),
+        "its results differ by",
+    ),
+}
 
 
-@pytest.mark.parametrize("forward,backward,problem", KERNELS)
-def test_kernels_are_compared_with_torch(graphs, caplog, forward, backward, problem):
+@pytest.mark.parametrize("kernels,problem", KERNELS.values(), ids=KERNELS)
+def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem):
     """Wrong ones are named once and not used: torch's operations are captured in their place."""
-    cuda_graphs.log_once.cache_clear()
-    kernels = Kernels(forward, backward)
     loop = GraphLoop(graphs, kernels)
     case = small(dtype=torch.float32)
     expected = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 2):
         compare(case.run(loop), expected, 2e-5)
-    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) == (problem is None)
+    assert loop.captured and (loop.captured_loop is kernels) == (problem is None)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == (problem is not None) and all(problem in line and "more text" not in line for line in lines)
     before = kernels.blocks
@@ -85,7 +93,6 @@ def test_kernels_are_compared_with_torch(graphs, caplog, forward, backward, prob
 
 def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     """A graph that computes something else than what was captured."""
-    cuda_graphs.log_once.cache_clear()
     loop = GraphLoop(graphs, Kernels())
     case = small()
     case.run(loop)
@@ -104,7 +111,6 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
 
 def test_a_nan_is_no_verdict(graphs, caplog):
     """The next block is compared."""
-    cuda_graphs.log_once.cache_clear()
     kernels = Kernels()
     case = small()
     loop = GraphLoop(graphs, kernels)
@@ -117,7 +123,7 @@ def test_a_nan_is_no_verdict(graphs, caplog):
     with torch.no_grad():
         case.learned["input"].copy_(good)
     compare(case.run(loop), case.run(feedback_block), 1e-10)
-    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) and not caplog.records
+    assert loop.captured and loop.captured_loop is kernels and not caplog.records
 
 
 def test_short_memory_is_no_verdict(graphs):
@@ -128,9 +134,15 @@ def test_short_memory_is_no_verdict(graphs):
 
 
 def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
+    """Twice: a first block, which runs kernel by kernel, then the capture; fp32 itself needs nothing more exact."""
     seen = []
     original = captures.disagreement
-    monkeypatch.setattr(captures, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
+
+    def watched(run, reference, dtype, exact):
+        seen.append(exact)
+        return original(run, reference, dtype, exact)
+
+    monkeypatch.setattr(captures, "disagreement", watched)
     for dtype in (torch.bfloat16, torch.float32):
         case = small(dtype=dtype)
         loop = GraphLoop(graphs, Kernels())

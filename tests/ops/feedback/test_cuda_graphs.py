@@ -40,8 +40,7 @@ def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
         for parameter in other.learned.values():
             parameter.add_(0.1 * torch.randn_like(parameter))
         other.memory.normal_()
-    if not other.cross:
-        other.dropouts = other.model.draw_dropouts(other.x, other.options.attention_span)
+    other.dropouts = other.model.draw_dropouts(other.x, other.options.attention_span, other.encoder)
     compare(other.run(loop, recompute), other.run(feedback_block, recompute), 1e-10)
     assert loop.captured
 

@@ -11,16 +11,14 @@ from fb_fairseq.ops.feedback.types import Sizes
 from tests.ops.feedback import spoiled
 from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
 
-LOOPS = {"passes": (reference_passes, False), "recompute": (reference_passes, True)}
-
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_options(kind, seed):
     case = Case(seed, **KINDS[kind])
     plain = case.run(feedback_block)
-    for loop, recompute in LOOPS.values():
-        compare(case.run(loop, recompute), plain, 1e-10)
+    for recompute in (False, True):
+        compare(case.run(reference_passes, recompute), plain, 1e-10)
 
 
 @pytest.fixture
@@ -28,13 +26,12 @@ def case():
     return Case(2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared")
 
 
-@pytest.mark.parametrize("kind", LOOPS)
-def test_forward_twice_and_backward_once_or_twice(case, kind):
-    loop, recompute = LOOPS[kind]
-    expected = case.run(loop, recompute)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_forward_twice_and_backward_once_or_twice(case, recompute):
+    expected = case.run(reference_passes, recompute)
     case.clear()
-    case.forward(loop, recompute)
-    y = case.forward(loop, recompute)[0]
+    case.forward(reference_passes, recompute)
+    y = case.forward(reference_passes, recompute)[0]
     (y * case.d_out).sum().backward(retain_graph=True)
     compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 0)
     (y * case.d_out).sum().backward()

@@ -18,15 +18,15 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
-from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
+from fb_fairseq.ops.feedback.loops import GRAPHS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.layers import ACTIVATIONS
+from tests.modules.encoder_steps import compare_decoding_with_an_encoder
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import Case, compare, compare_decoding_with_an_encoder, compare_norms
+from tests.ops.feedback.cases import Case, block_of, compare, compare_norms
 
 SPLIT_SPAN = 70  # slots that several programs share
 ALL_CASES = bool(os.environ.get("ALL_CASES"))
@@ -45,7 +45,7 @@ def kernels_on_a_cpu(monkeypatch):
 @pytest.fixture
 def loop():
     """The kernels, without the comparison with torch's operations."""
-    return partial(run_block_with, lambda inputs, needs_backward: passes_of(LOOPS["triton"], needs_backward))
+    return block_of("triton")
 
 
 def case_of(seed, **changes):
@@ -97,7 +97,7 @@ def test_half_precision(loop):
     case = case_of(3, **changes)
     plain = case.run(feedback_block)
     case.model.half()
-    case.cross.half()
+    case.cross_layers.half()
     single = case_of(3, dtype=torch.float16, **changes)
     with torch.no_grad():
         for name, x in case.learned.items():

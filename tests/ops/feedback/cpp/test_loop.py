@@ -26,14 +26,14 @@ def widened(case: Case) -> Case:
     wide.memory = case.memory.double()
     wide.d_out = case.d_out.double()
     wide.learned = dict(wide.model.named_parameters(), input=wide.x)
-    if case.cross:
-        wide.cross = copy.deepcopy(case.cross).double()
+    if case.encoder:
+        wide.cross_layers = copy.deepcopy(case.cross_layers).double()
         wide.keys = case.keys.detach().double().requires_grad_()
         wide.encoder = [
             context._replace(keys_CBHE=wide.keys[0, l], values_CBHE=wide.keys[1, l])
             for l, context in enumerate(case.encoder)
         ]
-        wide.learned.update(wide.cross.named_parameters(prefix="cross"), encoder=wide.keys)
+        wide.learned.update(wide.cross_layers.named_parameters(prefix="cross"), encoder=wide.keys)
     return wide
 
 

@@ -1,4 +1,4 @@
-"""The calls around fairseq's checkpoints, with this package's tasks, models and iterators, and with fairseq's own."""
+"""The hooks around fairseq's checkpoints, with stand-ins of their attributes, and with objects that have none."""
 
 import argparse
 import logging
@@ -52,7 +52,11 @@ def test_a_problem_of_initialisation_counts_only_without_a_checkpoint(caplog):
 
 
 def test_memory_is_saved_beside_the_checkpoint():
+    """The first one names the run, later ones keep the name; with --no-save nothing happens."""
     iterator = Iterator()
-    for no_save in (False, True):
+    runs = []
+    for no_save in (True, False, False):
         hooks.before_save(argparse.Namespace(no_save=no_save, save_dir="ck"), trainer(), iterator)
-    assert iterator.folders == ["ck"]
+        runs.append(iterator.run)
+    assert iterator.folders == ["ck", "ck"]
+    assert runs[0] is None and runs[1] and runs[1] == runs[2]
