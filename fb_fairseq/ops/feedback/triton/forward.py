@@ -21,7 +21,7 @@ from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
 class Unnormed(NamedTuple):
-    """What a sublayer has left, and the norm that the next product takes of it.
+    """The result of a sublayer, and the norm that the next product takes of it.
 
     With post-norm this is the sum of the residual connection, and the sublayer's own norm. With pre-norm no norm is
     left, and the next product takes that of its own sublayer.
@@ -40,7 +40,7 @@ class Unnormed(NamedTuple):
 
     @property
     def residual_BD(self) -> Tensor:
-        """What the next sublayer adds its result to; with post-norm it is there once the norm has been taken."""
+        """The branch to which the next sublayer adds its result; with post-norm it is there once the norm has been taken."""
         return self.x_BD if self.result_BD is None else self.result_BD
 
 
