@@ -40,7 +40,7 @@ class Unnormed(NamedTuple):
 
     @property
     def residual_BD(self) -> Tensor:
-        """The branch to which the next sublayer adds its result; with post-norm it is there once the norm has been taken."""
+        """The branch to which the next sublayer adds; with post-norm it is there once the norm has been taken."""
         return self.x_BD if self.result_BD is None else self.result_BD
 
 
