@@ -28,17 +28,17 @@ from typing import NamedTuple, NoReturn
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Areas: the code, without the rooms of other areas, and its tests.
 AREAS = {
-    "ops": ("fb_fairseq/ops", ["tests/ops", "tests/modules"]),
-    "cpp": ("fb_fairseq/ops/feedback/cpp/src", ["tests/ops/feedback/cpp", "tests/modules/test_cpp_steps.py"]),
-    "modules": ("fb_fairseq/modules", ["tests/modules", "tests/models"]),
-    "streams": ("fb_fairseq/streams", ["tests/streams"]),
-    "models": ("fb_fairseq/models", ["tests/models"]),
-    "tasks": ("fb_fairseq/tasks", ["tests/tasks", "tests/streams"]),
-    "patches": ("fb_fairseq/patches", ["tests/patches"]),
-    "transformers": ("fb_fairseq/transformers", ["tests/transformers"]),
-    "pretrained": ("fb_fairseq/pretrained", ["tests/test_pretrained.py"]),
-    "commands": ("fb_fairseq/commands", ["tests/commands"]),
-    "papers": ("fb_fairseq/papers", ["tests/papers", "tests/examples"]),
+    "ops": ("fb_fairseq/ops/**/*.py", ["tests/ops", "tests/modules"]),
+    "cpp": ("fb_fairseq/ops/feedback/cpp/src/*.[hc]*", ["tests/ops/feedback/cpp", "tests/modules/test_cpp_steps.py"]),
+    "modules": ("fb_fairseq/modules/**/*.py", ["tests/modules", "tests/models"]),
+    "streams": ("fb_fairseq/streams/**/*.py", ["tests/streams"]),
+    "models": ("fb_fairseq/models/**/*.py", ["tests/models"]),
+    "tasks": ("fb_fairseq/tasks/**/*.py", ["tests/tasks", "tests/streams"]),
+    "patches": ("fb_fairseq/patches/**/*.py", ["tests/patches"]),
+    "transformers": ("fb_fairseq/transformers/**/*.py", ["tests/transformers"]),
+    "pretrained": ("fb_fairseq/pretrained/**/*.py", ["tests/test_pretrained.py"]),
+    "commands": ("fb_fairseq/commands/**/*.py", ["tests/commands"]),
+    "papers": ("fb_fairseq/papers/**/*.py", ["tests/papers", "tests/examples"]),
     "top": (
         "fb_fairseq/*.py",
         sorted(str(p.relative_to(REPOSITORY)) for p in (REPOSITORY / "tests").glob("test_*.py")),
@@ -192,20 +192,10 @@ def cpp_mutations(path: str, text: str) -> Iterator[Mutation]:
         offset += len(line)
 
 
-def files_of(area: str) -> list[pathlib.Path]:
-    """The files of an area."""
-    room = AREAS[area][0]
-    if room.endswith("*.py"):
-        return sorted(REPOSITORY.glob(room))
-    if area == "cpp":
-        return sorted(p for p in (REPOSITORY / room).iterdir() if p.suffix in (".h", ".cpp"))
-    return sorted((REPOSITORY / room).rglob("*.py"))
-
-
 def draw(area: str, seed: int, number: int) -> list[Mutation]:
     """So many different faults of an area, spread over its files by their length."""
     generator, found = random.Random(f"{area}-{seed}"), []
-    for path in files_of(area):
+    for path in sorted(REPOSITORY.glob(AREAS[area][0])):
         text = path.read_text(encoding="utf-8")
         name = str(path.relative_to(REPOSITORY))
         found += (cpp_mutations if area == "cpp" else python_mutations)(name, text)

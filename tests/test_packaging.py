@@ -59,17 +59,11 @@ def test_twine_check(wheel, sdist):  # noqa: F811
     assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
 
 
-def test_every_folder_with_modules_is_a_package():
-    """setup.py finds packages by their ``__init__.py``."""
-    folders = {path.parent for path in PACKAGE.rglob("*.py")}
-    assert all((folder / "__init__.py").is_file() for folder in folders)
-
-
 @pytest.mark.not_fast
-def test_what_is_no_module_is_installed_too(wheel):  # noqa: F811
-    """The sources of the C++ loop, data, trained models, and the mark of a package with type hints."""
+def test_all_files_are_installed(wheel):  # noqa: F811
+    """Modules of all folders, the sources of the C++ loop, data, trained models, and the mark of type hints."""
     files = {path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*") if path.is_file()}
-    files = {path.as_posix() for path in files if path.suffix != ".py" and "__pycache__" not in path.parts}
+    files = {path.as_posix() for path in files if "__pycache__" not in path.parts}
     assert "fb_fairseq/py.typed" in files
     with zipfile.ZipFile(wheel) as archive:
         assert files <= set(archive.namelist())

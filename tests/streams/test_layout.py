@@ -30,14 +30,12 @@ def test_an_iteration_serves_the_same_streams_for_any_number_of_groups():
             assert {cohort % layout.groups for cohort in layout.batch(index).cohorts} == {index % layout.groups}
 
 
-@pytest.mark.parametrize("tokens", [48, 1003])
-@pytest.mark.parametrize("rows,groups", [(1, 1), (6, 2)])
-@pytest.mark.parametrize("every", [1, 3, 50])
-@pytest.mark.parametrize("start", [0, 4])
-def test_turns_have_equal_tokens_and_parts_take_turns(tokens, rows, groups, every, start):
+@pytest.mark.parametrize("tokens,rows", [(48, 1), (1003, 6)])
+@pytest.mark.parametrize("every,start", [(1, 0), (3, 4), (50, 0)])
+def test_turns_have_equal_tokens_and_parts_take_turns(tokens, rows, every, start):
     """While blocks become longer, from 1 step to 8; the last turn of a part may be shorter."""
     lengths = BlockLengths(full=8, initial=1, double_every=every)
-    layout = StreamLayout(tokens, rows, groups, lengths, start=start)
+    layout = StreamLayout(tokens, rows, 1, lengths, start=start)
     ends = (tokens // layout.streams, -(-tokens // layout.streams))
     for turn, (parts, offset, steps) in enumerate(layout.turns):
         block = lengths.at(start + turn)
