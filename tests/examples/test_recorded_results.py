@@ -18,8 +18,9 @@ RECORDED = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path !
 TOPICS = [path.read_text(encoding="utf-8") for path in (*RESULTS.glob("*.md"), STATE_TRACKING_PAGE)]
 METRICS = {  # in the table, by recipe
     **dict.fromkeys("algorithmic blocked_random_walk copy counting random_walk reverse".split(), "accuracy"),
-    **dict.fromkeys("char_ptb enwik8 persistent_memory".split(), "test_bits_per_token"),
+    **dict.fromkeys("char_ptb enwik8 persistent_memory text8".split(), "test_bits_per_token"),
     **dict.fromkeys("maze maze_easy water_maze".split(), "reward"),
+    "cnn_dm": "rougeL",
     "corridor": "success",
     "iwslt14_de_en": "sacrebleu",
     **dict.fromkeys("wikitext103 wikitext103_end_of_line".split(), "test_perplexity"),
