@@ -74,8 +74,8 @@ def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts_of_average(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The facts of the average of models: the updates of the last one, and the texts that are the same for all. No
-    figure is.
+    """The facts of the average of models: the updates of the last one, and the texts that are the same for all;
+    figures are left out.
 
     ``parts``: the facts of each model.
     """

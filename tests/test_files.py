@@ -173,6 +173,9 @@ def test_other_files_are_left_alone(tmp_path):
             pytest.fail("nothing is written")
         with pytest.raises(UserError, match=f"--out {path}: is no file, but a folder, a device or a pipe"):
             check_output_file("--out", path, "writer")
+    for path in ("", f"{tmp_path}/new/"):
+        with pytest.raises(UserError, match=f"--out {path}: has no name of a file; give one"):
+            check_output_file("--out", path, "writer")
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and os.path.exists(os.devnull)
 
 

@@ -42,12 +42,12 @@ def program_name(module: str) -> str:
 
 
 def run_as_main(program: Callable, argv: list[str]) -> None:
-    """Run a program's main function as Python runs a script, and end this process with its exit status.
+    """Run a program's main function as Python runs a script, and end this process with its exit status; without the
+    functions of ``atexit``, which belong to the server.
 
     ``argv``: the program's name, and its arguments.
     """
     sys.argv = argv
-    status = 0
     try:
         status = program()
     except SystemExit as stop:
@@ -58,13 +58,11 @@ def run_as_main(program: Callable, argv: list[str]) -> None:
             sys.excepthook(*sys.exc_info())
         except SystemExit as stop:  # (that of the patches)
             status = stop.code
-    finally:
-        if isinstance(status, str):
-            print(status, file=sys.stderr)
-        status = status if isinstance(status, int) else int(status is not None)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 def python(*argv: str) -> None:
@@ -122,9 +120,9 @@ def warm_up() -> Programs:
     for module, _ in OWN.values():
         importlib.import_module(f"fb_fairseq.{module}")
     quick_composition().__enter__()
-    for kind, *choices in USUAL_CHOICES:
+    for kind, choices in USUAL_CHOICES:
         parser = getattr(options, f"get_{kind}_parser")()
-        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *" ".join(choices).split()]))
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *choices.split()]))
     gc.collect()
     gc.freeze()  # a garbage collection in a command takes a third of a second otherwise
     return {**programs, OWN_COMMANDS: main}

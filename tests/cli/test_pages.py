@@ -26,16 +26,9 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
 
 
-# Pages whose blocks other tests run, or which are for machines that these have not.
-RUN_ELSEWHERE = {
-    "development.md": "tests/run.sh",
-    "distributed.md": "tests/cli/test_distributed.py",
-    "gpu.md": "tests/papers/benchmark/test_gpu_page.py",
-    "not-served.md": "tests/transformers/test_not_served.py",
-    "options.md": "tests/cli/test_help.py",
-    "recipes.md": "tests/cli/test_recipe_pages.py",
-    "state-tracking.md": "tests/cli/test_recipe_pages.py",
-}
+# Pages whose blocks other tests run (test_gpu_page, test_not_served, test_recipe_pages), or nobody: they are for
+# several machines, for contributors, or a text of help.
+RUN_ELSEWHERE = "gpu not-served recipes state-tracking distributed development options".split()
 LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
 RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "plain-torch", "transformers", "translation"}
 
@@ -98,7 +91,7 @@ class Clone:
         return done.stdout
 
     def run_page(self, page: str, *left_out: str) -> None:
-        """Run the blocks of a page but for those that start so: first those for the shell."""
+        """Run the blocks of a page, first those for the shell, but for those of them that start so."""
         for language, text in blocks(page):
             if language == "bash" and not text.startswith(left_out):
                 self.run(language, small(text))
@@ -213,14 +206,16 @@ PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "do
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_run(page):
-    """No page is without a test, no block leaves something out (…), and none is fenced so that it is not found."""
+    """Each page is on one of the two lists, no block that is run leaves something out (…), and none is fenced so that
+    it is not found.
+    """
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     fences = re.findall(r"^ *```.*", text, re.MULTILINE)
     assert all(re.fullmatch(r"```(bash|python|mermaid|text)?", fence) for fence in fences) and len(fences) % 2 == 0
     assert all(opening != "```" for opening in fences[::2]) and set(fences[1::2]) <= {"```"}
-    name = page.rpartition("/")[2]
+    name = Path(page).stem
     if name not in RUN_ELSEWHERE and BLOCK.search(text):
-        assert page == "README.md" or name[: -len(".md")] in RUN_HERE
+        assert name in {"README", *RUN_HERE}
         assert not any("…" in block for _, block in blocks(page))
 
 

@@ -134,8 +134,11 @@ def test_parameter_counts(arch):
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     with torch.device("meta"):
         model = models.ARCH_MODEL_REGISTRY[arch].build_model(cfg, task)
-    rounding = 0.5 if millions > 30 else 0.05  # the papers give whole millions, or tenths
-    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01, abs=rounding)
+    found = sum(p.numel() for p in model.parameters()) / 1e6
+    if arch in OTHERS:  # ours, two of which differ by 0.2
+        assert found == pytest.approx(millions, rel=0, abs=0.1)
+    else:  # the papers', in whole millions or tenths
+        assert found == pytest.approx(millions, rel=0.01, abs=0.5 if millions > 30 else 0.05)
 
 
 def test_options_replace_those_of_an_architecture():

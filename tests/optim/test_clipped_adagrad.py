@@ -52,5 +52,6 @@ def test_fairseq_optimizer():
     other = FairseqClippedAdagrad(ClippedAdagradConfig(lr=[0.01], adagrad_clip=0.5), own)
     other.load_state_dict(optimizer.state_dict(), optimizer_overrides=other.optimizer_config)
     assert other.param_groups[0]["clip"] == 0.5 and other.get_lr() == 0.01
+    assert other.optimizer.state[own[0]]["sum"].equal(optimizer.optimizer.state[own[0]]["sum"])
     with pytest.raises(UserError, match="--adagrad-clip -1"):
         FairseqClippedAdagrad(ClippedAdagradConfig(lr=[0.07], adagrad_clip=-1), own)

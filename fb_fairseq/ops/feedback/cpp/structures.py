@@ -13,7 +13,9 @@ from fb_fairseq.ops.feedback.cpp.library import NUMBER, POINTER, SOURCES
 LATER = 0
 
 TYPES: dict[str, Any] = {"int64_t": NUMBER, "Activation": NUMBER, "float": ctypes.c_float, "KeysValues": POINTER * 2}
-LINE = re.compile(r"^ *(ACTIVATION|STRUCT|FIELD|OPTIONAL)\((?:(.+), )?(\w+)\)", re.MULTILINE)
+STRUCT = re.compile(r"^STRUCT\((\w+)\)", re.MULTILINE)
+FIELD = re.compile(r"^ *(FIELD|OPTIONAL)\((.+), (\w+)\)", re.MULTILINE)
+ACTIVATION = re.compile(r"^ *ACTIVATION\((\w+)\)", re.MULTILINE)
 
 
 class Arguments(ctypes.Structure):
@@ -41,26 +43,31 @@ class Arguments(ctypes.Structure):
 
 def structures(text: str) -> dict[str, Any]:
     """The structures of a text as src/arguments.def, by name."""
-    types, rows = dict(TYPES), {}
-    for word, kind, name in LINE.findall(text):
-        if word == "STRUCT":
-            last = rows[name] = []
-        elif word != "ACTIVATION":
-            last.append((word, kind, name))
-    for structure, fields in rows.items():
+    made: dict[str, Any] = {}
+    _, *parts = STRUCT.split(text)  # the names, each followed by the text of its fields
+    for structure, part in zip(parts[::2], parts[1::2]):
+        fields = FIELD.findall(part)
+        types = {**TYPES, **made}
         members = [(name, POINTER if kind.endswith("*") else types[kind]) for _, kind, name in fields]
         required = [name for word, _, name in fields if word == "FIELD"]
         attributes = dict(__slots__=(), _fields_=members, names=[name for name, _ in members], required=required)
-        types[structure] = type(structure, (Arguments,), attributes)
-    return {name: types[name] for name in rows}
-
-
-def activations(text: str) -> list[str]:
-    """The names of the activations in such a text; an activation's number is its place."""
-    return [name for word, _, name in LINE.findall(text) if word == "ACTIVATION"]
+        made[structure] = type(structure, (Arguments,), attributes)
+    return made
 
 
 _DEFINITIONS = (SOURCES / "arguments.def").read_text(encoding="utf-8")
 STRUCTURES = structures(_DEFINITIONS)
-globals().update(STRUCTURES)  # each by its name, such as BlockArgs
-ACTIVATION_NUMBERS = {name: number for number, name in enumerate(activations(_DEFINITIONS))}
+Matrix = STRUCTURES["Matrix"]
+Norm = STRUCTURES["Norm"]
+Mask = STRUCTURES["Mask"]
+AttentionArgs = STRUCTURES["AttentionArgs"]
+LayerArgs = STRUCTURES["LayerArgs"]
+SetArgs = STRUCTURES["SetArgs"]
+RecordArgs = STRUCTURES["RecordArgs"]
+BlockArgs = STRUCTURES["BlockArgs"]
+RingArgs = STRUCTURES["RingArgs"]
+LayerTransposes = STRUCTURES["LayerTransposes"]
+BlockTransposes = STRUCTURES["BlockTransposes"]
+TileArgs = STRUCTURES["TileArgs"]
+# An activation's number is its place in the text.
+ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATION.findall(_DEFINITIONS))}

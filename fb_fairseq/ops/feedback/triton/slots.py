@@ -16,7 +16,7 @@ from fb_fairseq.ops.layers import Projection
 
 
 class LaunchedSets(NamedTuple):
-    """LaunchedSets of keys and values that one launch writes.
+    """Sets of keys and values that one launch writes.
 
     Attributes:
         mix_KA, memory_KTBD: of one memory for all sets, or of each one's own.
