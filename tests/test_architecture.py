@@ -227,4 +227,4 @@ def test_tasks_know_nothing_of_models():
 
 def test_files_of_the_suite_exist():
     """Those that ``tests/conftest.py`` names."""
-    assert [name for name in (*LONGEST, *ON_CI) if not (REPOSITORY / "tests" / name).exists()] == []
+    assert all((REPOSITORY / "tests" / name).exists() for name in (*LONGEST, *ON_CI))

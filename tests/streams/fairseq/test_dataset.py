@@ -75,8 +75,7 @@ def two_epochs(lengths, groups):
             yield epoch, batch["id"], batch["target"].shape[1], batch["net_input"]["stream"]
 
 
-LENGTHS = pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])
-GROUPS = pytest.mark.parametrize("groups", [1, 2])
+CUTS = pytest.mark.parametrize("lengths,groups", [(BlockLengths(8), 1), (BlockLengths(8, 2, 3), 2)])
 
 
 def write(streams, steps, handle):
@@ -84,8 +83,7 @@ def write(streams, steps, handle):
     handle.write(StreamState((streams + handle.offset + steps).view(1, 1, len(streams), 1)), steps)
 
 
-@LENGTHS
-@GROUPS
+@CUTS
 def test_a_block_reads_what_the_block_before_it_wrote(lengths, groups):
     """However often it reads; the first block of each epoch reads nothing."""
     for _, streams, steps, handle in two_epochs(lengths, groups):
@@ -95,8 +93,7 @@ def test_a_block_reads_what_the_block_before_it_wrote(lengths, groups):
         write(streams, steps, handle)
 
 
-@LENGTHS
-@GROUPS
+@CUTS
 def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
     """The one before the last block served and the one after it; and none of the epoch before."""
     states = []
