@@ -73,11 +73,11 @@ def check_output_file(option: str, path: str, command: str, overwrite: bool = Fa
     """Check that a file can be written, before long work whose result it will hold. A file that is there already may be
     replaced if it is empty, or ``is_written_by`` the command. ``overwrite``: any file may be replaced.
     """
+    _check_file(path, f"{option} {path}")
     folder, name = os.path.split(path)
     if not name:
         raise UserError(f"{option} {path}: has no name of a file; give one")
     folder = os.path.abspath(folder)
-    _check_file(path, f"{option} {path}")
     if not os.path.isdir(folder):
         raise UserError(f"{option} {path}: its folder does not exist; create it, or give another path")
     if not os.access(folder, os.W_OK):

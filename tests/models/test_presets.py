@@ -80,14 +80,18 @@ def options_in(column):
     return found
 
 
-@pytest.mark.parametrize("arch,column", ARCHITECTURES)
-def test_values_are_the_papers(arch, column):
-    args = resolve(arch)
+def check_model(args, column):
+    """Compare a model's options with those of a column of the papers."""
     wanted = options_in(column)
     assert {option: getattr(args, option, 0) for option in wanted} == wanted
     if "head_width" in PAPERS[column]:
         head = getattr(args, "decoder_head_dim", 0) or args.decoder_embed_dim // args.decoder_attention_heads
         assert head == PAPERS[column]["head_width"]
+
+
+@pytest.mark.parametrize("arch,column", ARCHITECTURES)
+def test_values_are_the_papers(arch, column):
+    check_model(resolve(arch), column)
 
 
 # Architectures that are in no column: number of symbols, and of parameters in millions.
