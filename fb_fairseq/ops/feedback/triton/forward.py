@@ -104,9 +104,7 @@ class StepKernels:
             self._normed_product(left, layer.attn_norm, statistics, layer.query, q_BX)
         a_BX = record.a[at, l]
         self._attend(self.slots.of_memory(l, t), q=q_BX, out=a_BX, lse=record.lse[at, l])
-        result = Unnormed(record.attended_x[l, at])
-        if not self.pre_norm:
-            result = Unnormed(record.attention_sum[l, at], layer.attn_norm, statistics, record.attended_x[l, at])
+        result = self._result((l, at), record.attended_x, record.attention_sum, layer.attn_norm, statistics)
         keep = keep_of(self.slots.dropouts.attention_residual_LTBD, l, t)
         self._product_residual(a_BX, layer.out, left.residual_BD, result.x_BD, keep_out=keep)
         return result
@@ -119,9 +117,7 @@ class StepKernels:
         self._normed_product(left, cross.attn_norm, statistics, cross.query, q_BX)
         a_BX = record.cross_a[at, l]
         self._attend(self.slots.of_encoder(l, t), q=q_BX, out=a_BX, lse=record.cross_lse[at, l])
-        result = Unnormed(record.crossed_x[l, at])
-        if not self.pre_norm:
-            result = Unnormed(record.cross_sum[l, at], cross.attn_norm, statistics, record.crossed_x[l, at])
+        result = self._result((l, at), record.crossed_x, record.cross_sum, cross.attn_norm, statistics)
         keep = keep_of(self.slots.dropouts.cross_residual_LTBD, l, t)
         self._product_residual(a_BX, cross.out, left.residual_BD, result.x_BD, keep_out=keep)
         return result
@@ -132,9 +128,7 @@ class StepKernels:
         statistics = record.statistics["ffn"][:, l, at]
         hidden_BF = record.hidden[l, at]
         self._normed_product(left, layer.ffn_norm, statistics, layer.fc1, hidden_BF, relu=self.activation == "relu")
-        result = Unnormed(record.x[l + 1, at])
-        if not self.pre_norm:
-            result = Unnormed(record.ffn_sum[l, at], layer.ffn_norm, statistics, record.x[l + 1, at])
+        result = self._result((l, at), record.x[1:], record.ffn_sum, layer.ffn_norm, statistics)
         self._product_residual(
             hidden_BF,
             layer.fc2,
@@ -145,6 +139,20 @@ class StepKernels:
             activation=self.activation,
         )
         return result
+
+    def _result(
+        self, place: tuple[int, int], x: Tensor, sums: Tensor | None, norm: Affine, statistics_2B: Tensor
+    ) -> Unnormed:
+        """Where a sublayer's result goes: with post-norm, the sum first, whose norm is left.
+
+        Args:
+            place: layer and step in the record.
+            x, sums: the record's tensors of results, and with post-norm of sums.
+            norm, statistics_2B: the sublayer's own; see ``Unnormed``.
+        """
+        if self.pre_norm:
+            return Unnormed(x[place])
+        return Unnormed(sums[place], norm, statistics_2B, x[place])
 
     def _attend(self, attended: AttendedSlots, **results: Tensor) -> None:
         """Attention; see ``attention.attend``."""
