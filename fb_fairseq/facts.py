@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from fb_fairseq.files import WRITER
+from fb_fairseq.tensor_files import model_options
 
 FACTS = "facts"  # an entry of a checkpoint that a command has written
 FACTS_ENTRY = "fb_fairseq_facts"  # in the header of .safetensors
@@ -31,7 +32,7 @@ def known_facts(found: Any) -> dict[str, Any]:
         return known
     for name, kind in TYPES.items():
         value = found.get(name)
-        if isinstance(value, kind) and (kind is str or 0 <= value < LIMITS[kind]):
+        if type(value) is kind and (kind is str or 0 <= value < LIMITS[kind]):
             known[name] = value
     if isinstance(found.get("notes"), list):
         pairs = [tuple(note) for note in found["notes"] if isinstance(note, (list, tuple))]
@@ -58,13 +59,10 @@ def facts_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         return known_facts(checkpoint.get(FACTS))
     history = checkpoint.get("optimizer_history") or [{}]
     facts = {"updates": history[-1].get("num_updates")}
-    cfg = checkpoint.get("cfg") or {}
-    metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
-    criterion = cfg.get("criterion") or {}
-    if not isinstance(criterion, Mapping):
-        criterion = vars(criterion)  # of a Namespace
-    of_sentences = (cfg.get("optimization") or {}).get("sentence_avg")  # (lm_loss refuses the option)
-    if metric == "loss" and (criterion.get("label_smoothing") or of_sentences):
+    metric = model_options(checkpoint, "checkpoint").get("best_checkpoint_metric", "loss")
+    smoothed = model_options(checkpoint, "criterion").get("label_smoothing")
+    of_sentences = model_options(checkpoint, "optimization").get("sentence_avg")  # (lm_loss refuses the option)
+    if metric == "loss" and (smoothed or of_sentences):
         metric = None
     name = MEASURES.get(metric)
     value = (checkpoint.get("extra_state") or {}).get("val_loss")

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "folders": {"errors", "files"},
     "hardware": set(),
-    "facts": {"files"},
+    "facts": {"files", "tensor_files"},
     "checksums": {"errors", "facts", "files"},
     "byte_codec": {"errors"},
     "drawing": {"errors", "files"},

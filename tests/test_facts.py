@@ -1,6 +1,7 @@
 """Facts of how a model was made: of trainings, of what was made from them, and of files that may have anything."""
 
 import json
+from argparse import Namespace
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_what_is_no_fact(found):
 def test_facts_of_the_right_kind():
     assert known_facts({**KNOWN, "name": "x"}) == known_facts(json.loads(json.dumps(KNOWN))) == KNOWN
     wrong = dict(
-        data=1, license=None, language=["en"], updates="1", valid_bits=float("nan"), valid_bpb="1", valid_bleu=1e9
+        data=1, license=None, language=["en"], updates=True, valid_bits=float("nan"), valid_bpb="1", valid_bleu=1e9
     )
     assert known_facts(wrong) == {} == known_facts({"updates": 10**400})
 
@@ -61,8 +62,9 @@ def test_facts_that_are_no_loss():
     assert facts_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
     checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "bpb"
     assert facts_of_checkpoint(checkpoint) == {"valid_bpb": 20.5}
-    smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}
-    assert facts_of_checkpoint({"extra_state": {"val_loss": 6.0}, "cfg": smoothed}) == {}
+    smoothed = {"label_smoothing": 0.1}
+    for options in ({"cfg": {"criterion": smoothed}}, {"cfg": None, "args": Namespace(**smoothed)}):
+        assert facts_of_checkpoint({"extra_state": {"val_loss": 6.0}, **options}) == {}
 
 
 def test_facts_in_the_header_of_weights(tmp_path):

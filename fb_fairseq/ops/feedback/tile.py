@@ -121,14 +121,21 @@ class Tile:
     """
 
     def __init__(self, sums: Any, record: Record, work: Workspace, first: int, last: int):
-        self.block, self.record, self.work, self.sums = sums.block, record, work, sums
-        self.first, self.last, self.steps = first, last, last - first
-        block, self.at = self.block, first if record.steps == self.block.sizes.T else 0
+        block = sums.block
+        self.block = block
+        self.record = record
+        self.work = work
+        self.sums = sums
+        self.first = first
+        self.last = last
+        self.steps = last - first
+        self.at = first if record.steps == block.sizes.T else 0
         in_record = slice(self.at, self.at + self.steps)
         if block.ragged:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()
-        layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
+        layers = block.weights.layers
+        pre_norm = block.inputs.options.normalize_before
 
         def norms(pre: Tensor, post: Tensor | None, affines: list[Affine]) -> list[Normed]:
             inputs = pre if pre_norm else post

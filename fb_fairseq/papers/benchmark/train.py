@@ -40,16 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_model_options(parser)
     models.add_number(parser, "--block", 64, "number of steps in a training block")
     text = "what to measure side by side (default: %(default)s)"
-    parser.add_argument("--compare", choices=("loops", "spans", "blocks"), default="loops", help=text)
+    parser.add_argument("--compare", choices=COMPARISONS, default="loops", help=text)
 
 
-def cases_on(device: str) -> dict[str, Case]:
-    """The cases that are measured on a device: its step loops, the plain one first, and other models. A loop that
-    does not run as CUDA graphs is also measured with its activations recomputed.
+def loops(args: argparse.Namespace) -> dict[str, Case]:
+    """The step loops that run on the device, the plain one first, and other models. A loop that does not run as CUDA
+    graphs is also measured with its activations recomputed.
     """
     cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
     for loop in LOOPS.values():
-        if device.partition(":")[0] not in loop.devices:
+        if args.device.partition(":")[0] not in loop.devices:
             continue
         cases[loop.name] = Case("feedback", {"step_loop": loop.name})
         if not loop.as_graphs:
@@ -86,15 +86,12 @@ def blocks(args: argparse.Namespace) -> dict[str, Case]:
     return cases
 
 
+COMPARISONS = {"loops": loops, "spans": spans, "blocks": blocks}  # by the value of --compare
+
+
 def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Measure all cases. Returns the measurements of each."""
-    if args.compare == "loops":
-        cases = cases_on(args.device)
-    elif args.compare == "spans":
-        cases = spans(args)
-    else:
-        cases = blocks(args)
-    cases = models.only(cases, args)
+    cases = models.only(COMPARISONS[args.compare](args), args)
     makers = [partial(training_step, case, args) for case in cases.values()]
     results = measure(makers, args.device, args.repeats, partial(measured, args.device))
     found = dict(zip(cases, results))

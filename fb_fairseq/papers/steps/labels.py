@@ -44,7 +44,7 @@ def data_options(task: str) -> dict[str, Option]:
     """The options of a task's data: numbers of sequences, and its own."""
     found: dict[str, Option] = {split: Option(1, f"number of sequences, {split}") for split in SPLITS}
     for name, each in load(task).TASK.options.items():
-        found.update({spelling: each for spelling in each.names(name)})
+        found.update({spelling: each for spelling in each.help_texts(name)})
     return found
 
 

@@ -1,5 +1,6 @@
 """The table of step loops: a loop that is entered there trains, decodes, and is checked and shown like the others."""
 
+from argparse import Namespace
 from collections import Counter
 from functools import partial
 
@@ -134,9 +135,9 @@ def test_the_environment_variable(own, monkeypatch):
 
 
 def test_the_benchmark_measures_it(own):
-    cases = train.cases_on("cpu")
+    cases = train.loops(Namespace(device="cpu"))
     assert list(cases)[0] == "reference" and cases["own"].options == {"step_loop": "own"}
-    assert "own" not in train.cases_on("cuda:0")
+    assert "own" not in train.loops(Namespace(device="cuda:0"))
 
 
 def test_each_loop_tells_what_it_is():

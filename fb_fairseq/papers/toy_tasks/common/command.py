@@ -62,7 +62,7 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[s
 def check_options(task: Task, options: dict[str, Any]) -> None:
     """Check the task's own options."""
     for name, option in task.options.items():
-        for spelling in option.names(name):
+        for spelling in option.help_texts(name):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
     for split in SPLITS:

@@ -36,8 +36,8 @@ class Option:
         """The name of the option like ``training_name`` for the test split; empty if there is none."""
         return f"test_{self.training_name}" if self.test_name and self.training_name else ""
 
-    def names(self, name: str) -> dict[str, str]:
-        """The help texts of the option ``name``, and of those that set it for one split, by their names."""
+    def help_texts(self, name: str) -> dict[str, str]:
+        """The help texts, by name, of the option ``name`` and of the options that set it for one split."""
         known = f": {', '.join(self.choices)}" if self.choices else ""
         found = {name: f"{self.help}{known} (default: %(default)s)"}
         if self.test_name:
@@ -55,7 +55,7 @@ class Option:
             parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
             return
         kind = type(self.default)
-        for each, text in self.names(name).items():
+        for each, text in self.help_texts(name).items():
             default = self.default if each == name else None
             metavar = "N" if kind is int else "NAME"
             parser.add_argument(flag(each), type=kind, default=default, metavar=metavar, help=text)
