@@ -85,16 +85,17 @@ def _user() -> int:
 
 
 def find_compiler() -> list[str]:
-    """The program that ``CXX`` names (a name or path alone: with options, as in ``ccache g++``, it is passed over), or
-    the first compiler that is installed; if there is none, that of the Python package ziglang.
+    """The program that ``CXX`` names, which may have arguments (``ccache g++``), or the first compiler that is
+    installed; if there is none, that of the Python package ziglang.
 
     Raises:
         BuildError: there is none.
     """
-    for name in filter(None, [os.environ.get("CXX"), *COMPILERS]):
-        path = shutil.which(name)
+    for name in filter(None, [os.environ.get("CXX", "").strip(), *COMPILERS]):
+        program, *arguments = [name] if shutil.which(name) else name.split()
+        path = shutil.which(program)
         if path:
-            return [path]
+            return [path, *arguments]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "c++"]
     raise BuildError("no C++ compiler was found; pip install 'fb_fairseq[compiler]' brings one (or: apt install g++)")
@@ -142,8 +143,8 @@ def build() -> Built:
         except BuildError as error:
             problem = problem or error
             continue
-        name = "ziglang c++" if "ziglang" in compiler else os.path.basename(compiler[0])
-        return Built(path, " ".join([name, *options]))
+        name = ["ziglang", "c++"] if "ziglang" in compiler else [os.path.basename(compiler[0]), *compiler[1:]]
+        return Built(path, " ".join([*name, *options]))
     raise problem
 
 

@@ -82,6 +82,12 @@ def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplo
     assert message in line and not [path for path in cache.rglob("*") if path.is_file()]
 
 
+def test_a_compiler_with_arguments(monkeypatch):
+    """As in ``ccache g++``."""
+    monkeypatch.setenv("CXX", "env g++")
+    assert find_compiler()[1:] == ["g++"]
+
+
 def test_without_a_compiler_that_of_the_package_ziglang(cache, tmp_path, monkeypatch, caplog):
     """A package of this name whose compiler is the system's stands for it."""
     (compiler,) = find_compiler()
