@@ -36,12 +36,11 @@ LONGEST = (
     "cli/test_finetuning.py",
     "examples/test_tutorial.py",
 )
-# Files and folders that only --ci and --slow run: the papers' experiments, recipes, the programs of README and docs,
-# drawing and installing, and other libraries.
+# Files and folders that only --ci and --slow run: benchmarks, recipes, the programs of README and docs, installing, and
+# other libraries.
 ON_CI = {
-    "papers",
+    "papers/benchmark/test_benchmark.py",
     "examples",
-    "test_drawing.py",
     "test_install.py",
     "patches/test_fairseq_fixed.py",
     "transformers/test_lm_eval.py",

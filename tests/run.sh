@@ -5,7 +5,7 @@
 #   PYTHON=python3.13 bash tests/run.sh --without-fairseq [--fast] [pytest options]
 #
 #   --fast   unit tests only: skip the tests that run whole commands or take several seconds
-#   --ci     also run what CI runs: the programs of README and docs, recipes, the papers' experiments, and variants
+#   --ci     also run what CI runs: the programs of README and docs, recipes, benchmarks, and variants
 #   --slow   all of that, and the tests that take minutes
 #   --without-fairseq   (first) no lint, and only the tests that need no fairseq, on a Python that fairseq does not run
 #            on: 3.11, 3.13 or newer. torch and transformers are installed into .venv-VERSION.

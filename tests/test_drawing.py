@@ -189,6 +189,7 @@ def test_pictures(path):
     assert {rgb.getpixel(place) for place in edges} == {(255, 255, 255)}
 
 
+@pytest.mark.on_ci
 def test_figures_are_those_of_the_results(tmp_path):
     """``docs/make_figures.py`` draws the same pictures."""
     pinned = (REPOSITORY / "examples/constraints/python3.10.txt").read_text().split()

@@ -50,7 +50,7 @@ def fits_or_not(bytes_of, limit, start):
     return start + 1 if bytes_of(start + 1) <= limit else 0
 
 
-@pytest.mark.not_fast
+@pytest.mark.on_ci
 def test_table(capsys, monkeypatch):
     monkeypatch.setattr(table5, "largest_batch", fits_or_not)
     main(["table5", "--repeats", "1", "--device", "cpu"])
