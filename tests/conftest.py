@@ -52,7 +52,7 @@ ON_CI = {
     *(
         f"cli/test_{name}.py"
         for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "
-        "pages precision recipe_pages recipes scripts".split()
+        "pages plain_torch precision recipe_pages recipes scripts".split()
     ),
 }
 # The packages whose releases decide what a run of the tests shows.
