@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.cli.command_server import CommandServer
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
@@ -12,9 +13,25 @@ from tests.conftest import REPOSITORY
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+# What makes blocks quick: few updates, of the standard library the files ab*.py only, tiny models, and short
+# translations, which such models do not end. Patterns, and what stands there instead.
+SMALL = {
+    r"--max-update \d+": "--max-update 6",
+    r"--validate-interval-updates \d+": "--validate-interval-updates 3 --log-interval 2",
+    r'"/\*\.py': '"/ab*.py',
+    r"(--..coder-(?:ffn-)?embed-dim) \d+": r"\1 32",
+    "encoder-layers 3": "encoder-layers 1",
+    "--arch feedback_decoder_iwslt_de_en": (
+        r"\g<0> --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
+    ),
+    "fairseq-generate translation-bin": r"\g<0> --max-len-b 9",
+}
+
+
 def blocks(page: str):
-    """The language and text of each block to run: without those for the scripts and the installation, which have tests
-    of their own, and the pseudocode."""
+    """The blocks of a page to run, each its language, "bash" or "python", and its text: without those for the scripts
+    and the installation, which have tests of their own, and the pseudocode. ``page``: its path in the repository.
+    """
     for language, text in BLOCK.findall((REPOSITORY / page).read_text(encoding="utf-8")):
         if not text.startswith(("bash ", "pip install", "memory = []")):
             yield language, text
@@ -26,20 +43,22 @@ def program(page: str, *left_out: str) -> str:
 
 
 def small(text: str) -> str:
-    """With six updates and a validation after three, of the standard library the files ab*.py only, tiny models, and
-    short translations (such a model does not end them)."""
-    text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
-    text = re.sub(r"--validate-interval-updates \d+", "--validate-interval-updates 3 --log-interval 2", text)
-    text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
-    text = re.sub(r"(--..coder-(?:ffn-)?embed-dim) \d+", r"\1 32", text).replace("encoder-layers 3", "encoder-layers 1")
-    tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
-    return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
+    """A block for the shell, made quick; see ``SMALL``."""
+    for pattern, instead in SMALL.items():
+        text = re.sub(pattern, instead, text)
+    return text
 
 
 class Clone:
-    """What the pages presume: a clone with an environment, whose commands the server runs, and texts."""
+    """What the pages presume: a clone with an environment, and texts.
 
-    def __init__(self, folder: Path, commands, python: str | Path = ""):
+    Args:
+        folder: an empty one, which becomes the clone.
+        commands: the ``CommandServer``, which runs the commands.
+        python: what runs the blocks of Python; that of the server by default.
+    """
+
+    def __init__(self, folder: Path, commands: CommandServer, python: str | Path = ""):
         self.folder = folder
         self.commands = commands
         self.python = python or commands.programs / "python"
@@ -58,7 +77,7 @@ class Clone:
         environment = {
             **os.environ,
             "PATH": f"{self.commands.programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
@@ -66,10 +85,11 @@ class Clone:
         assert done.returncode == 0, f"{text}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
         return done.stdout
 
-    def run_page(self, page: str, *left_out: str) -> None:
-        """Run the blocks of a page, first those for the shell, but for those of them that start so."""
+    def run_page(self, page: str, *left_out: str) -> str:
+        """Run the blocks of a page made quick: first those for the shell, but for those that start with one of
+        ``left_out``; then those of Python, as one program. Returns what that printed.
+        """
         for language, text in blocks(page):
             if language == "bash" and not text.startswith(left_out):
                 self.run(language, small(text))
-        if program(page):
-            self.run("python", program(page))
+        return self.run("python", program(page))

@@ -14,7 +14,7 @@ from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.commands.preprocess_bytes import binarise
 from tests.cli.checkpoints import loss_by_hand
 from tests.cli.explored import serving
-from tests.cli.page_blocks import BLOCK, Clone, blocks, program, small
+from tests.cli.page_blocks import BLOCK, Clone, blocks, small
 from tests.conftest import REPOSITORY
 
 # Pages whose blocks other tests run (test_gpu_page, test_not_served, test_plain_torch, test_recipe_pages), or nobody:
@@ -22,13 +22,15 @@ from tests.conftest import REPOSITORY
 RUN_ELSEWHERE = "gpu not-served plain-torch recipes state-tracking distributed development options".split()
 LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
 RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "transformers", "translation"}
+# How blocks begin that are run apart from the others of their pages.
 EXPLORE = "fb-fairseq explore"  # serves a page until Ctrl-C
+HARNESS = "python examples/language_modeling/lm_eval/run.py"
 
 
 def test_readme(commands, tmp_path):
     """In a folder with a text, where the package is installed."""
     pytest.importorskip("transformers")
-    (_, layers), (_, own_text), (_, in_python), (_, papers) = blocks("README.md")
+    layers, own_text, in_python, papers = (text for _, text in blocks("README.md"))
     clone = Clone(tmp_path, commands, sys.executable)
     clone.run("python", f"{layers}\nassert y.shape == (32, 8, 64) and len(state.memory_KCBD[0]) == 32")
     printed = clone.run("bash", own_text.replace("--text text.txt", "--text text.txt --updates 6"))
@@ -37,13 +39,6 @@ def test_readme(commands, tmp_path):
     printed = clone.run("bash", small(papers))
     assert "done training" in printed
     assert "--arch feedback_decoder_wmt_en_de_big" in printed and "--arch feedback_decoder_cnn_dm" in printed
-
-
-def check_curve(folder):
-    """A run's log has been drawn, with more than a point."""
-    curves = read_log(str(folder / "train.log"), "bpb")
-    assert all(len(curves[tag]) > 1 for tag in ("train_inner", "valid"))
-    assert (folder / "curves.png").stat().st_size > 1000
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +55,13 @@ def clone(first_models):
 
 
 def test_first_models(first_models):
-    """Training runs on the words that are prepared, too."""
+    """What they have printed, and their curves, of more than a point. Training runs on the prepared words, too."""
     clone, output = first_models
     printed = "\n".join(output.values())
     assert "def main(" in printed and "tensor(" in printed and '"sacrebleu"' in printed
-    check_curve(clone.folder)
+    curves = read_log(str(clone.folder / "train.log"), "bpb")
+    assert len(curves["train_inner"]) > 1 and len(curves["valid"]) > 1
+    assert (clone.folder / "curves.png").stat().st_size > 1000
     train = next(text for text in output if "fb-fairseq train data-bin" in text)
     command = re.search(r"^fb-fairseq train (?:.*\\\n)*.*", small(train), re.MULTILINE)[0]
     clone.run("bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
@@ -92,6 +89,34 @@ def test_explore(clone, monkeypatch):
             assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
 
 
+def test_transformers(clone, tmp_path, monkeypatch, pytestconfig):
+    """Losses are those of fairseq's model; with --slow, that of lm-evaluation-harness, too. Without a network."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(clone.folder / "cache"))
+    monkeypatch.setattr(clone, "python", sys.executable)
+    printed = clone.run_page("docs/transformers.md", HARNESS)
+    assert "def main(" in printed and "StreamCache(position=" in printed
+    assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
+    assert (clone.folder / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
+    text = [(clone.folder / "valid.txt").read_bytes()]
+    binarise({"train": text, "valid": text}, str(tmp_path), append_eos=False)
+    bits, tokens = loss_by_hand(clone.folder / "checkpoints/checkpoint_best.pt", tmp_path, "valid", 1)
+    nats_per_token = float(re.search(r"nats per token: (.*)", printed)[1])
+    assert nats_per_token / math.log(2) == pytest.approx(bits / tokens, rel=1e-5)
+    if pytestconfig.getoption("--slow") and importlib.util.find_spec("lm_eval") is not None:
+        (text,) = (text for _, text in blocks("docs/transformers.md") if text.startswith(HARNESS))
+        bits_per_byte = re.search(r"bits_per_byte *\|[^|]*\| *([\d.]+)", clone.run("bash", text))[1]
+        assert float(bits_per_byte) == pytest.approx(bits / tokens, abs=6e-5)
+
+
+def test_translation(clone, tmp_path):
+    """What follows the small model, in a folder with its data."""
+    (tmp_path / "translation-bin").symlink_to(clone.folder / "translation-bin")
+    Clone(tmp_path, clone.commands).run_page("docs/translation.md", "fairseq-preprocess")
+
+
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
 
 
@@ -102,44 +127,9 @@ def test_every_block_is_run(page):
     """
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     fences = re.findall(r"^ *```.*", text, re.MULTILINE)
-    assert all(re.fullmatch(r"```(bash|python|mermaid|text)?", fence) for fence in fences) and len(fences) % 2 == 0
-    assert all(opening != "```" for opening in fences[::2]) and set(fences[1::2]) <= {"```"}
+    assert set(fences[::2]) <= {"```bash", "```python", "```mermaid", "```text"}
+    assert set(fences[1::2]) <= {"```"} and len(fences) % 2 == 0
     name = Path(page).stem
     if name not in RUN_ELSEWHERE and BLOCK.search(text):
         assert name in {"README", *RUN_HERE}
         assert not any("…" in block for _, block in blocks(page))
-
-
-def test_transformers(clone, tmp_path, monkeypatch, pytestconfig):
-    """The blocks of Python are one program. Perplexities are those of fairseq's model; without a network. With --slow,
-    those of lm-evaluation-harness, too."""
-    harness = pytestconfig.getoption("--slow") and importlib.util.find_spec("lm_eval") is not None
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(clone.folder / "cache"))
-    monkeypatch.setattr(clone, "python", sys.executable)
-    evaluated = ""
-    for language, text in blocks("docs/transformers.md"):
-        if language == "bash" and ("lm_eval/run.py" not in text or harness):
-            output = clone.run(language, text)
-            evaluated += output if "lm_eval/run.py" in text else ""
-    printed = clone.run("python", program("docs/transformers.md"))
-    assert "def main(" in printed and "StreamCache(position=" in printed
-    assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
-    assert (clone.folder / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
-    text = [(clone.folder / "valid.txt").read_bytes()]
-    binarise({"train": text, "valid": text}, str(tmp_path), append_eos=False)
-    bits, tokens = loss_by_hand(clone.folder / "checkpoints/checkpoint_best.pt", tmp_path, "valid", 1)
-    bits /= tokens
-    nats = float(re.search(r"nats per token: (.*)", printed)[1])
-    assert nats / math.log(2) == pytest.approx(bits, rel=1e-5)
-    if evaluated:
-        figure = float(re.search(r"bits_per_byte *\|[^|]*\| *([\d.]+)", evaluated)[1])
-        assert figure == pytest.approx(bits, abs=6e-5), "of lm-evaluation-harness"
-
-
-def test_translation(clone, tmp_path):
-    """What follows the small model, in a folder with its data."""
-    (tmp_path / "translation-bin").symlink_to(clone.folder / "translation-bin")
-    Clone(tmp_path, clone.commands).run_page("docs/translation.md", "fairseq-preprocess")
