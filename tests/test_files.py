@@ -2,21 +2,18 @@
 
 import os
 import stat
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file, open_text, write_json
-from tests.conftest import REPOSITORY
 
 
 def test_a_file_appears_whole(tmp_path):
     path = tmp_path / "file"
     with atomic_write(str(path)) as temporary:
-        with open(temporary, "w") as file:
-            file.write("new")
+        Path(temporary).write_text("new")
         assert not path.exists()
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
 
@@ -26,8 +23,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(error), atomic_write(str(path)) as temporary:
-        with open(temporary, "w") as file:
-            file.write("ha")
+        Path(temporary).write_text("ha")
         raise error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
 
@@ -39,45 +35,43 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
 
 
 def test_other_files_are_left_alone(tmp_path):
-    """Neither a file of a similar name nor one that a link leads to is written to; a pipe is not replaced."""
+    """Neither a file of a similar name nor one that a link leads to is written to."""
     (tmp_path / "file.tmp").write_text("mine")
     (tmp_path / "target").write_text("mine")
     os.symlink(tmp_path / "target", tmp_path / "link")
     for name in ("file", "link"):
-        with atomic_write(str(tmp_path / name)) as temporary, open(temporary, "w") as file:
-            file.write("new")
+        with atomic_write(str(tmp_path / name)) as temporary:
+            Path(temporary).write_text("new")
         assert (tmp_path / name).read_text() == "new"
     assert (tmp_path / "file.tmp").read_text() == (tmp_path / "target").read_text() == "mine"
-    os.mkfifo(tmp_path / "pipe")
-    for path in (str(tmp_path / "pipe"), os.devnull):
+
+
+def test_pipes_and_devices_are_not_replaced(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    for path in (pipe, os.devnull):
         with pytest.raises(UserError, match="is no file, but a folder, a device or a pipe"), atomic_write(path):
             pytest.fail("nothing is written")
         with pytest.raises(UserError, match=f"--out {path}: is no file, but a folder, a device or a pipe"):
             check_output_file("--out", path, "writer")
-    for path in ("", f"{tmp_path}/new/"):
-        with pytest.raises(UserError, match=f"--out {path}: has no name of a file; give one"):
-            check_output_file("--out", path, "writer")
-    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and os.path.exists(os.devnull)
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode) and os.path.exists(os.devnull)
 
 
-def started(path, program):
-    """Another process, which runs this and waits."""
-    program = (
-        f"import sys\nfrom fb_fairseq.files import *\nfrom fb_fairseq.folders import *\n{program}; sys.stdin.read()"
-    )
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    return subprocess.Popen([sys.executable, "-c", program, path], **pipes)
+@pytest.mark.parametrize("path", ["", "new/"])
+def test_a_path_without_a_name(path):
+    with pytest.raises(UserError, match=f"--out {path}: has no name of a file; give one"):
+        check_output_file("--out", path, "writer")
 
 
-def test_what_another_process_writes_stays(tmp_path):
-    path = str(tmp_path / "file")
-    program = "with atomic_write(sys.argv[1]) as temporary: open(temporary, 'w'); print(temporary, flush=True)"
-    with started(path, program) as writer:
-        theirs = writer.stdout.readline().strip()
-        writer.kill()
-    with atomic_write(path) as temporary, open(temporary, "w"):
-        pass
-    assert os.path.exists(theirs) and os.path.exists(path)
+def test_two_writers_of_a_file(tmp_path):
+    """Each writes a file of its own, which is there until it has ended."""
+    path = tmp_path / "file"
+    with atomic_write(str(path)) as first:
+        Path(first).write_text("first")
+        with atomic_write(str(path)) as second:
+            Path(second).write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
 
 
 def test_a_file_names_its_writer(tmp_path):
