@@ -34,7 +34,7 @@ LONGEST = (
     "cli/test_distributed.py",
     "papers/benchmark/test_table5.py",
     "cli/test_finetuning.py",
-    "examples/test_tutorial.py",
+    "examples/test_notebooks.py",
 )
 # Files and folders that only --ci and --slow run: the papers' experiments, recipes, the programs of README and docs,
 # drawing and installing, and other libraries.
