@@ -17,9 +17,14 @@ from tests.cli.explored import serving
 from tests.cli.page_blocks import BLOCK, Clone, blocks, small
 from tests.conftest import REPOSITORY
 
-# Pages whose blocks other tests run (test_gpu_page, test_not_served, test_plain_torch, test_recipe_pages), or nobody:
-# they are for several machines, for contributors, or a text of help.
-RUN_ELSEWHERE = "gpu not-served plain-torch recipes state-tracking distributed development options".split()
+RUN_ELSEWHERE = {  # by tests of their own
+    "not-served": "transformers/test_not_served.py",
+    "plain-torch": "cli/test_plain_torch.py",
+    "recipes": "cli/test_recipe_pages.py",
+    "state-tracking": "cli/test_recipe_pages.py",
+}
+# For a GPU (test_gpu_page runs the script on a CPU), for several machines, for contributors, and a text of help.
+NOT_RUN = {"gpu", "distributed", "development", "options"}
 LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
 RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "transformers", "translation"}
 # How blocks begin that are run apart from the others of their pages.
@@ -122,14 +127,16 @@ PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "do
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_run(page):
-    """Each page is on one of the two lists, no block that is run leaves something out (…), and none is fenced so that
-    it is not found.
+    """Each page with blocks is on one of the lists, which are true; no block that is run here leaves something out (…),
+    and none is fenced so that it is not found.
     """
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     fences = re.findall(r"^ *```.*", text, re.MULTILINE)
     assert set(fences[::2]) <= {"```bash", "```python", "```mermaid", "```text"}
     assert set(fences[1::2]) <= {"```"} and len(fences) % 2 == 0
     name = Path(page).stem
-    if name not in RUN_ELSEWHERE and BLOCK.search(text):
+    if name in RUN_ELSEWHERE:
+        assert page in (REPOSITORY / "tests" / RUN_ELSEWHERE[name]).read_text()
+    elif name not in NOT_RUN and BLOCK.search(text):
         assert name in {"README", *RUN_HERE}
         assert not any("…" in block for _, block in blocks(page))
