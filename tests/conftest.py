@@ -34,7 +34,7 @@ LONGEST = (
     "cli/test_distributed.py",
     "papers/benchmark/test_table5.py",
     "cli/test_finetuning.py",
-    "examples/test_tutorial.py",
+    "examples/test_notebooks.py",
 )
 # Files and folders that only --ci and --slow run: benchmarks, recipes, the programs of README and docs, installing, and
 # other libraries.
@@ -51,7 +51,7 @@ ON_CI = {
     *(
         f"cli/test_{name}.py"
         for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "
-        "pages precision recipe_pages recipes scripts".split()
+        "pages plain_torch precision recipe_pages recipes scripts".split()
     ),
 }
 # The packages whose releases decide what a run of the tests shows.

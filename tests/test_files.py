@@ -1,25 +1,19 @@
-"""Files and folders appear whole or not at all, replace only what the same command has written, and are of one run."""
+"""Files appear whole or not at all, and replace only what the same command has written."""
 
 import os
-import shutil
 import stat
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file, open_text, write_json
-from fb_fairseq.folders import lock_folder, own_folder, start_run
-from tests.conftest import REPOSITORY
-from tests.surroundings import next_tick
 
 
 def test_a_file_appears_whole(tmp_path):
     path = tmp_path / "file"
     with atomic_write(str(path)) as temporary:
-        with open(temporary, "w") as file:
-            file.write("new")
+        Path(temporary).write_text("new")
         assert not path.exists()
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
 
@@ -29,113 +23,55 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(error), atomic_write(str(path)) as temporary:
-        with open(temporary, "w") as file:
-            file.write("ha")
+        Path(temporary).write_text("ha")
         raise error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
 
 
-def write(path, command="writer", overwrite=False, made_from="", **files):
-    """Write a folder's files as a command does; in names, _ stands for /."""
-    with own_folder("--out", str(path), command, overwrite, made_from=made_from) as folder:
-        for name, text in files.items():
-            file = os.path.join(folder, name.replace("_", "/"))
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            with open(file, "w") as opened:
-                opened.write(text)
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    with atomic_write(str(tmp_path / "a")) as temporary, open(temporary, "w"), open(tmp_path / "b", "w"):
+        pass
+    assert os.stat(tmp_path / "a").st_mode == os.stat(tmp_path / "b").st_mode
 
 
-def content(path):
-    """The texts of all files in a folder, by name; without marks."""
-    found = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".fb_fairseq-")]
-    return {str(file.relative_to(path)): file.read_text() for file in found}
+def test_other_files_are_left_alone(tmp_path):
+    """Neither a file of a similar name nor one that a link leads to is written to."""
+    (tmp_path / "file.tmp").write_text("mine")
+    (tmp_path / "target").write_text("mine")
+    os.symlink(tmp_path / "target", tmp_path / "link")
+    for name in ("file", "link"):
+        with atomic_write(str(tmp_path / name)) as temporary:
+            Path(temporary).write_text("new")
+        assert (tmp_path / name).read_text() == "new"
+    assert (tmp_path / "file.tmp").read_text() == (tmp_path / "target").read_text() == "mine"
 
 
-def refused(path, message, **arguments):
-    """A folder's writer is refused, and changes nothing."""
-    before = content(path)
-    with pytest.raises(UserError, match=message) as error:
-        write(path, **arguments)
-    assert "\n" not in str(error.value) and content(path) == before
+def test_pipes_and_devices_are_not_replaced(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    for path in (pipe, os.devnull):
+        with pytest.raises(UserError, match="is no file, but a folder, a device or a pipe"), atomic_write(path):
+            pytest.fail("nothing is written")
+        with pytest.raises(UserError, match=f"--out {path}: is no file, but a folder, a device or a pipe"):
+            check_output_file("--out", path, "writer")
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode) and os.path.exists(os.devnull)
 
 
-def test_a_folder_gets_all_files_or_none(tmp_path):
-    (tmp_path / "old").mkdir()
-    with pytest.raises(ValueError), own_folder("--out", str(tmp_path / "old"), "writer") as temporary:
-        (tmp_path / "old" / os.path.basename(temporary) / "a").write_text("new")
-        raise ValueError
-    assert os.listdir(tmp_path / "old") == []
-    with own_folder("--out", str(tmp_path / "new"), "writer") as temporary:
-        for name in "ab":
-            with open(os.path.join(temporary, name), "w") as file:
-                file.write(name)
-        assert [name for name in os.listdir(tmp_path / "new") if not name.startswith(".")] == []
-    assert sorted(os.listdir(tmp_path / "new")) == [".fb_fairseq-writer", "a", "b"]
+@pytest.mark.parametrize("path", ["", "new/"])
+def test_a_path_without_a_name(path):
+    with pytest.raises(UserError, match=f"--out {path}: has no name of a file; give one"):
+        check_output_file("--out", path, "writer")
 
 
-def test_a_command_replaces_its_own_folder(tmp_path):
-    (tmp_path / ".hidden").write_text("mine")
-    write(tmp_path, a="1", inner_b="2")
-    (tmp_path / "walk").mkdir()
-    (tmp_path / "walk/bin").write_text("of a folder that the command does not write to")
-    write(tmp_path, a="3", inner_b="4")
-    kept = {".hidden": "mine", "walk/bin": "of a folder that the command does not write to"}
-    assert content(tmp_path) == {**kept, "a": "3", "inner/b": "4"}
-
-
-def test_what_others_have_written_stays(tmp_path):
-    """Files without this command's mark; files of other names; and its own, if they were replaced since. Told to, it
-    replaces those of its own names, and touches nothing else."""
-    (tmp_path / "a").write_text("mine")
-    refused(tmp_path, f"--out {tmp_path}: has files that this command has not written; give a new or empty", b="1")
-    write(tmp_path / "out", a="1", inner_b="2")
-    refused(tmp_path / "out", "has files that this command has not written", command="other", a="1", inner_b="2")
-    refused(tmp_path / "out", "/out/a: this command has not written it, or it was changed since", c="1")
-    older = tmp_path / "older"
-    for name in ("a", "inner/b", "inner/mine", "mine"):
-        file = tmp_path / "out" / name
-        before = file.read_text() if file.exists() else None
-        next_tick()
-        older.write_text("mine")
-        os.utime(older, (1, 1))
-        os.replace(older, file)  # keeps its time
-        refused(tmp_path / "out", f"/out/{name}: this command has not written it, or it was cha", a="3", inner_b="4")
-        write(tmp_path / "out", overwrite=True, a="3", inner_b="4")
-        assert content(tmp_path / "out") == {"a": "3", "inner/b": "4", **({} if before else {name: "mine"})}
-        if before is None:
-            file.unlink()
-
-
-def test_its_own_files_stay_if_they_were_edited_copied_or_moved(tmp_path):
-    write(tmp_path / "out", a="1", inner_b="2")
-    (tmp_path / "out/a").write_text("edited")
-    for copy in (shutil.copytree(tmp_path / "out", tmp_path / "copy"), tmp_path / "out"):
-        refused(copy, "/a: this command has not written it, or it was changed since", a="3", inner_b="4")
-    shutil.move(tmp_path / "out/inner", tmp_path / "theirs")
-    (tmp_path / "out/inner").symlink_to(tmp_path / "theirs")
-    refused(tmp_path / "out", "/out/inner: this command has not written it", a="3", inner_b="4")
-
-
-def test_what_was_made_from_something_else_stays(tmp_path):
-    write(tmp_path, made_from="one text", a="1")
-    for _ in range(2):
-        refused(tmp_path, f"--out {tmp_path}: has what this command has made from other data", made_from="two", a="2")
-        write(tmp_path, made_from="one text", a="1")
-    write(tmp_path, made_from="two", overwrite=True, a="2")
-    write(tmp_path, made_from="two", a="2")
-
-
-def test_runs_write_to_folders_of_their_own(tmp_path):
-    """New, empty, with the mark, or known by their checkpoint; not with the lock or mark of another command."""
-    for command in ("one", "other"):
-        start_run("--out", str(tmp_path / command), command, known=False)
-        (tmp_path / command / "checkpoint.pt").write_text("1")
-        (tmp_path / command / "mine").write_text("1")
-        start_run("--out", str(tmp_path / command), command, known=False)
-    with pytest.raises(UserError, match="one: has files that this command has not written; give an empty folder"):
-        start_run("--out", str(tmp_path / "one"), "other", known=False)
-    start_run("--out", str(tmp_path / "one"), "other", known=True)
-    assert sorted(content(tmp_path / "one")) == [".lock", "checkpoint.pt", "mine"]
+def test_two_writers_of_a_file(tmp_path):
+    """Each writes a file of its own, which is there until it has ended."""
+    path = tmp_path / "file"
+    with atomic_write(str(path)) as first:
+        Path(first).write_text("first")
+        with atomic_write(str(path)) as second:
+            Path(second).write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
 
 
 def test_a_file_names_its_writer(tmp_path):
@@ -157,54 +93,6 @@ def test_a_file_names_its_writer(tmp_path):
     check_output_file("--out", path, "one")
 
 
-def test_other_files_are_left_alone(tmp_path):
-    """Neither a file of a similar name nor one that a link leads to is written to; a pipe is not replaced."""
-    (tmp_path / "file.tmp").write_text("mine")
-    (tmp_path / "target").write_text("mine")
-    os.symlink(tmp_path / "target", tmp_path / "link")
-    for name in ("file", "link"):
-        with atomic_write(str(tmp_path / name)) as temporary, open(temporary, "w") as file:
-            file.write("new")
-        assert (tmp_path / name).read_text() == "new"
-    assert (tmp_path / "file.tmp").read_text() == (tmp_path / "target").read_text() == "mine"
-    os.mkfifo(tmp_path / "pipe")
-    for path in (str(tmp_path / "pipe"), os.devnull):
-        with pytest.raises(UserError, match="is no file, but a folder, a device or a pipe"), atomic_write(path):
-            pytest.fail("nothing is written")
-        with pytest.raises(UserError, match=f"--out {path}: is no file, but a folder, a device or a pipe"):
-            check_output_file("--out", path, "writer")
-    for path in ("", f"{tmp_path}/new/"):
-        with pytest.raises(UserError, match=f"--out {path}: has no name of a file; give one"):
-            check_output_file("--out", path, "writer")
-    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and os.path.exists(os.devnull)
-
-
-def test_permissions_are_those_of_any_new_file(tmp_path):
-    with atomic_write(str(tmp_path / "a")) as temporary, open(temporary, "w"), open(tmp_path / "b", "w"):
-        pass
-    assert os.stat(tmp_path / "a").st_mode == os.stat(tmp_path / "b").st_mode
-
-
-def started(path, program):
-    """Another process, which runs this and waits."""
-    program = (
-        f"import sys\nfrom fb_fairseq.files import *\nfrom fb_fairseq.folders import *\n{program}; sys.stdin.read()"
-    )
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    return subprocess.Popen([sys.executable, "-c", program, path], **pipes)
-
-
-def test_what_another_process_writes_stays(tmp_path):
-    path = str(tmp_path / "file")
-    program = "with atomic_write(sys.argv[1]) as temporary: open(temporary, 'w'); print(temporary, flush=True)"
-    with started(path, program) as writer:
-        theirs = writer.stdout.readline().strip()
-        writer.kill()
-    with atomic_write(path) as temporary, open(temporary, "w"):
-        pass
-    assert os.path.exists(theirs) and os.path.exists(path)
-
-
 def test_pipes_of_a_shell_are_read():
     reading, writing = os.pipe()
     os.write(writing, b"text")
@@ -214,37 +102,8 @@ def test_pipes_of_a_shell_are_read():
     os.close(reading)
 
 
-def test_one_run_in_a_folder(tmp_path):
-    """A second process is refused until the first has ended, however it ends; the same process may ask again."""
-    with started(tmp_path / "run", "lock_folder('--out', sys.argv[1]); print('locked', flush=True)") as holder:
-        assert holder.stdout.readline() == "locked\n"
-        message = "--out .*run: another run is writing to this folder; wait until it ends"
-        with pytest.raises(UserError, match=message) as error:
-            lock_folder("--out", str(tmp_path / "run"))
-        assert "\n" not in str(error.value)
-        holder.kill()
-    (tmp_path / "run/.lock").write_text("mine")  # a lock is not written to
-    for _ in range(2):
-        lock_folder("--out", str(tmp_path / "run"))
-    assert (tmp_path / "run/.lock").read_text() == "mine"
-    os.symlink(tmp_path / "run", tmp_path / "link")
-    lock_folder("--out", str(tmp_path / "link"))
-
-
 def test_text_of_another_encoding(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("größer".encode("latin-1"))
     with pytest.raises(UserError, match="text: is not UTF-8 text"), open_text(str(path)) as file:
         file.read()
-
-
-def test_a_folder_where_a_file_has_to_be_or_a_file_where_a_folder(tmp_path):
-    path = tmp_path / "out"
-    write(path, a="old", b="old")
-    (path / "b").unlink()
-    (path / "b").mkdir()
-    refused(path, "--out .*/b: is a folder, where a file has to be", a="new", b="new", overwrite=True)
-    (path / "b").rmdir()
-    write(path, a="new", b="new", overwrite=True)
-    assert content(path) == {"a": "new", "b": "new"}
-    refused(path, "/out/b is a file; give the name of a folder", a="newer", b_deep_c="1", overwrite=True)

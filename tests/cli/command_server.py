@@ -16,7 +16,7 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-from tests.cli.forked_commands import COMMANDS, OWN_COMMANDS, READY, program_name
+from tests.cli.forked_commands import FAIRSEQ_PROGRAMS, OWN_COMMANDS, READY
 from tests.conftest import REPOSITORY
 from tests.surroundings import LIMIT, wait_for
 
@@ -101,7 +101,7 @@ class CommandServer:
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.process = subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes)
         self.programs.mkdir()
-        for name in ["python", OWN_COMMANDS, *map(program_name, COMMANDS)]:
+        for name in ["python", OWN_COMMANDS, *FAIRSEQ_PROGRAMS]:
             path = self.programs / name
             path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
             path.chmod(0o755)

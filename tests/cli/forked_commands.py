@@ -21,7 +21,9 @@ from collections.abc import Callable
 
 from fb_fairseq.commands import FAIRSEQ_COMMANDS
 
-COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
+MODULES = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
+# fairseq's programs, and the modules of ``fairseq_cli`` that they run.
+FAIRSEQ_PROGRAMS = {f"fairseq-{module.replace('_', '-')}": module for module in MODULES}
 OWN_COMMANDS = "fb-fairseq"
 READY = b"ready"
 Programs = dict[str, Callable]  # the main function of each, by its name on the command line
@@ -34,11 +36,6 @@ USUAL_CHOICES = [  # kinds of fairseq's parsers, and choices for which its confi
     ("generation", "--path a"),
     ("interactive_generation", "--path a --task streaming_lm"),
 ]
-
-
-def program_name(module: str) -> str:
-    """The name of the program whose main function is in this module of ``fairseq_cli``."""
-    return f"fairseq-{module.replace('_', '-')}"
 
 
 def run_as_main(program: Callable, argv: list[str]) -> None:
@@ -98,15 +95,21 @@ def run_command(job: dict, streams: list[int], programs: Programs) -> None:
     if job["limit"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
     name, *rest = job["argv"]
-    if not name.startswith("fairseq-") and not set(rest[:1]) & FAIRSEQ_COMMANDS.keys():
+    if rest[:2] == ["-m", "fb_fairseq"]:  # python's
+        name = OWN_COMMANDS
+        rest = rest[2:]
+    command = rest[0].replace("_", "-") if rest else ""
+    if not {name, command} & {*FAIRSEQ_COMMANDS, *FAIRSEQ_PROGRAMS}:
         sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
         logging.root.handlers.clear()  # fairseq's commands log to standard output
-    run_as_main(programs.get(name) or (lambda: python(*rest)), job["argv"])
+    run_as_main(programs.get(name) or (lambda: python(*rest)), [name, *rest])
 
 
 def warm_up() -> Programs:
     """Import everything that commands need, and compose fairseq's usual configurations."""
-    programs = {program_name(name): importlib.import_module(f"fairseq_cli.{name}").cli_main for name in COMMANDS}
+    programs = {
+        name: importlib.import_module(f"fairseq_cli.{module}").cli_main for name, module in FAIRSEQ_PROGRAMS.items()
+    }
     import torch._dynamo  # noqa: F401  when the first optimizer is made
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.fairseq_commands import training_arguments
+from tests.cli.own_commands import refused
 from tests.conftest import REPOSITORY
 
 SCRIPT = "import sys; from fb_fairseq.commands import main; sys.exit(main())"  # as pip writes fb-fairseq
@@ -18,3 +21,10 @@ def test_the_plugin_is_loaded(byte_data, tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, (done.stdout + done.stderr)[-2000:]
     assert done.stderr.splitlines()[-1].startswith("fairseq-train: error: --restore-file x.pt: no such file")
+
+
+@pytest.mark.parametrize("words", ["fb-fairseq train", "fb-fairseq fairseq_train", "python -m fb_fairseq train"])
+def test_the_command_server_runs_them_so_too(commands, tmp_path, words):
+    """With the patches of errors, in every spelling."""
+    result = commands.run(*words.split(), *training_arguments(tmp_path, "ck"), folder=tmp_path)
+    refused(result, "dict.txt: no such file")

@@ -10,7 +10,9 @@ from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 
-L, D = 3, 64
+L = 3
+D = 64
+PRE_NORM = {"decoder_normalize_before": True}
 
 
 def build(kind, **more):
@@ -20,15 +22,19 @@ def build(kind, **more):
     return kind(TransformerOptions(**sizes, attention_span=8, **more))
 
 
-def test_norms():
-    """With shared projections and pre-norm the memory has its own; pre-norm ends with one, unless told not to."""
-    stack = build(FeedbackTransformer, decoder_normalize_before=True)
-    norms = [stack.memory.layer_norm, *(layer.self_attn_layer_norm for layer in stack.layers)]
-    assert len({id(norm.weight) for norm in norms}) == 1 + L
-    assert build(FeedbackTransformer).memory.layer_norm is None
-    assert stack.layer_norm is not None and build(FeedbackTransformer).layer_norm is None
-    without = build(FeedbackTransformer, decoder_normalize_before=True, no_decoder_final_norm=True)
-    assert without.layer_norm is None
+@pytest.mark.parametrize(
+    "options,more",
+    [
+        ({}, 0),
+        (PRE_NORM, 2),
+        ({**PRE_NORM, "memory_projections": "per-layer"}, 1),
+        ({**PRE_NORM, "no_decoder_final_norm": True}, 1),
+    ],
+)
+def test_norms(options, more):
+    """Two of each layer; with pre-norm one at the end, unless told not to, and the memory's if it has projections."""
+    modules = build(FeedbackTransformer, **options).modules()
+    assert sum(isinstance(module, torch.nn.LayerNorm) for module in modules) == 2 * L + more
 
 
 @pytest.mark.parametrize("kind", [FeedbackTransformer, RelativeTransformer])

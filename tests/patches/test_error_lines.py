@@ -5,8 +5,10 @@ import re
 import pytest
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, UserError, explain
+from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, UserError
 from fb_fairseq.patches.error_lines import one_line, report
+
+ANOTHER_MODEL = "Cannot load model parameters from checkpoint x.pt; please ensure that the architectures match."
 
 
 @pytest.mark.parametrize(
@@ -15,15 +17,20 @@ from fb_fairseq.patches.error_lines import one_line, report
         (RuntimeError("Torch not compiled with CUDA enabled"), "no GPU .* add --cpu"),
         (KeyError("Dataset not loaded: test"), "--valid-subset: test is not among what --combine-valid-subsets reads"),
         (Exception("Could not infer language pair, please provide it explicitly"), "give that of fairseq-preprocess"),
+        (Exception(ANOTHER_MODEL), "^x.pt: has the parameters of another model"),
     ],
 )
-def test_mistakes_of_new_users(error, line):
+def test_remedies(error, line):
+    """Also if fairseq has raised another error since, while it looked where a NaN comes from."""
     assert re.search(line, one_line(error))
     later = StopIteration()
-    later.__context__ = error  # raised while fairseq looks where a NaN comes from
+    later.__context__ = error
     assert one_line(later) == one_line(error)
-    later = Exception("Cannot load model parameters from checkpoint x.pt; please ensure that the architectures match.")
-    assert one_line(later).startswith("x.pt: has the parameters of another model")
+
+
+def test_what_this_package_has_found_comes_first():
+    """fairseq replaces the errors of loading a checkpoint by its own."""
+    later = Exception(ANOTHER_MODEL)
     later.__context__ = UserError("x.pt: is damaged")
     assert one_line(later) == "x.pt: is damaged"
 
@@ -34,29 +41,32 @@ def test_mistakes_of_new_users(error, line):
         (UserError("--a b: c"), "--a b: c"),
         (FileNotFoundError(2, "No such file", "a\nb"), "a\\nb: No such file"),
         (OSError(28, "No space left on device"), "No space left on device"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes"), "out of memory; use smaller sizes"),
-        (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
         (MemoryError(), "out of memory; use smaller sizes"),
-        *((kind("a scheduler's"), None) for kind in (AssertionError, KeyError, RuntimeError, ValueError)),
-        (RuntimeError("--x is mentioned"), None),
-        (ConnectionRefusedError(111, "refused"), None),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes"), "out of memory; use smaller sizes"),
+        (RuntimeError("Storage size calculation overflowed"), "out of memory; use smaller sizes"),
+        (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
+        (ModuleNotFoundError("", name="PIL"), "PIL is not installed; pip install 'fb_fairseq[rl]'"),
     ],
 )
-def test_which_errors_are_the_users(error, line):
+def test_errors_of_users(error, line):
     assert one_line(error) == line
 
 
 @pytest.mark.parametrize(
-    "error,line",
+    "error",
     [
-        (ModuleNotFoundError("", name="torch.nosuch"), None),  # torch is there
-        (ImportError("cannot import name 'x' from 'y'"), None),
-        (ModuleNotFoundError("", name="PIL"), "PIL is not installed; pip install 'fb_fairseq[rl]'"),
-        (RuntimeError("Storage size calculation overflowed"), "out of memory"),
+        AssertionError("a scheduler's"),
+        KeyError("a scheduler's"),
+        ValueError("a scheduler's"),
+        RuntimeError("--x is mentioned"),
+        ConnectionRefusedError(111, "refused"),
+        ModuleNotFoundError("torch is there", name="torch.nosuch"),
+        ImportError("cannot import name 'x' from 'y'"),
     ],
 )
-def test_packages_and_memory(error, line):
-    assert explain(error) is None if line is None else line in explain(error)
+def test_faults_of_programs(error):
+    """They keep their traceback."""
+    assert one_line(error) is None
 
 
 def test_a_closed_output_is_no_error(monkeypatch):

@@ -2,16 +2,12 @@
 
 import functools
 import inspect
-import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from fb_fairseq import patches
 from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
-from tests.conftest import REPOSITORY
 
 
 def add_one(original, x):
@@ -19,12 +15,13 @@ def add_one(original, x):
 
 
 def wrapped_by_others(function):
-    """The function in a wrapper of somebody else."""
+    """The function in a wrapper of somebody else, which has only ``__wrapped__``."""
 
     @functools.wraps(function)
     def others(*args, **kwargs):
         return function(*args, **kwargs)
 
+    vars(others).pop(MARKER, None)  # functools.wraps has copied it
     return others
 
 
@@ -41,7 +38,6 @@ def test_others_wrappers_below_and_on_top():
     owner = SimpleNamespace(f=wrapped_by_others(lambda x: 2 * x))
     wrap_once(owner, "f", "add_one", add_one)
     owner.f = wrapped_by_others(owner.f)
-    delattr(owner.f, MARKER)  # functools.wraps has copied it; other decorators set only __wrapped__
     wrap_once(owner, "f", "add_one", add_one)
     assert owner.f(3) == 7
 
@@ -69,87 +65,48 @@ def test_a_replaced_function_is_patched_again():
     assert owner.f(3) == 10
 
 
-# Wraps each function that is patched, imports the package, applies the patches again, wraps again and applies again.
-# Argument: the functions, each with its owner, its name, and its patches in their order.
-PROGRAM = """
-import functools, inspect, json, pkgutil, sys
-from types import SimpleNamespace
-from fairseq import checkpoint_utils
+def patched_functions():
+    """What the patches wrap: by owner and name, the patches in their order."""
+    found = {}
+    with pytest.MonkeyPatch.context() as recording:
+        for module in vars(patches).values():
+            if hasattr(module, "wrap_once"):
+                record = lambda owner, name, patch, replacement: found.setdefault((owner, name), []).append(patch)
+                recording.setattr(module, "wrap_once", record)
+        patches.apply_patches()
+    return found
 
-targets = [(pkgutil.resolve_name(owner), name, patches) for owner, name, patches in json.loads(sys.argv[1])]
 
-def wrap_all():
-    for owner, name, _ in targets:
-        function = getattr(owner, name)
-        def others(*args, _function=function, **kwargs):
-            return _function(*args, **kwargs)
-        others = functools.wraps(function)(others)
-        static = isinstance(inspect.getattr_static(owner, name), staticmethod)
-        setattr(owner, name, staticmethod(others) if static else others)
+def unpatched(function):
+    """A function of fairseq as it was before the patches."""
+    while hasattr(function, MARKER):
+        function = function.__wrapped__
+    return function
+
 
 def installed(function):
-    # The patches along the chain of wrappers, innermost first. functools.wraps copies markers to the wrappers above.
+    """The patches along the chain of wrappers, innermost first."""
     found = []
     while function is not None:
-        code = getattr(function, "__code__", None)  # a class has none
-        if code is not None and code.co_name != "others" and hasattr(function, "_fb_fairseq_patch"):
-            found.append(function._fb_fairseq_patch)
+        if hasattr(function, MARKER):
+            found.insert(0, getattr(function, MARKER))
         function = getattr(function, "__wrapped__", None)
-    return found[::-1]
-
-def check():
-    for owner, name, expected in targets:
-        assert installed(getattr(owner, name)) == expected, (name, installed(getattr(owner, name)))
-
-wrap_all()
-import fb_fairseq.patches
-check()
-fb_fairseq.patches.apply_patches()
-check()
-wrap_all()
-fb_fairseq.patches.apply_patches()
-check()
-
-# And the hook works through all wrappers: the streams' memory is saved.
-saved = []
-
-class Iterator:
-    run = None
-
-    def save_memory(self, folder):
-        saved.append(folder)
-
-iterator = Iterator()
-trainer = SimpleNamespace(
-    data_parallel_rank=1, data_parallel_world_size=1, consolidate_optimizer=lambda: None,
-    should_save_checkpoint_on_current_rank=False, always_call_state_dict_during_save_checkpoint=False,
-)
-cfg = SimpleNamespace(save_dir="folder", no_save=False, maximize_best_checkpoint_metric=False)
-checkpoint_utils.save_checkpoint(cfg, trainer, iterator, None)
-print(saved)
-"""
+    return found
 
 
-@pytest.fixture
-def targets(monkeypatch):
-    """What the patches wrap: ``[owner, name, patches]`` each."""
-    found = {}
+def test_patches_are_installed_once_over_and_under_others_wrappers(monkeypatch):
+    expected = patched_functions()
 
-    def record(owner, name, patch, replacement):
-        where = owner.__name__ if inspect.ismodule(owner) else f"{owner.__module__}:{owner.__qualname__}"
-        found.setdefault((where, name), []).append(patch)
+    def wrap(owner, name, function):
+        others = wrapped_by_others(function)
+        is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+        monkeypatch.setattr(owner, name, staticmethod(others) if is_static else others)
 
-    for module in vars(patches).values():
-        if hasattr(module, "wrap_once"):
-            monkeypatch.setattr(module, "wrap_once", record)
-    patches.apply_patches()
-    return [[*target, names] for target, names in found.items()]
-
-
-@pytest.mark.not_fast
-def test_patches_are_installed_over_and_under_others_wrappers(targets):
-    """Whatever wrapped fairseq's functions first: each patch is installed, once, and the streams' memory is saved."""
-    assert len(targets) > 25
-    command = [sys.executable, "-c", PROGRAM, json.dumps(targets)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "['folder']", done.stderr
+    for owner, name in expected:
+        wrap(owner, name, unpatched(getattr(owner, name)))
+    for _ in range(2):
+        patches.apply_patches()
+        found = {(owner, name): installed(getattr(owner, name)) for owner, name in expected}
+        assert len(found) > 25 and found == expected
+        for owner, name in expected:
+            wrap(owner, name, getattr(owner, name))

@@ -1,0 +1,82 @@
+"""Options, checkpoints and logs that are refused."""
+
+import pytest
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.rl.command import main
+from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ("--environment desert", "--environment desert: unknown; choose from corridor, maze"),
+        ("--heads 3", "--heads 3: does not divide --width 256"),
+        ("--environment maze --size 101", "--size 101: give 100 or less"),
+        ("--agent gru", "--agent gru: unknown; choose from feedback, transformer, lstm"),
+        ("--layers 0", "--layers 0: must be 1 or more"),
+        ("--lr nan", "--lr nan: must be greater than 0"),
+        ("--lr -1", "--lr -1.0: must be greater than 0"),
+        ("--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
+        ("--discount 2", "--discount 2.0: must be between 0 and 1"),
+        ("--log-interval 0", "--log-interval 0: give 1 or more"),
+    ],
+)
+def test_options_of_train(tmp_path, refused, options, message):
+    out = tmp_path / "run"
+    assert message in refused(main, ["train", "--out", str(out), *options.split()])
+    assert not out.exists(), "nothing half-written"
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ("", "not a checkpoint, or one with objects that are not data"),
+        ("--path /nowhere", "/nowhere: No such file or directory"),
+        ("--out /", "--out /: is no file, but a folder, a device or a pipe; give the name of a file"),
+        ("--episodes 0", "--episodes 0: give 1 or more"),
+    ],
+)
+def test_options_of_evaluate(refused, options, message):
+    assert message in refused(main, ["evaluate", "--path", __file__, *options.split()])
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    """A run's command, without ``--frames``, and its checkpoint after 6 frames."""
+    command = ["train", "--small", "--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
+    main([*command, "--frames", "6"])
+    return command, tmp_path / "checkpoint.pt"
+
+
+def test_checkpoint_of_other_options(small_run, refused):
+    command, checkpoint = small_run
+    before = checkpoint.read_bytes()
+    for change, message in (
+        (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
+        (["--span", "3"], "made with --span 8, not 3"),
+        (["--environment", "maze"], "made with --environment corridor, not maze"),
+        (["--previous-action"], "made with --previous-action False, not True; give another --out"),
+    ):
+        assert message in refused(main, [*command, "--frames", "600", *change])
+    assert checkpoint.read_bytes() == before
+
+
+def test_damaged_checkpoint(small_run, refused):
+    train, checkpoint = small_run
+    for content, message in ((b"spam", "not a checkpoint"), (checkpoint.read_bytes()[:500], "truncated")):
+        checkpoint.write_bytes(content)
+        for command in (train, ["evaluate", "--path", str(checkpoint)]):
+            line = refused(main, command)
+            assert "checkpoint.pt: " in line and message in line
+
+
+@pytest.mark.parametrize("line", ["{", "\0", "5", '{"reward": 1}'])
+def test_damaged_log(tmp_path, line):
+    """Of the last line only, which an interrupted run has not ended, nothing is expected."""
+    path = tmp_path / LOG_FILE
+    path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")
+    with pytest.raises(UserError, match=f"{LOG_FILE}: is damaged"):
+        read_curve(str(tmp_path))
+    path.write_text('{"frames": 1, "reward": 0.5}\n' + line)
+    assert read_curve(str(tmp_path)) == [(1, 0.5)]
