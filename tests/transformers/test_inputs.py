@@ -179,7 +179,7 @@ def test_a_configuration_of_an_earlier_version():
 
 
 def test_options_of_configurations():
-    """transformers' names are ours, or refused; so are misspelt ones."""
+    """transformers' names are ours, or refused; so are misspelt ones, and options of other models."""
     sizes = dict(hidden_size=24, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4)
     config = ft.FeedbackTransformerConfig(**sizes)
     assert (config.decoder_embed_dim, config.decoder_ffn_embed_dim, config.decoder_layers) == (24, 32, 3)
@@ -192,3 +192,6 @@ def test_options_of_configurations():
         with pytest.raises(UserError, match="decoder_layer: unknown; did you mean decoder_layers"):
             kind(decoder_layer=3)
         assert kind(architectures=["x"], torch_dtype="float32", my_note="hello").my_note == "hello"
+    for kind in (ft.FeedbackDecoderConfig, ft.StreamingLSTMConfig):
+        with pytest.raises(UserError, match=f"attention_span: is no option of {kind.model_type}; leave it out"):
+            kind(attention_span=100)
