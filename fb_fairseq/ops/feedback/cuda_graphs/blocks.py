@@ -135,8 +135,8 @@ class BlockGraphs(Captures):
         right = self.problems.get(key, "not compared yet") is None
         return passes_of(loop if right else self._reference, needs_backward)
 
-    def _is_right(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple, passes) -> bool:
-        """Compare the results of passes with those of torch's operations, all gradients too."""
+    def _is_right(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple, passes) -> bool | None:
+        """Compare the results of passes with those of torch's operations, all gradients too; see ``agrees``."""
         reference = passes_of(self._reference, needs_backward)
         run = partial(results, passes, inputs, needs_backward)
         expected = partial(results, reference, inputs, needs_backward)
