@@ -1,11 +1,10 @@
-"""The two passes over a block, as one ``autograd.Function``: of the reference, or around the steps of a loop.
+"""The two passes over a block: of the reference, or around the steps of a loop.
 
 A loop's backward pass goes through a block in tiles of several steps: after each tile, the weights' gradients are one
 product over the tile's rows, and the gradients of older keys and values one product over the tile's steps and layers
 (``gradients.py``).
 """
 
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,33 +12,20 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.feedback.block import Block, Record
-from fb_fairseq.ops.feedback.gradients import BlockGradients
+from fb_fairseq.ops.feedback.gradients import BlockGradients, add_first_queries
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.tile import Tile, Workspace
+from fb_fairseq.ops.feedback.tile import Tile, Workspace, tile_steps
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     BlockResults,
     EncoderContext,
     FeedbackWeights,
-    Sizes,
 )
-from fb_fairseq.ops.layers import product_type
 from fb_fairseq.ops.threads import loop_threads
-
-# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
-# later steps of its tile, which is quadratic in the tile's steps, expensive.
-TILE_ROWS = 256
-# But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
-MIN_TILE_STEPS = 4
-# On a GPU both cost memory traffic: reading and writing S slots for each tile, and gathering from its later steps
-# for each step. They balance at about the root of 2 S steps.
-GPU_TILE_STEPS = 16
-GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
 
 
 class Differentiable(NamedTuple):
@@ -158,72 +144,3 @@ def recompute(loop: Loop, block: Block, record: Record, first: int, last: int) -
     if block.records_weights and block.ragged:
         record.p.zero_()
     loop.forward_steps(block, record, first, last, again=True)
-
-
-def tile_steps(s: Sizes, device: torch.device) -> int:
-    """The number of steps in a tile."""
-    least = MIN_TILE_STEPS
-    if device.type != "cpu":
-        least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
-    return min(s.T, max(least, TILE_ROWS // s.B))
-
-
-def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
-    """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
-    block, s, n = tile.block, tile.block.sizes, tile.steps
-    dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
-    d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
-    if block.inputs.options.normalize_before:
-        d_normed_TBD = tile.attn_norm[0].input_gradient(kept_TBD.copy_(d_normed_TBD))
-    d_x_TBD[tile.first : tile.last] += d_normed_TBD
-
-
-def run_block_with(passes_for: Callable[[BlockInputs, bool], Passes], inputs: BlockInputs) -> BlockResults:
-    """Run a block of T steps. The memories come out as constants.
-
-    ``passes_for``: the passes for a block, and for whether there will be a backward pass.
-    """
-    learned, tree = pytree.tree_flatten(Differentiable.of(inputs))
-    inputs = inputs._replace(memory_KCBD=inputs.memory_KCBD.detach(), dtype=product_type(inputs.x_TBD))
-
-    def inputs_of(leaves) -> BlockInputs:
-        return inputs._replace(**pytree.tree_unflatten(leaves, tree)._asdict())
-
-    with torch.autocast(inputs.x_TBD.device.type, enabled=False):
-        return BlockResults(*FeedbackBlock.apply(inputs_of, torch.is_grad_enabled(), passes_for, *learned))
-
-
-class FeedbackBlock(torch.autograd.Function):
-    """One node of autograd's graph for a whole block."""
-
-    @staticmethod
-    def forward(ctx, inputs_of, training, passes_for, *learned):
-        """Run the block's forward pass.
-
-        Args:
-            inputs_of: builds the block's inputs from ``learned``.
-            training: whether gradients are wanted at all.
-            learned: the leaves of a ``Differentiable``.
-        """
-        inputs = inputs_of(learned)
-        needs_backward = training and any(ctx.needs_input_grad)
-        passes = passes_for(inputs, needs_backward)
-        results = passes.forward(inputs)
-        if needs_backward:
-            ctx.passes = passes
-            passes.owner = weakref.ref(ctx)
-            # The passes hold them already; saved, autograd refuses a backward pass after one was changed in place.
-            ctx.save_for_backward(*(x for x in learned if torch.is_tensor(x)))
-        ctx.mark_non_differentiable(results.memory_KTBD)
-        return tuple(results)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, d_out_TBD, *_):
-        """From the gradient of the outputs to those of ``learned``."""
-        _ = ctx.saved_tensors  # raises if one was changed in place
-        # None is a leaf in the tree of gradients, as it is in that of the inputs.
-        gradients, _ = pytree.tree_flatten(ctx.passes.backward(d_out_TBD))
-        constants = len(ctx.needs_input_grad) - len(gradients)
-        needed = ctx.needs_input_grad[constants:]
-        return (*[None] * constants, *(d if need else None for d, need in zip(gradients, needed)))

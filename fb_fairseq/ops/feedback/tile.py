@@ -11,9 +11,27 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.block import Block, Record
+from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 
 ALIGNED = 16  # numbers; products on tensor cores need aligned rows
+# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
+# later steps of its tile, which is quadratic in the tile's steps, expensive.
+TILE_ROWS = 256
+# But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
+MIN_TILE_STEPS = 4
+# On a GPU both cost memory traffic: reading and writing S slots for each tile, and gathering from its later steps
+# for each step. They balance at about the root of 2 S steps.
+GPU_TILE_STEPS = 16
+GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
+
+
+def tile_steps(s: Sizes, device: torch.device) -> int:
+    """The number of steps in a tile."""
+    least = MIN_TILE_STEPS
+    if device.type != "cpu":
+        least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
+    return min(s.T, max(least, TILE_ROWS // s.B))
 
 
 class Normed:
