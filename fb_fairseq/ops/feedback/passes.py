@@ -8,7 +8,7 @@ product over the tile's rows, and the gradients of older keys and values one pro
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,16 +38,20 @@ class Differentiable(NamedTuple):
     @classmethod
     def of(cls, inputs: BlockInputs) -> "Differentiable":
         """Those of a block."""
-        return cls(*(getattr(inputs, name) for name in cls._fields))
+        return cls(inputs.x_TBD, inputs.weights, inputs.encoder)
 
 
 class Passes(ABC):
-    """The two passes over a block."""
+    """The two passes over a block.
+
+    Args:
+        loop: what runs its steps.
+        needs_backward: whether there will be a backward pass.
+    """
 
     def __init__(self, loop: Loop, needs_backward: bool):
-        self.loop, self.needs_backward = loop, needs_backward
-        # returns the autograd context that they belong to, or None
-        self.owner: Callable[[], object | None] = lambda: None
+        self.loop = loop
+        self.needs_backward = needs_backward
 
     @abstractmethod
     def forward(self, inputs: BlockInputs) -> BlockResults:
@@ -55,13 +59,17 @@ class Passes(ABC):
 
     @abstractmethod
     def backward(self, d_out_TBD: Tensor) -> Differentiable:
-        """The gradients of ``Differentiable``, in the same structure."""
+        """The gradients of ``Differentiable``, in the same structure, from that of the outputs. May be called again."""
+
+    def held_by(self, context: Callable[[], Any | None]) -> None:  # noqa: B027 (captured passes alone need it)
+        """Take a weak reference to autograd's context, which may go backward as long as it lives."""
 
     @abstractmethod
     def free(self) -> None:
         """Free what a forward pass has kept, once its backward pass is done."""
 
     def _threads(self, inputs: BlockInputs) -> AbstractContextManager[int]:
+        """Context of the steps; see ``loop_threads``."""
         largest = 2 * inputs.x_TBD.shape[1] * inputs.weights.layers[0].fc1.weight.numel()
         return loop_threads(inputs.x_TBD.device, 0 if self.loop.own_threads else largest)
 
@@ -71,18 +79,17 @@ class ReferencePasses(Passes):
 
     def forward(self, inputs):
         leaves, self._tree = pytree.tree_flatten(Differentiable.of(inputs))
-        self._leaves = [x.detach().requires_grad_(learns(x)) if torch.is_tensor(x) else x for x in leaves]
-        given = inputs._replace(**pytree.tree_unflatten(self._leaves, self._tree)._asdict())
+        self._leaves = [x.detach().requires_grad_() if learns(x) else x for x in leaves]
+        own = pytree.tree_unflatten(self._leaves, self._tree)
         half = inputs.dtype != inputs.x_TBD.dtype
         autocast = torch.autocast(inputs.x_TBD.device.type, inputs.dtype, half, cache_enabled=False)
         with torch.set_grad_enabled(self.needs_backward), self._threads(inputs), autocast:
-            found = feedback_block(given)
+            found = feedback_block(inputs._replace(**own._asdict()))
         self._inputs, self._out_TBD = inputs, found.out_TBD
         return BlockResults(found.out_TBD.detach(), found.memory_KTBD.detach())
 
     def backward(self, d_out_TBD):
         wanted = [x for x in self._leaves if learns(x)]
-        # The caller may go backward again; ``free`` says when not.
         with self._threads(self._inputs):
             found = torch.autograd.grad(self._out_TBD, wanted, d_out_TBD, retain_graph=True, materialize_grads=True)
         gradients = iter(found)
@@ -98,7 +105,12 @@ def learns(x: object) -> bool:
 
 
 class TiledPasses(Passes):
-    """Passes whose steps a loop runs, backward in tiles."""
+    """Passes whose steps a loop runs, backward in tiles.
+
+    Attributes:
+        block: the data of the last block that went forward.
+        record: the activations of all its steps; None: they are computed again, tile by tile.
+    """
 
     def forward(self, inputs):
         records_all = self.needs_backward and not inputs.options.recompute
@@ -116,12 +128,15 @@ class TiledPasses(Passes):
             d_out_TBD = d_out_TBD.contiguous()
             d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
             size = tile_steps(s, d_x_TBD.device)
-            sums, work = BlockGradients(block), Workspace(block, size)
+            sums = BlockGradients(block)
+            work = Workspace(block, size)
             again = block.record(size) if self.record is None else None
             for last in range(s.T, 0, -size):
                 first = max(0, last - size)
                 if again is not None:
                     recompute(loop, block, again, first, last)
+                if block.ragged:
+                    work.clear_windows()
                 tile = Tile(sums, again or self.record, work, first, last)
                 loop.backward_tile(block, tile, d_out_TBD, d_x_TBD)
                 add_first_queries(tile, d_x_TBD)
@@ -135,12 +150,12 @@ class TiledPasses(Passes):
 
 
 def passes_of(loop: Loop, needs_backward: bool) -> Passes:
-    """The passes of a loop over a block. ``needs_backward``: whether there will be a backward pass."""
+    """The passes of a loop over a block; see ``Passes``."""
     return (loop.passes_class or TiledPasses)(loop, needs_backward)
 
 
 def recompute(loop: Loop, block: Block, record: Record, first: int, last: int) -> None:
-    """Compute the activations of a tile's steps again."""
+    """Compute the activations of a tile's steps, first … last - 1, again: into a record of as many steps."""
     if block.records_weights and block.ragged:
         record.p.zero_()
     loop.forward_steps(block, record, first, last, again=True)

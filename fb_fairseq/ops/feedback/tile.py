@@ -27,7 +27,7 @@ GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
 
 
 def tile_steps(s: Sizes, device: torch.device) -> int:
-    """The number of steps in a tile."""
+    """The number of steps in a tile of a block of these sizes."""
     least = MIN_TILE_STEPS
     if device.type != "cpu":
         least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
@@ -87,7 +87,6 @@ class Workspace:
     def __init__(self, block: Block, steps: int):
         s, room = block.sizes, block.room
         L, B = s.L, s.B
-        self._block, self._steps = block, steps
         self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
         self.d_attention, self.d_ffn = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D, compute=True)
         self.d_hidden = room.by_layer(steps, s.F, compute=True)
@@ -100,19 +99,25 @@ class Workspace:
             self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D)
             self.dcs = room.new_compute(steps, L, s.G, s.sources)
             self.cross_p = None if block.records_weights else room.new_compute(steps, L, s.G, s.sources)
-        self.ds_TLGW, self.p_TLGW = self._by_slot(), self._by_slot()
+        self.ds_TLGW, self.p_TLGW = by_slot(block, steps), by_slot(block, steps)
         self.ds_TLGS, self.p_TLGS = step_windows(self.ds_TLGW, s.S), step_windows(self.p_TLGW, s.S)
 
-    def _by_slot(self) -> Tensor:
-        """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
-        recorded, as the products after the steps read them.
-        """
-        s, steps = self._block.sizes, self._steps
-        width = s.S + steps - 1
-        if self._block.records_weights:
-            return self._block.room.new_compute(steps, s.L, s.G, width).zero_()
-        width = -(-width // ALIGNED) * ALIGNED
-        return self._block.room.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
+    def clear_windows(self) -> None:
+        """Zero what is laid out by slot, before a tile whose steps or layers do not reach all of it."""
+        self.ds_TLGW.zero_()
+        self.p_TLGW.zero_()
+
+
+def by_slot(block: Block, steps: int) -> Tensor:
+    """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
+    recorded, as the products after the steps read them.
+    """
+    s = block.sizes
+    width = s.S + steps - 1
+    if block.records_weights:
+        return block.room.new_compute(steps, s.L, s.G, width).zero_()
+    width = -(-width // ALIGNED) * ALIGNED
+    return block.room.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
 
 
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
@@ -128,7 +133,8 @@ class Tile:
     """Some consecutive steps of a block: first … last - 1.
 
     Args:
-        sums: ``BlockGradients`` of the block: the sums of the weights' gradients, and the gradients of slots.
+        sums: ``BlockGradients`` of the block (whose file imports this one): the sums of the weights' gradients, and the
+            gradients of slots.
         record: the activations of all steps of the block, or of the tile's.
         work: where the steps leave what the weights' gradients need.
 
@@ -149,9 +155,6 @@ class Tile:
         self.steps = last - first
         self.at = first if record.steps == block.sizes.T else 0
         in_record = slice(self.at, self.at + self.steps)
-        if block.ragged:
-            work.ds_TLGW.zero_()
-            work.p_TLGW.zero_()
         layers = block.weights.layers
         pre_norm = block.inputs.options.normalize_before
 
