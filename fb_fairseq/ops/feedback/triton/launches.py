@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.block import Room
-from fb_fairseq.ops.feedback.triton import memory, products
+from fb_fairseq.ops.feedback.triton import memory, products, products_backward
 from fb_fairseq.ops.feedback.triton.tiles import (
     attention_tile,
     floor_power_of_2,
@@ -20,7 +20,7 @@ from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import Dropout
 
 # Kernels whose prologue holds rows of several tensors, and those whose prologue has a norm.
-RICH = (products.back_product, memory.remember)
+RICH = (products_backward.back_product, memory.remember)
 WITH_NORM = (products.normed_product, *RICH)
 
 
@@ -86,7 +86,7 @@ class Launcher:
         """Launch a product's kernel: a program for each tile.
 
         Args:
-            kernel: one of ``products.py`` or ``memory.remember``.
+            kernel: one of ``products.py``, ``products_backward.py`` or ``memory.remember``.
             columns, inner: sizes of the product.
             sets: number of products.
             arguments: the kernel's other arguments.
