@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.feedback.block import Block, Record
+from fb_fairseq.ops.feedback.block import Block
 from fb_fairseq.ops.feedback.gradients import BlockGradients, add_first_queries
 from fb_fairseq.ops.feedback.loop import Loop
+from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.tile import Tile, Workspace, tile_steps
 from fb_fairseq.ops.feedback.types import (

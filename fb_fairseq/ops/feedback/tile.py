@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Block, Record
+from fb_fairseq.ops.feedback.block import Block
+from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 

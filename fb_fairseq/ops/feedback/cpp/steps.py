@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.block import Record, Room, compute_weights
 from fb_fairseq.ops.feedback.cpp.arguments import block_arguments, record_arguments
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
 from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.record import Record, Room
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
@@ -28,6 +28,7 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     sizes_of,
 )
+from fb_fairseq.ops.feedback.weights import compute_weights
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import each_range, loop_threads
 

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.feedback.block import Block, Record, Room, contiguous
+from fb_fairseq.ops.feedback.block import Block
+from fb_fairseq.ops.feedback.record import Record, Room
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.activations import NUMBERS
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, keep_of
 from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
 from fb_fairseq.ops.feedback.types import FeedbackOptions
+from fb_fairseq.ops.feedback.weights import contiguous
 from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 

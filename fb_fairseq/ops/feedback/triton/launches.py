@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Room
+from fb_fairseq.ops.feedback.record import Room
 from fb_fairseq.ops.feedback.triton import memory, products, products_backward
 from fb_fairseq.ops.feedback.triton.tiles import (
     attention_tile,

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from fb_fairseq.ops.attention import cross_attention
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.block import Record, Room, contiguous, encoder_slots, span_terms_of
+from fb_fairseq.ops.feedback.block import encoder_slots
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.record import Record, Room
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.forward import StepKernels
 from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
@@ -21,6 +22,7 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     sizes_of,
 )
+from fb_fairseq.ops.feedback.weights import contiguous, span_terms_of
 from fb_fairseq.ops.layers import split_heads
 
 
