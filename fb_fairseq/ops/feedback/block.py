@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.record import Record, Room
+from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, Sizes, block_sizes
 from fb_fairseq.ops.feedback.weights import ComputeWeights, compute_weights, contiguous
 from fb_fairseq.ops.layers import layer_norm, linear
@@ -72,30 +72,40 @@ class Block:
     """A block: whatever its steps read, and where they write, except the record of activations.
 
     Args:
+        inputs: its arguments.
         records_weights: see ``Loop``.
         threads: how many share what is done outside of the loop over steps.
 
     Attributes:
-        inputs, sizes, weights: the arguments, and the weights in the compute type.
-        room: how tensors of its steps are made.
+        sizes: its sizes.
+        weights: its weights in the compute type.
+        encoder: each layer's keys and values of the encoder's output; empty without one.
+        dtype: the compute type, that of matrix products.
+        wide: the type of softmax and of sums over steps, at least fp32.
+        scale: by which attention's scores are multiplied, 1 / √E.
+        buffers, allocator: where the memory of its tensors comes from.
         slots: keys and values of the carried memory and of the block's steps.
         out_TBD, memory_KTBD: the outputs, and the memories that the steps leave.
         reaches: how many steps back each layer reaches.
         ragged: some steps or layers reach fewer than S slots.
-        wide: the type of softmax and of sums over steps, at least fp32.
-        own: anything that the loop keeps for the block.
+        own: anything that the loop keeps for the block; None at first.
     """
 
     def __init__(self, inputs: BlockInputs, records_weights: bool = True, threads: int = 1):
-        self.inputs, self.records_weights, self.threads, self.own = inputs, records_weights, threads, None
+        self.inputs = inputs
+        self.records_weights = records_weights
+        self.threads = threads
+        self.own: Any = None
         self.sizes = s = block_sizes(inputs)
         device, options = inputs.x_TBD.device, inputs.options
         self.weights = compute_weights(inputs.weights, s.S, inputs.dtype, inputs.x_TBD.dtype)
         self.buffers = Buffers(device)
         self.encoder = [encoder_slots(context, inputs.dtype) for context in inputs.encoder]
         post_norm = not options.normalize_before
-        self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm=post_norm)
-        self.dtype, self.wide, self.scale = inputs.dtype, self.room.wide, s.E**-0.5
+        self.allocator = Allocator(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm=post_norm)
+        self.dtype = inputs.dtype
+        self.wide = self.allocator.wide
+        self.scale = s.E**-0.5
         spans = [layer.span_mask_HS for layer in inputs.weights.layers]
         self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
         self.ragged = s.C < s.S or min(self.reaches) < s.S
@@ -111,7 +121,7 @@ class Block:
 
     def record(self, steps: int) -> Record:
         """A new record of some steps' activations."""
-        return Record(self.room, steps, self.records_weights, self.ragged)
+        return Record(self.allocator, steps, self.records_weights, self.ragged)
 
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
         """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""

@@ -1,4 +1,4 @@
-"""The record of activations, and what makes the tensors of steps."""
+"""The record of the activations of steps, and what allocates tensors of steps."""
 
 import torch
 from torch import Tensor
@@ -9,11 +9,11 @@ from fb_fairseq.ops.feedback.types import Sizes
 NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
-class Room:
-    """Makes the tensors of some steps.
+class Allocator:
+    """Allocates tensors of steps, in the types and shapes that recur.
 
     Args:
-        sizes: of the steps' block.
+        sizes: of the steps' block; T has no effect.
         buffers: where their memory comes from.
         dtype: of matrix products.
         kept: the type of representations.
@@ -24,21 +24,26 @@ class Room:
     """
 
     def __init__(self, sizes: Sizes, buffers: Buffers, dtype: torch.dtype, kept: torch.dtype, *, post_norm: bool):
-        self.sizes, self.buffers, self.dtype, self.kept, self.post_norm = sizes, buffers, dtype, kept, post_norm
+        self.sizes = sizes
+        self.buffers = buffers
+        self.dtype = dtype
+        self.kept = kept
+        self.post_norm = post_norm
         self.wide = torch.promote_types(kept, torch.float32)
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A buffer in the representations' type."""
+        """A buffer of any shape, in the representations' type unless ``dtype`` says another."""
         return self.buffers.empty(*shape, dtype=dtype or self.kept)
 
     def new_compute(self, *shape: int) -> Tensor:
-        """A buffer in the compute type."""
+        """A buffer of any shape, in the compute type."""
         return self.buffers.empty(*shape, dtype=self.dtype)
 
     def by_layer(self, steps: int, width: int, *, compute: bool = False, layers: int | None = None) -> Tensor:
         """Vectors by layer, then step [L, T, B, width].
 
         Args:
+            steps: T.
             compute: in the compute type; else in the representations'.
             layers: another number than L.
         """
@@ -46,55 +51,74 @@ class Room:
         return make(layers or self.sizes.L, steps, self.sizes.B, width)
 
     def of_heads(self, steps: int) -> Tensor:
-        """Vectors of all heads by step, then layer [T, L, B, X]."""
+        """Vectors of all heads by step, then layer [T, L, B, X], in the compute type. ``steps``: T."""
         s = self.sizes
         return self.new_compute(steps, s.L, s.B, s.X)
 
 
 class Record:
-    """Activations of some steps, for the backward pass.
+    """Activations of some steps, for the backward pass. Those that a block does not need are None.
 
-    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension. Those
-    that a block does not need are None: sums with pre-norm, attention to an encoder without one.
+    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension.
+
+    Args:
+        allocator: of the tensors.
+        steps: their number.
+        weights: whether attention weights are recorded; see ``Loop.records_weights``.
+        ragged: see ``Block``.
 
     Attributes:
         x: representations [A, T, B, D]: the embedding and each layer's output.
-        attended_x: after self-attention [L, T, B, D]; ``crossed_x``: after attention to the encoder.
-        q, a: queries and attention outputs [T, L, B, X]; ``cross_q``, ``cross_a``: the same for the encoder.
-        p: attention weights before dropout [T, L, G, S], column S - d for distance d; zero where a step does not reach.
-            ``cross_p`` [T, L, G, C]: the same for the encoder.
+        attended_x: after self-attention [L, T, B, D].
+        q, a: queries and attention outputs [T, L, B, X].
         hidden: of the feed-forward sublayer [L, T, B, F]: after a ReLU, before any other activation.
-        attention_sum, cross_sum, ffn_sum: inputs of the norms of post-norm layers [L, T, B, D].
-        lse, cross_lse: instead of weights, logarithms of the softmax's sums [T, L, G].
-        statistics: beside these, of each kind of norm: mean and 1 / standard deviation of its inputs [2, L, T, B].
-
-    ``weights``: whether attention weights are recorded; see ``Loop.records_weights``. ``ragged``: see ``Block``.
+        attention_sum, cross_sum, ffn_sum: with post-norm, inputs of the layers' norms [L, T, B, D].
+        p: with ``weights``, attention weights before dropout [T, L, G, S], column S - d for distance d; zero where a
+            step does not reach.
+        lse: without, logarithms of the softmax's sums [T, L, G].
+        statistics: beside these, by a key of ``NORMS``: mean and 1 / standard deviation of the norm's inputs
+            [2, L, T, B].
+        crossed_x, cross_q, cross_a, cross_p, cross_lse: with an encoder, the same of the attention to its output;
+            ``cross_p`` [T, L, G, C].
     """
 
-    def __init__(self, room: Room, steps: int, weights: bool, ragged: bool = False):
-        s, self.steps = room.sizes, steps
-        self.x, self.attended_x = room.by_layer(steps, s.D, layers=s.L + 1), room.by_layer(steps, s.D)
-        self.q, self.a = room.of_heads(steps), room.of_heads(steps)
-        self.hidden = room.by_layer(steps, s.F, compute=True)
+    def __init__(self, allocator: Allocator, steps: int, weights: bool, ragged: bool = False):
+        s = allocator.sizes
+        self.steps = steps
+        self.x = allocator.by_layer(steps, s.D, layers=s.L + 1)
+        self.attended_x = allocator.by_layer(steps, s.D)
+        self.q = allocator.of_heads(steps)
+        self.a = allocator.of_heads(steps)
+        self.hidden = allocator.by_layer(steps, s.F, compute=True)
         self.attention_sum = self.cross_sum = self.ffn_sum = None
-        if room.post_norm:
-            self.attention_sum, self.ffn_sum = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
+        self.p = self.lse = self.statistics = None
         self.crossed_x = self.cross_q = self.cross_a = self.cross_p = self.cross_lse = None
-        if s.sources:
-            self.cross_sum = room.by_layer(steps, s.D) if room.post_norm else None
-            self.crossed_x = room.by_layer(steps, s.D)
-            self.cross_q, self.cross_a = room.of_heads(steps), room.of_heads(steps)
+        if allocator.post_norm:
+            self.attention_sum = allocator.by_layer(steps, s.D)
+            self.ffn_sum = allocator.by_layer(steps, s.D)
         if weights:
-            self.p = self._by_slot(room, steps, s.S, ragged)
-            if s.sources:
-                self.cross_p = self._by_slot(room, steps, s.sources, False)
+            self.p = self._by_slot(allocator, steps, s.S, ragged)
         else:
-            self.lse = room.new(steps, s.L, s.G, dtype=room.wide)
-            if s.sources:
-                self.cross_lse = room.new(steps, s.L, s.G, dtype=room.wide)
-            self.statistics = {kind: room.new(2, s.L, steps, s.B, dtype=room.wide) for kind in NORMS}
+            self.lse = allocator.new(steps, s.L, s.G, dtype=allocator.wide)
+            self.statistics = {kind: allocator.new(2, s.L, steps, s.B, dtype=allocator.wide) for kind in NORMS}
+        if s.sources:
+            self._add_cross_attention(allocator, steps, weights)
+
+    def _add_cross_attention(self, allocator: Allocator, steps: int, weights: bool) -> None:
+        """Make the tensors of the attention to the encoder."""
+        s = allocator.sizes
+        self.crossed_x = allocator.by_layer(steps, s.D)
+        self.cross_q = allocator.of_heads(steps)
+        self.cross_a = allocator.of_heads(steps)
+        if allocator.post_norm:
+            self.cross_sum = allocator.by_layer(steps, s.D)
+        if weights:
+            self.cross_p = self._by_slot(allocator, steps, s.sources, False)
+        else:
+            self.cross_lse = allocator.new(steps, s.L, s.G, dtype=allocator.wide)
 
     @staticmethod
-    def _by_slot(room: Room, steps: int, width: int, zeros: bool) -> Tensor:
-        make = room.buffers.zeros if zeros else room.buffers.empty
-        return make(steps, room.sizes.L, room.sizes.G, width, dtype=room.wide)
+    def _by_slot(allocator: Allocator, steps: int, width: int, zeros: bool) -> Tensor:
+        """Attention weights [T, L, G, width], zero at first or not set."""
+        make = allocator.buffers.zeros if zeros else allocator.buffers.empty
+        return make(steps, allocator.sizes.L, allocator.sizes.G, width, dtype=allocator.wide)

@@ -86,20 +86,26 @@ class Workspace:
     """
 
     def __init__(self, block: Block, steps: int):
-        s, room = block.sizes, block.room
+        s, allocator = block.sizes, block.allocator
         L, B = s.L, s.B
-        self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
-        self.d_attention, self.d_ffn = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D, compute=True)
-        self.d_hidden = room.by_layer(steps, s.F, compute=True)
-        self.d_attn_norm, self.d_ffn_norm = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
-        self.d_kv_ITBZ = room.new_compute(s.I, steps, B, 2 * s.X)
-        self.d_kv_normed_ITBD, self.d_memory_KTBD = room.new(s.I, steps, B, s.D), room.new(s.K, steps, B, s.D)
+        self.dq, self.da = allocator.of_heads(steps), allocator.of_heads(steps)
+        self.d_attention, self.d_ffn = (
+            allocator.by_layer(steps, s.D, compute=True),
+            allocator.by_layer(steps, s.D, compute=True),
+        )
+        self.d_hidden = allocator.by_layer(steps, s.F, compute=True)
+        self.d_attn_norm, self.d_ffn_norm = allocator.by_layer(steps, s.D), allocator.by_layer(steps, s.D)
+        self.d_kv_ITBZ = allocator.new_compute(s.I, steps, B, 2 * s.X)
+        self.d_kv_normed_ITBD, self.d_memory_KTBD = allocator.new(s.I, steps, B, s.D), allocator.new(s.K, steps, B, s.D)
         self.dcq = self.dca = self.d_crossed = self.d_cross_norm = self.dcs = self.cross_p = None
         if s.sources:
-            self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
-            self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D)
-            self.dcs = room.new_compute(steps, L, s.G, s.sources)
-            self.cross_p = None if block.records_weights else room.new_compute(steps, L, s.G, s.sources)
+            self.dcq, self.dca = allocator.of_heads(steps), allocator.of_heads(steps)
+            self.d_crossed, self.d_cross_norm = (
+                allocator.by_layer(steps, s.D, compute=True),
+                allocator.by_layer(steps, s.D),
+            )
+            self.dcs = allocator.new_compute(steps, L, s.G, s.sources)
+            self.cross_p = None if block.records_weights else allocator.new_compute(steps, L, s.G, s.sources)
         self.ds_TLGW, self.p_TLGW = by_slot(block, steps), by_slot(block, steps)
         self.ds_TLGS, self.p_TLGS = step_windows(self.ds_TLGW, s.S), step_windows(self.p_TLGW, s.S)
 
@@ -116,9 +122,9 @@ def by_slot(block: Block, steps: int) -> Tensor:
     s = block.sizes
     width = s.S + steps - 1
     if block.records_weights:
-        return block.room.new_compute(steps, s.L, s.G, width).zero_()
+        return block.allocator.new_compute(steps, s.L, s.G, width).zero_()
     width = -(-width // ALIGNED) * ALIGNED
-    return block.room.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
+    return block.allocator.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
 
 
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:

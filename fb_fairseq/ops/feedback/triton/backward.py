@@ -47,7 +47,7 @@ class BackwardKernels:
     def __init__(self, block: Block, kernels: BlockKernels, tile: Tile):
         self.block, self.kernels, self.tile, self.work = block, kernels, tile, tile.work
         s = block.sizes
-        self.d_sums, self.d_normed = block.room.new(3, s.B, s.D), block.room.new(s.B, s.D)
+        self.d_sums, self.d_normed = block.allocator.new(3, s.B, s.D), block.allocator.new(s.B, s.D)
 
     def run(self, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """Run the steps, from the last to the first; see ``Loop.backward_tile``."""

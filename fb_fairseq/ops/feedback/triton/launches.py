@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.record import Room
+from fb_fairseq.ops.feedback.record import Allocator
 from fb_fairseq.ops.feedback.triton import memory, products, products_backward
 from fb_fairseq.ops.feedback.triton.tiles import (
     attention_tile,
@@ -161,14 +161,14 @@ class Parts(NamedTuple):
     arrived: Tensor | None = None
 
     @classmethod
-    def allocate(cls, launcher: Launcher, room: Room) -> "Parts":
+    def allocate(cls, launcher: Launcher, allocator: Allocator) -> "Parts":
         """The room that a launcher's kernels need."""
-        splits, s = launcher.attention.splits, room.sizes
+        splits, s = launcher.attention.splits, allocator.sizes
         if splits == 1:
             return cls()
-        tops, totals = (room.buffers.empty(splits, s.G, dtype=room.wide) for _ in range(2))
-        sums = room.buffers.empty(splits, s.G, s.E, dtype=room.wide)
-        return cls(sums, tops, totals, room.buffers.zeros(s.G, dtype=torch.int32))
+        tops, totals = (allocator.buffers.empty(splits, s.G, dtype=allocator.wide) for _ in range(2))
+        sums = allocator.buffers.empty(splits, s.G, s.E, dtype=allocator.wide)
+        return cls(sums, tops, totals, allocator.buffers.zeros(s.G, dtype=torch.int32))
 
 
 def keep_of(mask: Dropout | None, *index: int) -> tuple[Tensor | None, float]:

@@ -10,7 +10,7 @@ from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.block import encoder_slots
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.decoding import StepInputs
-from fb_fairseq.ops.feedback.record import Record, Room
+from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.forward import StepKernels
 from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
@@ -72,11 +72,11 @@ def run_step(weights: FeedbackWeights, inputs: StepInputs) -> StepOutput:
     x_BD, ring, options, encoder = inputs
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     sizes = sizes_of(weights, options.heads, T=1, B=len(x_BD), C=ring.slots, S=ring.span, sources=sources)
-    room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, post_norm=not options.normalize_before)
+    allocator = Allocator(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, post_norm=not options.normalize_before)
     memory_KTBD = x_BD.new_empty(sizes.K, 1, *x_BD.shape)
     slots = slots_of_ring(weights, ring, sizes, encoder, memory_KTBD)
-    record, most = Record(room, 1, weights=False), max(ring.slots, sources)
-    kernels = StepKernels(room, weights.layers, options, slots, most)
+    record, most = Record(allocator, 1, weights=False), max(ring.slots, sources)
+    kernels = StepKernels(allocator, weights.layers, options, slots, most)
     query_BX, x_BD = record.q[0, 0], x_BD.contiguous()
     kernels.first_query(record, x_BD, query_BX)
     kernels.run(record, 0, 0, x_BD=x_BD, first_query_BX=query_BX)
