@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.layers import Dropout, Layer, Projection, at_least_fp32, project_memory
+from fb_fairseq.ops.layers import Dropout, Layer, Projection
 
 
 class KeyValueSet(NamedTuple):
@@ -222,27 +222,3 @@ def sizes_of(weights: Any, heads: int, **others: int) -> Sizes:
         I=len(weights.kv_sets),
         **others,
     )
-
-
-def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
-    """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
-    layer.
-
-    They are at least fp32, because each slot's gradient is a sum over steps and layers.
-    """
-    contexts = []
-    for memory, projection in weights.kv_sets:
-        keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
-        contexts.append(Context(at_least_fp32(keys), at_least_fp32(values)))
-    return contexts
-
-
-def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) -> Tensor:
-    """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
-    [B, D] (v3 §3.3, Eq. 1).
-
-    In the representations' type, not in that of autocast: the memory is what all later steps see.
-    """
-    x_ABD = torch.stack(list(representations))
-    with torch.autocast(x_ABD.device.type, enabled=False):
-        return torch.einsum("ka,abd->kbd", weights.mix_KA.to(x_ABD.dtype), x_ABD)
