@@ -1,4 +1,6 @@
-"""Activations in kernels, by number."""
+"""Activations in kernels, by number, and their derivatives. ``KIND`` is the number."""
+
+import math
 
 import triton
 import triton.language as tl
@@ -13,8 +15,12 @@ GELU = tl.constexpr(NUMBERS["gelu"])
 GELU_TANH = tl.constexpr(NUMBERS["gelu_accurate"])
 TANH = tl.constexpr(NUMBERS["tanh"])
 LINEAR = tl.constexpr(NUMBERS["linear"])
-# The constants below: sqrt(1/2), sqrt(2/π), 1/sqrt(2π), and 0.044715, the cubic term of the approximation of GELU by
-# tanh (Hendrycks and Gimpel 2016), which is three times as large in its derivative.
+SQRT_HALF = tl.constexpr(math.sqrt(0.5))
+SQRT_2_PI = tl.constexpr(math.sqrt(2 / math.pi))
+DENSITY_AT_0 = tl.constexpr(1 / math.sqrt(2 * math.pi))  # of the normal distribution
+# The cubic term of the approximation of GELU by tanh (Hendrycks and Gimpel 2016), and in its derivative.
+CUBIC = tl.constexpr(0.044715)
+CUBIC_SLOPE = tl.constexpr(3 * 0.044715)
 
 
 @triton.jit
@@ -32,9 +38,9 @@ def activation(x, KIND: tl.constexpr):
         positive = tl.where(x < 0, 0.0, x)  # (keeps NaN)
         x = positive * positive
     elif KIND == GELU:
-        x = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+        x = 0.5 * x * (1 + tl.erf(x * SQRT_HALF))
     elif KIND == GELU_TANH:
-        x = 0.5 * x * (1 + tanh((x + 0.044715 * x * x * x) * 0.7978845608028654))
+        x = 0.5 * x * (1 + tanh((x + CUBIC * x * x * x) * SQRT_2_PI))
     elif KIND == TANH:
         x = tanh(x)
     return x
@@ -49,10 +55,10 @@ def derivative(x, KIND: tl.constexpr):
     elif KIND == RELU_SQUARED:
         slope = 2 * tl.where(x < 0, 0.0, x)
     elif KIND == GELU:
-        slope = 0.5 * (1 + tl.erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+        slope = 0.5 * (1 + tl.erf(x * SQRT_HALF)) + x * DENSITY_AT_0 * tl.exp(-0.5 * x * x)
     elif KIND == GELU_TANH:
-        t = tanh((x + 0.044715 * x * x * x) * 0.7978845608028654)
-        slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x)
+        t = tanh((x + CUBIC * x * x * x) * SQRT_2_PI)
+        slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * SQRT_2_PI * (1 + CUBIC_SLOPE * x * x)
     elif KIND == TANH:
         t = tanh(x)
         slope = 1 - t * t

@@ -1,12 +1,22 @@
 """Linear maps of a step's rows, each one kernel with what comes before and after it.
 
 ``normed_product`` has a layer norm in its prologue, ``product_residual`` an activation and dropout in its prologue and
-the residual connection in its epilogue; ``back_product`` and ``product_transposed`` are what the backward pass needs of
-both. A program computes a tile of BM rows and BN columns, and goes through the inner dimension, of INNER or D numbers,
-in pieces of BK. Every column tile repeats its rows' norm; the first one stores what later kernels need.
+the residual connection in its epilogue. A program computes a tile of BM rows and BN columns, and goes through the inner
+dimension, of INNER or D numbers, in pieces of BK. Every column tile repeats its rows' norm; the first one stores what
+later kernels need.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous; ``P`` is the precision of products of fp32,
-``KIND`` the number of an activation, ``WIDE`` the type of sums.
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous, vectors [B, D] too. Arguments of all
+kernels here and in ``products_backward.py``:
+
+    B, N    rows and columns of the result
+    BM, BN, BK   sizes of tiles, powers of two; see ``tiles.py``
+    P       precision of products of fp32, as ``tl.dot`` names it: ieee or tf32
+    WIDE    type of sums: fp32, or fp64 in the interpreter
+    KIND    number of an activation; see ``activations.py``
+    PDL     whether the launch may begin while the kernel before it ends (programmatic dependent launch): then it waits
+            before it reads anything
+    keep…   bytes of a dropout mask, 1 where a number is kept; None: nothing is dropped
+    scale…  of what is kept, 1 / (1 - p)
 """
 
 import triton
@@ -26,7 +36,7 @@ def first_column_tile():
 
 @triton.jit
 def statistics(x, r, there, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, WIDE: tl.constexpr):
-    """Mean and 1 / standard deviation of rows r of x [B, D]."""
+    """Mean and 1 / standard deviation of rows r of x [B, D]. ``there``: which of them are less than B."""
     total = tl.zeros([BM], WIDE)
     for k0 in range(0, D, BK):
         k = k0 + tl.arange(0, BK)
@@ -43,7 +53,7 @@ def statistics(x, r, there, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 
 @triton.jit
 def normed_part(x, k, mean, rstd, norm_weight, norm_bias, D: tl.constexpr, WIDE: tl.constexpr):
-    """Some columns of a layer norm's result."""
+    """Columns k of a layer norm's result, from those of its input x."""
     weight = tl.load(norm_weight + k, k < D, 0.0).to(WIDE)
     bias = tl.load(norm_bias + k, k < D, 0.0).to(WIDE)
     return (x - mean[:, None]) * rstd[:, None] * weight[None] + bias[None]
@@ -58,8 +68,12 @@ def normed_product(
     """``out [B, N] = norm(x) Wᵀ + b``, with a ReLU if ``IS_RELU``.
 
     Args:
-        norm_weight, norm_bias: None: there is no norm.
-        normed: where the norm's result [B, D] is stored; None: nowhere. ``mean_out``, ``rstd_out``: its statistics [B].
+        x: [B, D].
+        norm_weight, norm_bias: [D]; None: there is no norm.
+        weight, bias: W [N, D] and b [N]; b may be None.
+        out: the result.
+        normed: where the norm's result [B, D] is stored; None: nowhere.
+        mean_out, rstd_out: where its mean and 1 / standard deviation [B] are stored; None: nowhere.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -97,8 +111,16 @@ def product_residual(
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout. ``keep_in``,
-    ``keep_out``: bytes of the dropout masks [B, INNER] and [B, N]; None: nothing is dropped.
+    """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout.
+
+    Args:
+        a: [B, INNER].
+        weight, bias: W [N, INNER] and b [N]; b may be None.
+        residual: [B, N].
+        out: the result.
+        keep_in, scale_in: dropout of f [B, INNER].
+        keep_out, scale_out: dropout of the linear map's result [B, N].
+        KIND: of f.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -131,7 +153,14 @@ def norm_rows(
     x, norm_weight, norm_bias, out, mean_out, rstd_out, B, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, D] = norm(x)``, and its statistics [B]."""
+    """``out [B, D] = norm(x)``.
+
+    Args:
+        x: [B, D].
+        norm_weight, norm_bias: [D].
+        out: the result.
+        mean_out, rstd_out: where its mean and 1 / standard deviation [B] are stored.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -9,7 +9,13 @@ from fb_fairseq.ops.feedback.triton.products import first_column_tile
 
 @triton.jit
 def scaled_part(d_normed, x, r, k, both, mean, rstd, norm_weight, D: tl.constexpr, WIDE: tl.constexpr):
-    """Some columns of a norm's normalised input, and of its result's gradient times its weight."""
+    """Columns k of a norm's normalised input, and of its result's gradient ``d_normed`` times its weight.
+
+    Args:
+        d_normed: these columns.
+        x: the norm's input [B, D], of which r are the rows; ``both``: which entries there are.
+        mean, rstd: its mean and 1 / standard deviation, of these rows.
+    """
     weight = tl.load(norm_weight + k, k < D, 0.0).to(WIDE)
     xs = tl.load(x + r[:, None] * D + k[None], both, 0.0).to(WIDE)
     hat = tl.where(both, (xs - mean[:, None]) * rstd[:, None], 0.0)
@@ -21,7 +27,11 @@ def incoming(
     base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, ADD: tl.constexpr, K: tl.constexpr,
     D: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of a gradient: ``base``, with ``ADD`` the gradient ``d_normed``, and what memories add to it."""
+    """Columns k of the gradient of a sublayer's result, but for what comes through the norm above (pre-norm).
+
+    Args:
+        ADD: whether ``d_normed`` is a part of it (post-norm); for the other arguments, see ``back_product``.
+    """
     d = tl.load(base + r[:, None] * D + k[None], both, 0.0).to(WIDE)
     if ADD:
         d += tl.load(d_normed + r[:, None] * D + k[None], both, 0.0).to(WIDE)
@@ -41,17 +51,31 @@ def back_product(
 ):  # fmt: skip
     """Backward pass from a sublayer's result to the input of its last linear map.
 
-    The gradient of the result is the sum of ``base``, the gradient of the input of the sublayer above, and with ``mix``
-    the gradient of the step's memories. With pre-norm the sublayer above adds ``norm'(d_normed)``, with post-norm
-    ``d_normed``, and the gradient goes through this sublayer's own norm. Then ``out = act'(hidden)
-    dropout(d_branch W)``, where ``d_branch`` is the gradient after dropout.
+    The gradient of the sublayer's result is the sum of
+
+    - ``base``,
+    - with ``d_memory``, the gradients of the step's memories, each times the result's share in it,
+    - what the sublayer above adds: with pre-norm ``norm'(d_normed)``, with post-norm ``d_normed``.
+
+    With post-norm it goes through this sublayer's own norm. It is then the gradient of the sum of the residual
+    connection, ``d_sum``; after dropout it is ``d_branch``, and ``out [B, N] = act'(hidden) dropout(d_branch W)``.
 
     Args:
-        d_normed: None: nothing is above.
-        x, norm_weight, mean_in, rstd_in: the norm that gradients go through, and its input [B, D].
-        hidden: None: there is no activation.
-        d_sum: the gradient of the sum of the residual connection is stored here, ``d_norm_out`` the gradient of the
-            norm's result (post-norm), ``d_branch`` the gradient of the branch after dropout.
+        base: [B, D].
+        d_normed: [B, D]; None: nothing is above.
+        x, norm_weight, mean_in, rstd_in: the norm that gradients go through: its input [B, D], weight [D], mean and
+            1 / standard deviation [B]. None: there is none (pre-norm, and nothing is above).
+        d_memory: K gradients [B, D], ``memory_stride`` apart; None: no memory has a share of the result.
+        mix: the K shares, ``mix_stride`` apart.
+        weight: W [D, N].
+        hidden: what the forward pass has recorded of the input [B, N]; None: there is no activation.
+        keep_residual, scale_residual: dropout of the linear map's result [B, D].
+        keep_hidden, scale_hidden: dropout of its input [B, N].
+        d_sum, d_branch: where these gradients [B, D] are stored.
+        d_norm_out: where the gradient of the norm's result [B, D] is stored (post-norm).
+        out: the result.
+        PRE: whether layers have their norms before sublayers (pre-norm).
+        KIND: of the activation.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -60,6 +84,8 @@ def back_product(
     there, first = r < B, first_column_tile()
     NORM: tl.constexpr = norm_weight is not None
     ADD: tl.constexpr = (not PRE) and (d_normed is not None)
+    # Which gradient goes through the norm is said in both loops. A function that returns it beside ``d`` compiles to
+    # other instructions (a load is shared by the loops), which no GPU has run.
     mean = tl.zeros([BM], WIDE)
     rstd = tl.zeros([BM], WIDE)
     summed = tl.zeros([BM], WIDE)
@@ -116,9 +142,12 @@ def product_transposed(
     a, weight, out, B, N, a_set, weight_set, out_set, INNER: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, N] = a W``, for W [INNER, N].
+    """``out [B, N] = a W``. The third dimension of the grid counts sets of matrices.
 
-    The third dimension of the grid counts sets of matrices, which lie ``a_set``, ``weight_set`` and ``out_set`` apart.
+    Args:
+        a: [B, INNER], sets ``a_set`` apart.
+        weight: W [INNER, N], sets ``weight_set`` apart.
+        out: the result, sets ``out_set`` apart.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
