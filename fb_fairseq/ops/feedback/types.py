@@ -11,10 +11,11 @@ from fb_fairseq.ops.layers import Dropout, Layer, Projection
 
 
 class KeyValueSet(NamedTuple):
-    """A set of keys and values: the index of its memory, and that of its projection.
+    """Where a set of keys and values comes from. There is one set for all layers, or one per layer.
 
-    Memories, projections, and so sets of keys and values are one for all layers, or one per layer. ``one_or_own`` is
-    the rule for each of them.
+    Attributes:
+        memory: the index of the memory that is projected: 0, or the layer's where each layer has its own.
+        projection: the index of the projection, by the same rule.
     """
 
     memory: int
@@ -22,7 +23,7 @@ class KeyValueSet(NamedTuple):
 
 
 def one_or_own(layer: int, number: int) -> int:
-    """0 if there is one for all layers, else the layer's own index."""
+    """The index of what a layer uses, where there are ``number`` of a kind: one for all layers, or one per layer."""
     return layer if number > 1 else 0
 
 
@@ -163,9 +164,13 @@ class BlockResults(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step.
+    """Sizes of a block or of a decoding step, named by the letters of the legend.
+
+    Of a decoding step, T is 1, and C and S are what its loop needs of the ring (``cpp/steps.py``, ``triton/steps.py``).
 
     Attributes:
+        C: of a block, carried slots.
+        S: of a block, the attention span, capped at the reach of its last step.
         sources: positions of an encoder's output; 0: there is none.
     """
 

@@ -16,7 +16,7 @@ from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.activations import NUMBERS
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, keep_of
-from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
+from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, padded_log_masks, stacked
 from fb_fairseq.ops.feedback.types import FeedbackOptions
 from fb_fairseq.ops.feedback.weights import contiguous
 from fb_fairseq.ops.layers import Affine, Layer, Projection
@@ -309,7 +309,7 @@ def slots_of_block(block: Block) -> Slots:
         values_IGCE=sets.values_IGCE,
         sets=[sets],
         positions=contiguous(weights.positions),
-        log_masks=log_masks(weights.spans, s.S, block.wide),
+        log_masks=padded_log_masks(weights.spans, s.S, block.wide),
         reaches=block.reaches,
         encoder=block.encoder,
         dropouts=inputs.dropouts,
