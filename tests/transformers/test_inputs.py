@@ -6,7 +6,6 @@ import torch
 pytest.importorskip("transformers")
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.modules.options import TransformerOptions  # noqa: E402
 from fb_fairseq.transformers.inputs import CACHE_FIELD  # noqa: E402
 from tests.transformers.models import build, translator  # noqa: E402
 
@@ -170,12 +169,6 @@ def test_both_names_of_the_memory(caplog):
         translation = translator("post-norm")(IDS, decoder_input_ids=torch.full((2, 1), EOS))
         assert translation.past_key_values is translation.cache is not None
     assert not caplog.records, "transformers warns about the old name, where it is its own"
-
-
-def test_a_configuration_of_an_earlier_version():
-    """The loop's old name is read as the new one."""
-    config = ft.FeedbackTransformerConfig(decoder_embed_dim=16, step_loop="native")
-    assert config.options_of(TransformerOptions).step_loop == "cpp"
 
 
 def test_options_of_configurations():
