@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
-from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
+from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, EncoderOptions, TransformerOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.symbols import EOS, PAD

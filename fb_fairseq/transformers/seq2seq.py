@@ -15,9 +15,10 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.embedder import Embedder
-from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.encoder import TransformerEncoder
 from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
+from fb_fairseq.modules.options import EncoderOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
