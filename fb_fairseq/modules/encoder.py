@@ -27,10 +27,9 @@ class TransformerEncoder(Embedder):
     """Layers of self-attention and feed-forward sublayers."""
 
     def __init__(self, options: EncoderOptions, embed_tokens: nn.Embedding):
-        super().__init__()
-        self.options = options
         learned, longest = options.encoder_learned_pos, options.max_source_positions
-        self.add_embeddings(options, embed_tokens, learned, longest, "max_source_positions")
+        super().__init__(options, embed_tokens, learned, longest, "max_source_positions")
+        self.options = options
         layer_options = TransformerOptions(
             decoder_layers=options.encoder_layers,
             decoder_embed_dim=options.encoder_embed_dim,

@@ -1,4 +1,6 @@
-"""Options of the stacks, and of the encoder. Each is described here only: the configurations of models take help and choices from here."""
+"""Options of the stacks and of the encoder. Each is described here only: the configurations of models take help and
+choices from here.
+"""
 
 import os
 from dataclasses import dataclass, fields

@@ -70,16 +70,15 @@ class TranslationDecoder(Embedder, OutputLayer):
     stack: FeedbackTransformer
 
     def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
-        super().__init__()
-        options = config.stack_options()
-        words = config.options_of(WordOptions)
-        self.add_embeddings(
+        super().__init__(
             config.options_of(EncoderOptions),
             embed_tokens,
             config.decoder_learned_pos,
             config.max_target_positions,
             "max_target_positions",
         )
+        options = config.stack_options()
+        words = config.options_of(WordOptions)
         own_keys = options.memory_projections == "per-layer"
         width = options.decoder_embed_dim
         layers = [
