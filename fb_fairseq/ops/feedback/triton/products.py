@@ -6,7 +6,7 @@ dimension, of INNER or D numbers, in pieces of BK. Every column tile repeats its
 later kernels need.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous, vectors [B, D] too. Arguments of all
-kernels here and in ``products_backward.py``:
+kernels here, in ``products_backward.py`` and in ``memory.py``:
 
     B, N    rows and columns of the result
     BM, BN, BK   sizes of tiles, powers of two; see ``tiles.py``
