@@ -37,8 +37,8 @@ class DecodesLogProbs:
         """Probabilities or their logarithms [B, T, V].
 
         Args:
-            net_output: see ``output``; its log-probabilities may have been divided by a temperature τ. What comes back
-                is then p^(1/τ) / Σ p^(1/τ), the softmax at that temperature.
+            net_output: see ``output``; its log-probabilities may have been divided by a temperature τ: then
+                the result is p^(1/τ) / Σ p^(1/τ), the softmax at that temperature.
             log_probs: whether logarithms come back.
             sample: of targets, for the adaptive softmax of features.
         """

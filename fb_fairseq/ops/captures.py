@@ -127,9 +127,13 @@ class Captures:
         dtype: torch.dtype,
         exact: Callable[[], Any] | None,
     ) -> bool | None:
-        """Whether a setting's kernels are right; None: nothing can be said. Wrong ones are refused.
+        """Compare a setting's kernels with torch's operations. Wrong ones are refused.
 
-        The other arguments are those of ``disagreement``.
+        Args:
+            setting: of the kernels; for the other arguments, see ``disagreement``.
+
+        Returns:
+            Whether they are right. None: nothing can be said.
         """
         try:
             problem = disagreement(run, reference, dtype, exact)

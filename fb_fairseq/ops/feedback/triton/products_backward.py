@@ -1,4 +1,4 @@
-"""What the backward pass needs of the kernels of ``products.py``, which has the legend of their arguments, too."""
+"""Gradients through the linear maps of ``products.py``, where the legend of the arguments is, too."""
 
 import triton
 import triton.language as tl
