@@ -24,8 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions
 from fb_fairseq.ops.feedback.block import Block
 from fb_fairseq.ops.feedback.gradients import BlockGradients
-from fb_fairseq.ops.feedback.passes import tile_steps
-from fb_fairseq.ops.feedback.tile import Workspace
+from fb_fairseq.ops.feedback.tile import Workspace, tile_steps
 from fb_fairseq.ops.feedback.types import BlockInputs
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.

@@ -12,6 +12,8 @@ Output = tuple[Tensor, dict[str, Any]]
 class DecodesLogProbs:
     """Base of fairseq decoders: with an adaptive softmax, decoding returns log-probabilities in the place of features.
 
+    A decoder has ``adaptive_softmax``, fairseq's or None, and ``output_layer(features)``, as fairseq's decoders do.
+
     fairseq's generator divides what a decoder returns by the temperature before the softmax. Features divided by it
     would change head and tail clusters each in its own way.
     """
@@ -32,7 +34,14 @@ class DecodesLogProbs:
         return self.adaptive_softmax.get_log_prob(features, None), {**extra, LOG_PROBS: True}
 
     def get_normalized_probs(self, net_output: Output, log_probs: bool, sample: dict | None = None) -> Tensor:
-        """Probabilities or their logarithms [B, T, V]; of log-probabilities divided by a temperature T, p^(1/T)."""
+        """Probabilities or their logarithms [B, T, V].
+
+        Args:
+            net_output: see ``output``; its log-probabilities may have been divided by a temperature τ: then
+                the result is p^(1/τ) / Σ p^(1/τ), the softmax at that temperature.
+            log_probs: whether logarithms come back.
+            sample: of targets, for the adaptive softmax of features.
+        """
         if net_output[1] and net_output[1].get(LOG_PROBS):
             return (torch.log_softmax if log_probs else torch.softmax)(net_output[0].float(), -1)
         return super().get_normalized_probs(net_output, log_probs, sample)

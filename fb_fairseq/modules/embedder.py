@@ -3,8 +3,6 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Any
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -12,6 +10,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
+from fb_fairseq.modules.options import EncoderOptions
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.ops.layers import layer_norm
 
@@ -51,21 +50,21 @@ class TokenPositions(nn.Module):
 
 
 class Embedder(nn.Module):
-    """Base of encoder and decoder: what is before their layers, by fairseq's names."""
+    """Base of encoder and decoder: what is before their layers, by fairseq's names.
 
-    def add_embeddings(
-        self, options: Any, embed_tokens: nn.Embedding, learned: bool, positions: int, option: str
-    ) -> None:
-        """Add the modules.
+    Args:
+        options: of positions, scale, norm and dropout; a decoder has those of its encoder.
+        embed_tokens: the embeddings.
+        learned: whether positions are learned, or sinusoidal.
+        positions: number of learned positions.
+        option: the option that limits positions, for the error message.
+    """
 
-        Args:
-            options: ``EncoderOptions``, of the encoder or with the same names.
-            embed_tokens: the embeddings.
-            learned: whether positions are learned, or sinusoidal.
-            positions: number of learned positions, which ``option`` sets.
-        """
+    def __init__(self, options: EncoderOptions, embed_tokens: nn.Embedding, learned: bool, positions: int, option: str):
+        super().__init__()
         width, padding_idx = embed_tokens.embedding_dim, embed_tokens.padding_idx
-        self.embed_tokens, self.embed_positions = embed_tokens, None
+        self.embed_tokens = embed_tokens
+        self.embed_positions = None
         if not options.no_token_positional_embeddings:
             self.embed_positions = TokenPositions(learned, positions, width, padding_idx, option)
         self.embed_scale = 1.0 if options.no_scale_embedding else width**0.5
@@ -73,7 +72,7 @@ class Embedder(nn.Module):
         self.embedding_dropout = options.dropout
 
     def embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings [B, T, D] of tokens at positions [B, T] or [T]."""
+        """Embeddings [B, T, D] of tokens at positions [B, T] or [T], counted from 1 (0: padding)."""
         x = self.embed_scale * self.embed_tokens(tokens_BT)
         if self.embed_positions is not None:
             x = x + self.embed_positions(positions, x.new_empty(x.shape[-1]))

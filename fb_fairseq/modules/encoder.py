@@ -1,9 +1,7 @@
-"""A Transformer encoder (Vaswani et al. 2017) in torch, with the options and parameter names of fairseq's.
+"""A Transformer encoder (Vaswani et al. 2017) in torch, with the parameter names of fairseq's.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
 """
-
-from dataclasses import dataclass
 
 import torch
 import torch.nn as nn
@@ -11,13 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.command_line import option
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.embedder import Embedder
 from fb_fairseq.modules.layer import TransformerLayer, attention_projection, transformer_weights
-from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
+from fb_fairseq.modules.options import EncoderOptions, TransformerOptions
 from fb_fairseq.ops.layers import (
-    ACTIVATIONS,
     attention_residual,
     draw_dropout,
     feed_forward,
@@ -27,51 +23,13 @@ from fb_fairseq.ops.layers import (
 )
 
 
-@dataclass(frozen=True)
-class EncoderOptions(CheckedOptions):
-    """Options of ``TransformerEncoder``, as on the command line of ``feedback_decoder``."""
-
-    encoder_layers: int = option(6, "number of the encoder's layers")
-    encoder_embed_dim: int = option(512, "the encoder's width")
-    encoder_ffn_embed_dim: int = option(2048, "width of its feed-forward sublayers")
-    encoder_attention_heads: int = option(8, "number of its attention heads")
-    encoder_normalize_before: bool = option(False, "apply layer norm before each of its sublayers (pre-norm)")
-    encoder_learned_pos: bool = option(False, "learned positions in the encoder, not sinusoidal ones")
-    encoder_layerdrop: float = option(0.0, "the encoder's LayerDrop probability")
-    max_source_positions: int = option(1024, "longest source, in tokens")
-    activation_fn: str = option("relu", "activation function of the feed-forward sublayer", ACTIVATIONS)
-    dropout: float = option(0.0, "dropout of embeddings, and of each sublayer's output")
-    attention_dropout: float = option(0.0, "dropout of attention weights")
-    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
-    no_token_positional_embeddings: bool = option(False, "no positions are added to embeddings")
-    no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
-    layernorm_embedding: bool = option(False, "apply layer norm to embeddings")
-    checkpoint_activations: bool = option(False, "recompute the activations of layers in the backward pass")
-
-    def __post_init__(self):
-        self.check_fields()
-        self.check_positive(
-            "encoder_layers",
-            "encoder_embed_dim",
-            "encoder_ffn_embed_dim",
-            "encoder_attention_heads",
-            "max_source_positions",
-        )
-        self.check(
-            self.encoder_embed_dim % self.encoder_attention_heads == 0,
-            "encoder_attention_heads",
-            f"does not divide --encoder-embed-dim {self.encoder_embed_dim}; give a number that does",
-        )
-
-
 class TransformerEncoder(Embedder):
     """Layers of self-attention and feed-forward sublayers."""
 
     def __init__(self, options: EncoderOptions, embed_tokens: nn.Embedding):
-        super().__init__()
-        self.options = options
         learned, longest = options.encoder_learned_pos, options.max_source_positions
-        self.add_embeddings(options, embed_tokens, learned, longest, "max_source_positions")
+        super().__init__(options, embed_tokens, learned, longest, "max_source_positions")
+        self.options = options
         layer_options = TransformerOptions(
             decoder_layers=options.encoder_layers,
             decoder_embed_dim=options.encoder_embed_dim,

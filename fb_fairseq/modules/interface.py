@@ -1,6 +1,8 @@
 """The interface of all stacks of layers, the LSTM included: run a block of steps at once, or one step after the other.
 
-Models, agents and the benchmark use stacks through this interface only.
+Language models, agents and the benchmark run stacks through this interface. Beyond it, ``TransformerStack`` has steps
+with an encoder (``decode_step``), which translation models run, and for inspection the weights of attention
+(``memory_attention``).
 """
 
 from abc import ABC, abstractmethod
@@ -45,7 +47,8 @@ class StreamState:
         if (shape[0], shape[2], shape[3]) != (memories, B, D):
             raise UserError(
                 f"the streams' memory has {shape[0]} vectors per step, {shape[2]} streams and width {shape[3]}; "
-                f"the model needs {memories}, {B} and {D}: start with an empty memory (--reset-dataloader)"
+                f"the model needs {memories}, {B} and {D}: start with an empty memory "
+                "(fairseq-train: --reset-dataloader)"
             )
         return StreamState(state.memory_KCBD[:, -span:].to(x_TBD))
 

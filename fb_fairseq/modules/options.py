@@ -1,4 +1,6 @@
-"""Options of the stacks. Each is described here only: the configurations of models take help and choices from here."""
+"""Options of the stacks and of the encoder. Each is described here only: the configurations of models take help and
+choices from here.
+"""
 
 import os
 from dataclasses import dataclass, fields
@@ -172,3 +174,40 @@ class TransformerOptions(CheckedOptions):
     def head_dim(self) -> int:
         """Width of a head, E."""
         return self.decoder_head_dim or self.decoder_embed_dim // self.decoder_attention_heads
+
+
+@dataclass(frozen=True)
+class EncoderOptions(CheckedOptions):
+    """Options of ``TransformerEncoder``, as on the command line of ``feedback_decoder``."""
+
+    encoder_layers: int = option(6, "number of the encoder's layers")
+    encoder_embed_dim: int = option(512, "the encoder's width")
+    encoder_ffn_embed_dim: int = option(2048, "width of its feed-forward sublayers")
+    encoder_attention_heads: int = option(8, "number of its attention heads")
+    encoder_normalize_before: bool = option(False, "apply layer norm before each of its sublayers (pre-norm)")
+    encoder_learned_pos: bool = option(False, "learned positions in the encoder, not sinusoidal ones")
+    encoder_layerdrop: float = option(0.0, "the encoder's LayerDrop probability")
+    max_source_positions: int = option(1024, "longest source, in tokens")
+    activation_fn: str = option("relu", "activation function of the feed-forward sublayer", ACTIVATIONS)
+    dropout: float = option(0.0, "dropout of embeddings, and of each sublayer's output")
+    attention_dropout: float = option(0.0, "dropout of attention weights")
+    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
+    no_token_positional_embeddings: bool = option(False, "no positions are added to embeddings")
+    no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
+    layernorm_embedding: bool = option(False, "apply layer norm to embeddings")
+    checkpoint_activations: bool = option(False, "recompute the activations of layers in the backward pass")
+
+    def __post_init__(self):
+        self.check_fields()
+        self.check_positive(
+            "encoder_layers",
+            "encoder_embed_dim",
+            "encoder_ffn_embed_dim",
+            "encoder_attention_heads",
+            "max_source_positions",
+        )
+        self.check(
+            self.encoder_embed_dim % self.encoder_attention_heads == 0,
+            "encoder_attention_heads",
+            f"does not divide --encoder-embed-dim {self.encoder_embed_dim}; give a number that does",
+        )

@@ -19,9 +19,11 @@ class Captured:
     """Something that was captured, with memory of its own.
 
     Attributes:
+        kernels_of: the setting of its kernels; None: torch's operations were captured.
         checked: whether its results are known to be right.
     """
 
+    kernels_of: Setting | None = None
     checked = False
 
     def is_free(self) -> bool:
@@ -42,12 +44,12 @@ class Captures:
     A capture of kernels is compared when it is to be used, until its results are known:
 
         they are right       it is ``checked``, and used from then on
-        they are wrong       it is dropped; ``problems`` says why, for all keys of its setting; torch's operations are
-                             captured in its place, which are checked from the start
+        they are wrong       all captures of its setting are dropped; ``problems`` says why; torch's operations are
+                             captured in their place, which are checked from the start
         nothing can be said  it is not used this time
 
-    Otherwise a capture is dropped only if it was not used for a window: if more keys alternate than there is room for,
-    capturing them again and again would cost more than it saves.
+    Otherwise a capture is dropped only if it was neither made nor used for a window: if more keys alternate than there
+    is room for, capturing them again and again would cost more than it saves.
 
     Attributes:
         by_key: the captures.
@@ -74,15 +76,16 @@ class Captures:
         key: tuple,
         setting: Setting,
         capture: Callable[[bool], Captured | None],
-        is_right: Callable[[Captured], bool],
+        is_right: Callable[[Captured], bool | None],
         at: int | None = None,
     ) -> Any:
         """The capture for a key, made now if it is time; None: there is none, or it cannot be used now.
 
         Args:
+            key: everything that a capture depends on, except the values of tensors.
             setting: what its kernels depend on.
             capture: makes one, of kernels (True) or of torch's operations; None: there are no kernels.
-            is_right: compares its results, by ``agrees``.
+            is_right: compares a capture's results; returns what ``agrees`` has returned.
             at: instead of ``capture_at``.
 
         Returns:
@@ -95,18 +98,25 @@ class Captures:
         if found is None or not found.is_free():
             return None
         if not found.checked:
-            found.checked = is_right(found)
-        if not found.checked:
-            if self.problems.get(setting) is None:
-                return None  # nothing is known: the next one is compared
-            self._drop(key)
-            found = self._capture(key, setting, capture, at)
-        self._last_used[key] = self._uses
+            right = is_right(found)
+            if right is None:
+                return None
+            found.checked = right
+            if not right:  # ``agrees`` has dropped it
+                found = self._capture(key, setting, capture, at)
+        if found is not None:
+            self._last_used[key] = self._uses
         return found
 
     def refuse(self, setting: Setting, problem: str) -> None:
-        """Do not use the kernels of a setting, and say so once in the log."""
+        """Do not use the kernels of a setting from now on, and say so once in the log.
+
+        Args:
+            problem: why, in a few words.
+        """
         self.problems[setting] = problem
+        for key in [key for key, found in self.by_key.items() if found.kernels_of == setting]:
+            self._drop(key)
         log_once(f"--step-loop {setting[0]}: {problem}; torch's operations run, as CUDA graphs")
 
     def agrees(
@@ -116,19 +126,24 @@ class Captures:
         reference: Callable[[], Any],
         dtype: torch.dtype,
         exact: Callable[[], Any] | None,
-    ) -> bool:
-        """Whether a setting's kernels are right; see ``disagreement`` for the other arguments. False, too, if nothing
-        is known.
+    ) -> bool | None:
+        """Compare a setting's kernels with torch's operations. Wrong ones are refused.
+
+        Args:
+            setting: of the kernels; for the other arguments, see ``disagreement``.
+
+        Returns:
+            Whether they are right. None: nothing can be said.
         """
         try:
             problem = disagreement(run, reference, dtype, exact)
         except Undecided:
-            return False
+            return None
         if problem is not None:
             self.refuse(setting, problem)
-        else:
-            self.problems.setdefault(setting, None)
-        return problem is None
+            return False
+        self.problems.setdefault(setting, None)
+        return True
 
     def _capture(self, key: tuple, setting: Setting, capture: Callable, at: int | None) -> Captured | None:
         """Capture a key, if it is time and there is room."""
@@ -136,23 +151,28 @@ class Captures:
         if self._seen[key] < (at or self.capture_at) or not self._has_room():
             return None
         try:
-            self.by_key[key] = self._kernels(setting, capture) or self._operations(capture)
+            found = self._kernels(setting, capture) or self._operations(capture)
         except Exception as error:  # out of memory, say
             cuda_graphs.disable_capturing(error)
             return None
-        return self.by_key[key]
+        self.by_key[key] = found
+        self._last_used[key] = self._uses
+        return found
 
     def _kernels(self, setting: Setting, capture: Callable) -> Captured | None:
         """Capture kernels; None: there are none, they are not used, or do not compile."""
         if self.problems.get(setting) is not None:
             return None
         try:
-            return capture(True)
+            found = capture(True)
         except (CaptureError, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:
             self.refuse(setting, f"failed: {first_line(error)}")
             return None
+        if found is not None:
+            found.kernels_of = setting
+        return found
 
     def _operations(self, capture: Callable) -> Captured:
         """Capture torch's operations."""
@@ -161,16 +181,16 @@ class Captures:
         return found
 
     def _has_room(self) -> bool:
-        """Drop what was not used for a window. Returns whether there is room for one more."""
+        """Drop what was neither made nor used for a window. Returns whether there is room for one more."""
         oldest = self._uses - self.window
-        for key in [key for key in self.by_key if self._last_used.get(key, 0) < oldest]:
+        for key in [key for key in self.by_key if self._last_used[key] < oldest]:
             if self.by_key[key].is_free():
                 self._drop(key)
         return len(self.by_key) < self.kept
 
     def _drop(self, key: tuple) -> None:
         self.by_key.pop(key).release()
-        self._last_used.pop(key, None)
+        del self._last_used[key]
 
     def clear(self) -> None:
         """Free the captures and their memory. Keys that have come often are captured again at once."""

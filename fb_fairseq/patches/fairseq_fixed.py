@@ -15,6 +15,13 @@ from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.trained_model import FUSED_COPY
 
 
+def is_fixed() -> bool:
+    """Whether the fairseq that is installed is fairseq-fixed."""
+    import fairseq
+
+    return fairseq.__version__.startswith("0.12.3")
+
+
 def patch_last_batch() -> None:
     """Keep the last batch of every epoch, validation and test set.
 
@@ -49,10 +56,9 @@ def patch_batches_of_a_resumed_run() -> None:
     one in which a run is resumed. So a resumed run takes up other batches in the middle: it sees some sentences of the
     epoch twice, and others not at all.
     """
-    from fairseq.data.iterators import EpochBatchIterator
     from fairseq.tasks import FairseqTask
 
-    if "persistent_workers" in inspect.signature(EpochBatchIterator).parameters:
+    if is_fixed():
         wrap_once(FairseqTask, "get_batch_iterator", "batches_of_a_resumed_run", _iterate_by_seed)
 
 
@@ -129,9 +135,9 @@ def patch_root_logger() -> None:
     root = logging.getLogger()
     if "fairseq" not in sys.modules and root.handlers:
         return  # a program has set up its logging before
-    import fairseq.models
+    import fairseq.models  # noqa: F401  (which sets it)
 
-    if hasattr(fairseq.models.wav2vec, "wav2vec2_classification") and _is_set_to_debug(root):
+    if is_fixed() and _is_set_to_debug(root):
         logging.basicConfig(
             format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
             datefmt="%Y-%m-%d %H:%M:%S",

@@ -1,15 +1,15 @@
 """Configurations of the models in Hugging Face transformers."""
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from transformers import PreTrainedConfig
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
-from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, TransformerOptions
+from fb_fairseq.modules.options import FEEDBACK_OPTIONS, CheckedOptions, EncoderOptions, TransformerOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.symbols import EOS, PAD
@@ -41,6 +41,8 @@ WORD_OPTIONS = (
     "adaptive_softmax_dropout",
     "adaptive_softmax_factor",
 )
+# Of all models together.
+ALL_OPTIONS = {field.name for kind in (EncoderOptions, TransformerOptions, WordOptions) for field in fields(kind)}
 
 
 class OptionsConfig(DataclassConfig):
@@ -56,7 +58,18 @@ class OptionsConfig(DataclassConfig):
     eos_token_id: int = EOS
     pad_token_id: int = PAD
 
+    tying: ClassVar[str]  # the options by which words are tied
+
     def __post_init__(self, **options):
+        """Take our options; transformers takes what is left.
+
+        First transformers' names are replaced by ours (``attribute_map``), so that an option is found by either. Words
+        are tied by our options, which are set by then; transformers reads ``tie_word_embeddings``. Names are checked
+        before transformers' class keeps whatever it does not know, values when all fields are set.
+
+        Args:
+            options: the arguments that are no fields of the dataclass.
+        """
         for standard, own in self.attribute_map.items():
             if standard in options:
                 options[own] = options.pop(standard)
@@ -66,14 +79,11 @@ class OptionsConfig(DataclassConfig):
         if tied is not None and bool(tied) != self.has_tied_words():
             raise UserError(f"tie_word_embeddings {tied}: contradicts the model's own options; give {self.tying}")
         options["tie_word_embeddings"] = self.has_tied_words()
-        for name in options:
-            check_spelling(name, self)
+        self.check_names(options)
         super().__post_init__(**options)
         if self.memory_storage not in STORAGES:
             raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
         self.check_options()
-
-    tying: ClassVar[str]  # the options by which words are tied
 
     @classmethod
     def option_defaults(cls) -> dict[str, Any]:
@@ -88,22 +98,25 @@ class OptionsConfig(DataclassConfig):
         """Check all options."""
         raise NotImplementedError
 
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse arguments that transformers would keep, and nobody read: other models' options, and ours misspelt."""
+        own = [*self.option_defaults(), *self.attribute_map, "vocab_size", "memory_storage"]
+        standard = dir(PreTrainedConfig())
+        for name in names:
+            if name in own or name in standard:
+                continue
+            if name in ALL_OPTIONS:
+                raise UserError(f"{name}: is no option of {self.model_type}; leave it out")
+            similar = difflib.get_close_matches(name, own, 1, 0.85)
+            if similar:
+                raise UserError(f"{name}: unknown; did you mean {similar[0]}?")
+
     def options_of(self, kind: type[Options], **others) -> Options:
         """The options of a class, as far as they are arguments. ``others``: the other ones."""
         names = self.option_defaults()
         return kind(
             **{field.name: getattr(self, field.name) for field in fields(kind) if field.name in names}, **others
         )
-
-
-def check_spelling(name: str, config: OptionsConfig) -> None:
-    """Check that an argument which transformers would keep, and nobody read, is not one of ours misspelt."""
-    own = [*config.option_defaults(), *config.attribute_map, "vocab_size", "memory_storage"]
-    if name in own or hasattr(PreTrainedConfig, name) or name in vars(PreTrainedConfig()):
-        return
-    similar = difflib.get_close_matches(name, own, 1, 0.85)
-    if similar:
-        raise UserError(f"{name}: unknown; did you mean {similar[0]}?")
 
 
 class LanguageModelConfig(OptionsConfig):

@@ -15,9 +15,10 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.embedder import Embedder
-from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.encoder import TransformerEncoder
 from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
+from fb_fairseq.modules.options import EncoderOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
@@ -69,16 +70,15 @@ class TranslationDecoder(Embedder, OutputLayer):
     stack: FeedbackTransformer
 
     def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
-        super().__init__()
-        options = config.stack_options()
-        words = config.options_of(WordOptions)
-        self.add_embeddings(
+        super().__init__(
             config.options_of(EncoderOptions),
             embed_tokens,
             config.decoder_learned_pos,
             config.max_target_positions,
             "max_target_positions",
         )
+        options = config.stack_options()
+        words = config.options_of(WordOptions)
         own_keys = options.memory_projections == "per-layer"
         width = options.decoder_embed_dim
         layers = [

@@ -1,9 +1,8 @@
-"""Stacks report scalars, options have help, and memories have a size, are cut and copied."""
+"""Stacks report scalars, and memories have a size, are cut and copied."""
 
 import copy
 import io
 import pickle
-from dataclasses import fields
 
 import pytest
 import torch
@@ -30,11 +29,6 @@ def test_reports_are_scalars_and_memories_have_a_size(stack):
     _, state = model.run_block(torch.randn(T, B, D))
     assert all(value.dim() == 0 for value in model.report().logged.values())
     assert model.ring_after(state).nbytes() > 0
-
-
-@pytest.mark.parametrize("options", [TransformerOptions, LSTMOptions])
-def test_options_have_help(options):
-    assert all(f.metadata.get("help") for f in fields(options))
 
 
 def test_state_is_cut_to_the_span_and_copied():

@@ -12,10 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.passes import ReferencePasses, run_block_with
+from fb_fairseq.ops.feedback.passes import ReferencePasses
 from tests.modules.options import random_stack
 from tests.ops.feedback.cases import KINDS, Case
 

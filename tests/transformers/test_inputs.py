@@ -6,7 +6,6 @@ import torch
 pytest.importorskip("transformers")
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.modules.options import TransformerOptions  # noqa: E402
 from fb_fairseq.transformers.inputs import CACHE_FIELD  # noqa: E402
 from tests.transformers.models import build, translator  # noqa: E402
 
@@ -172,14 +171,8 @@ def test_both_names_of_the_memory(caplog):
     assert not caplog.records, "transformers warns about the old name, where it is its own"
 
 
-def test_a_configuration_of_an_earlier_version():
-    """The loop's old name is read as the new one."""
-    config = ft.FeedbackTransformerConfig(decoder_embed_dim=16, step_loop="native")
-    assert config.options_of(TransformerOptions).step_loop == "cpp"
-
-
 def test_options_of_configurations():
-    """transformers' names are ours, or refused; so are misspelt ones."""
+    """transformers' names are ours, or refused; so are misspelt ones, and options of other models."""
     sizes = dict(hidden_size=24, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4)
     config = ft.FeedbackTransformerConfig(**sizes)
     assert (config.decoder_embed_dim, config.decoder_ffn_embed_dim, config.decoder_layers) == (24, 32, 3)
@@ -192,3 +185,6 @@ def test_options_of_configurations():
         with pytest.raises(UserError, match="decoder_layer: unknown; did you mean decoder_layers"):
             kind(decoder_layer=3)
         assert kind(architectures=["x"], torch_dtype="float32", my_note="hello").my_note == "hello"
+    for kind in (ft.FeedbackDecoderConfig, ft.StreamingLSTMConfig):
+        with pytest.raises(UserError, match=f"attention_span: is no option of {kind.model_type}; leave it out"):
+            kind(attention_span=100)

@@ -4,8 +4,10 @@ types.py       weights, options and dropout masks of the loop
 reference.py   the equations: a step, and the loop around it, under autograd; to be read beside the paper
 loop.py        a loop as its author writes it: four functions
 loops.py       the table of loops, --step-loop auto, and what runs a block or a decoding step
+autograd.py    a block as one node of autograd's graph
 passes.py      the two passes over a block: of the reference, or around the steps of a loop
-block.py       a block's sizes, weights, slots and record of activations
+block.py       a block's data, and its slots for keys and values
+weights.py, record.py   its weights in the compute type, and the record of its activations
 tile.py, gradients.py   a tile of steps backward, and the sums of the weights' gradients over tiles
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer

@@ -246,3 +246,13 @@ class BlockGradients:
             )
             for pair in self.encoder
         ]
+
+
+def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
+    """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
+    block, s, n = tile.block, tile.block.sizes, tile.steps
+    dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
+    d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
+    if block.inputs.options.normalize_before:
+        d_normed_TBD = tile.attn_norm[0].input_gradient(kept_TBD.copy_(d_normed_TBD))
+    d_x_TBD[tile.first : tile.last] += d_normed_TBD

@@ -9,7 +9,8 @@ from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
 
 if TYPE_CHECKING:
-    from fb_fairseq.ops.feedback.block import Block, Record
+    from fb_fairseq.ops.feedback.block import Block
+    from fb_fairseq.ops.feedback.record import Record
     from fb_fairseq.ops.feedback.tile import Tile
 
 DEVICES = ("cpu", "cuda")

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.passes import Passes, ReferencePasses, passes_of, run_block_with
+from fb_fairseq.ops.feedback.passes import Passes, ReferencePasses, passes_of
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
 from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, StepOutput

@@ -22,11 +22,9 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackOptions,
     FeedbackWeights,
     StepOutput,
-    mix_memories,
     one_or_own,
-    project_context,
 )
-from fb_fairseq.ops.layers import attention_residual, feed_forward, project_query
+from fb_fairseq.ops.layers import at_least_fp32, attention_residual, feed_forward, project_memory, project_query
 from fb_fairseq.ops.threads import loop_threads
 
 
@@ -157,6 +155,30 @@ def feedback_step(
             )
         representations.append(x_BD)
     return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC, representations)
+
+
+def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
+    """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
+    layer.
+
+    They are at least fp32, because each slot's gradient is a sum over steps and layers.
+    """
+    contexts = []
+    for memory, projection in weights.kv_sets:
+        keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
+        contexts.append(Context(at_least_fp32(keys), at_least_fp32(values)))
+    return contexts
+
+
+def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) -> Tensor:
+    """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
+    [B, D] (v3 §3.3, Eq. 1).
+
+    In the representations' type, not in that of autocast: the memory is what all later steps see.
+    """
+    x_ABD = torch.stack(list(representations))
+    with torch.autocast(x_ABD.device.type, enabled=False):
+        return torch.einsum("ka,abd->kbd", weights.mix_KA.to(x_ABD.dtype), x_ABD)
 
 
 def feedback_attention(

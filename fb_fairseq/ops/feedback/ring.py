@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fb_fairseq.ops.attention import step_attention
-from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
+from fb_fairseq.ops.feedback.reference import project_context
+from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.

@@ -10,10 +10,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Block, Record
+from fb_fairseq.ops.feedback.block import Block
+from fb_fairseq.ops.feedback.record import Record
+from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 
 ALIGNED = 16  # numbers; products on tensor cores need aligned rows
+# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
+# later steps of its tile, which is quadratic in the tile's steps, expensive.
+TILE_ROWS = 256
+# But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
+MIN_TILE_STEPS = 4
+# On a GPU both cost memory traffic: reading and writing S slots for each tile, and gathering from its later steps
+# for each step. They balance at about the root of 2 S steps.
+GPU_TILE_STEPS = 16
+GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
+
+
+def tile_steps(s: Sizes, device: torch.device) -> int:
+    """The number of steps in a tile of a block of these sizes."""
+    least = MIN_TILE_STEPS
+    if device.type != "cpu":
+        least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
+    return min(s.T, max(least, TILE_ROWS // s.B))
 
 
 class Normed:
@@ -67,34 +86,45 @@ class Workspace:
     """
 
     def __init__(self, block: Block, steps: int):
-        s, room = block.sizes, block.room
+        s, allocator = block.sizes, block.allocator
         L, B = s.L, s.B
-        self._block, self._steps = block, steps
-        self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
-        self.d_attention, self.d_ffn = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D, compute=True)
-        self.d_hidden = room.by_layer(steps, s.F, compute=True)
-        self.d_attn_norm, self.d_ffn_norm = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
-        self.d_kv_ITBZ = room.new_compute(s.I, steps, B, 2 * s.X)
-        self.d_kv_normed_ITBD, self.d_memory_KTBD = room.new(s.I, steps, B, s.D), room.new(s.K, steps, B, s.D)
+        self.dq, self.da = allocator.of_heads(steps), allocator.of_heads(steps)
+        self.d_attention, self.d_ffn = (
+            allocator.by_layer(steps, s.D, compute=True),
+            allocator.by_layer(steps, s.D, compute=True),
+        )
+        self.d_hidden = allocator.by_layer(steps, s.F, compute=True)
+        self.d_attn_norm, self.d_ffn_norm = allocator.by_layer(steps, s.D), allocator.by_layer(steps, s.D)
+        self.d_kv_ITBZ = allocator.new_compute(s.I, steps, B, 2 * s.X)
+        self.d_kv_normed_ITBD, self.d_memory_KTBD = allocator.new(s.I, steps, B, s.D), allocator.new(s.K, steps, B, s.D)
         self.dcq = self.dca = self.d_crossed = self.d_cross_norm = self.dcs = self.cross_p = None
         if s.sources:
-            self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
-            self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, compute=True), room.by_layer(steps, s.D)
-            self.dcs = room.new_compute(steps, L, s.G, s.sources)
-            self.cross_p = None if block.records_weights else room.new_compute(steps, L, s.G, s.sources)
-        self.ds_TLGW, self.p_TLGW = self._by_slot(), self._by_slot()
+            self.dcq, self.dca = allocator.of_heads(steps), allocator.of_heads(steps)
+            self.d_crossed, self.d_cross_norm = (
+                allocator.by_layer(steps, s.D, compute=True),
+                allocator.by_layer(steps, s.D),
+            )
+            self.dcs = allocator.new_compute(steps, L, s.G, s.sources)
+            self.cross_p = None if block.records_weights else allocator.new_compute(steps, L, s.G, s.sources)
+        self.ds_TLGW, self.p_TLGW = by_slot(block, steps), by_slot(block, steps)
         self.ds_TLGS, self.p_TLGS = step_windows(self.ds_TLGW, s.S), step_windows(self.p_TLGW, s.S)
 
-    def _by_slot(self) -> Tensor:
-        """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
-        recorded, as the products after the steps read them.
-        """
-        s, steps = self._block.sizes, self._steps
-        width = s.S + steps - 1
-        if self._block.records_weights:
-            return self._block.room.new_compute(steps, s.L, s.G, width).zero_()
-        width = -(-width // ALIGNED) * ALIGNED
-        return self._block.room.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
+    def clear_windows(self) -> None:
+        """Zero what is laid out by slot, before a tile whose steps or layers do not reach all of it."""
+        self.ds_TLGW.zero_()
+        self.p_TLGW.zero_()
+
+
+def by_slot(block: Block, steps: int) -> Tensor:
+    """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
+    recorded, as the products after the steps read them.
+    """
+    s = block.sizes
+    width = s.S + steps - 1
+    if block.records_weights:
+        return block.allocator.new_compute(steps, s.L, s.G, width).zero_()
+    width = -(-width // ALIGNED) * ALIGNED
+    return block.allocator.new_compute(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
 
 
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
@@ -110,7 +140,8 @@ class Tile:
     """Some consecutive steps of a block: first … last - 1.
 
     Args:
-        sums: ``BlockGradients`` of the block: the sums of the weights' gradients, and the gradients of slots.
+        sums: ``BlockGradients`` of the block (whose file imports this one): the sums of the weights' gradients, and the
+            gradients of slots.
         record: the activations of all steps of the block, or of the tile's.
         work: where the steps leave what the weights' gradients need.
 
@@ -131,9 +162,6 @@ class Tile:
         self.steps = last - first
         self.at = first if record.steps == block.sizes.T else 0
         in_record = slice(self.at, self.at + self.steps)
-        if block.ragged:
-            work.ds_TLGW.zero_()
-            work.p_TLGW.zero_()
         layers = block.weights.layers
         pre_norm = block.inputs.options.normalize_before
 

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.layers import Dropout, Layer, Projection, at_least_fp32, project_memory
+from fb_fairseq.ops.layers import Dropout, Layer, Projection
 
 
 class KeyValueSet(NamedTuple):
-    """A set of keys and values: the index of its memory, and that of its projection.
+    """Where a set of keys and values comes from. There is one set for all layers, or one per layer.
 
-    Memories, projections, and so sets of keys and values are one for all layers, or one per layer. ``one_or_own`` is
-    the rule for each of them.
+    Attributes:
+        memory: the index of the memory that is projected: 0, or the layer's where each layer has its own.
+        projection: the index of the projection, by the same rule.
     """
 
     memory: int
@@ -22,7 +23,7 @@ class KeyValueSet(NamedTuple):
 
 
 def one_or_own(layer: int, number: int) -> int:
-    """0 if there is one for all layers, else the layer's own index."""
+    """The index of what a layer uses, where there are ``number`` of a kind: one for all layers, or one per layer."""
     return layer if number > 1 else 0
 
 
@@ -163,9 +164,13 @@ class BlockResults(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step.
+    """Sizes of a block or of a decoding step, named by the letters of the legend.
+
+    Of a decoding step, T is 1, and C and S are what its loop needs of the ring (``cpp/steps.py``, ``triton/steps.py``).
 
     Attributes:
+        C: of a block, carried slots.
+        S: of a block, the attention span, capped at the reach of its last step.
         sources: positions of an encoder's output; 0: there is none.
     """
 
@@ -222,27 +227,3 @@ def sizes_of(weights: Any, heads: int, **others: int) -> Sizes:
         I=len(weights.kv_sets),
         **others,
     )
-
-
-def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
-    """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
-    layer.
-
-    They are at least fp32, because each slot's gradient is a sum over steps and layers.
-    """
-    contexts = []
-    for memory, projection in weights.kv_sets:
-        keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
-        contexts.append(Context(at_least_fp32(keys), at_least_fp32(values)))
-    return contexts
-
-
-def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) -> Tensor:
-    """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
-    [B, D] (v3 §3.3, Eq. 1).
-
-    In the representations' type, not in that of autocast: the memory is what all later steps see.
-    """
-    x_ABD = torch.stack(list(representations))
-    with torch.autocast(x_ABD.device.type, enabled=False):
-        return torch.einsum("ka,abd->kbd", weights.mix_KA.to(x_ABD.dtype), x_ABD)

@@ -155,22 +155,28 @@ class Agent(nn.Module):
 
 
 class Actor:
-    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile.
+    """Runs an agent step by step, without gradients.
 
     Args:
-        agent: the agent.
+        agent: the agent. Its parameters must not change meanwhile.
         memory: where it goes on.
+
+    Attributes:
+        age_B: number of steps since the start of each episode.
+        previous_B: the previous action in each environment, which the next step sees: to be set after each ``step``,
+            because the caller chooses.
     """
 
     @torch.no_grad()
     def __init__(self, agent: Agent, memory: AgentMemory):
         self.agent = agent
-        self.age_B, self.previous_B = memory.age_B, memory.previous_B
+        self.age_B = memory.age_B
+        self.previous_B = memory.previous_B
         self.ring = agent.stack.ring_after(memory.state)
 
     @torch.no_grad()
     def step(self, observations_BO: Tensor, starts_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Run one step. Put the chosen actions into ``previous_B`` before the next.
+        """Run one step. It does not choose actions: see ``previous_B``.
 
         Args:
             observations_BO: what the agent sees.

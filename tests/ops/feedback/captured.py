@@ -1,9 +1,9 @@
 """Captured blocks on a CPU, where ``RecordedGraph`` stands in for CUDA graphs."""
 
+from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.passes import run_block_with
 from tests.ops.feedback.cases import Case
 from tests.ops.recorded_graph import capture_on_cpu
 

@@ -5,8 +5,9 @@ from functools import partial
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
+from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext
 from fb_fairseq.ops.layers import Affine, CrossAttention
 from tests.modules.options import random_options, randomise

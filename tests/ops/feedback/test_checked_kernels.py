@@ -109,6 +109,35 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     assert "its results differ by" in caplog.text and loop.captured
 
 
+def test_kernels_found_wrong_later(graphs):
+    """On other lengths; from then on they run nowhere, captured or not."""
+    kernels = Kernels(lambda out_TBD, memory_KTBD: out_TBD.mul_(1.1 if len(out_TBD) == 4 else 1))
+    loop = GraphLoop(graphs, kernels)
+    first, other = small(steps=3), small(steps=4)
+    for case, by_kernels in ((first, True), (other, False), (first, False)):
+        for _ in range(CAPTURE_AT):
+            case.run(loop)
+        assert loop.captured and (loop.captured_loop is kernels) == by_kernels
+
+
+def test_undecided_captures_stay_for_a_window():
+    """Two keys alternate, of which one has room."""
+
+    class Captures(captures.Captures):
+        capture_at, kept, window = 1, 1, 10
+
+    made = []
+
+    def capture(kernels):
+        made.append(kernels)
+        return captures.Captured()
+
+    found = Captures()
+    for use in range(40):
+        found.find((use % 2,), ("loop",), capture, lambda _: None)
+    assert len(made) == 4
+
+
 def test_a_nan_is_no_verdict(graphs, caplog):
     """The next block is compared."""
     kernels = Kernels()

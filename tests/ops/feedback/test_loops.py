@@ -140,12 +140,6 @@ def test_the_benchmark_measures_it(own):
     assert "own" not in train.loops(Namespace(device="cuda:0"))
 
 
-def test_each_loop_tells_what_it_is():
-    for name, loop in LOOPS.items():
-        assert loop.name == name and loop.summary and loop.runs
-        assert loop.unavailable(torch.device("cpu")) is None or "cpu" not in loop.devices or name == "cpp"
-
-
 def test_what_auto_takes(monkeypatch, caplog):
     """A rule: nothing is timed. (Where the preferred loop does not run, no line of the log says so.)"""
     cuda_graphs.log_once.cache_clear()

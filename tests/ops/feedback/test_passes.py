@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from fb_fairseq.ops.feedback import passes
+from fb_fairseq.ops.feedback import tile
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.types import Sizes
 from tests.ops.feedback import spoiled
@@ -94,7 +94,7 @@ def test_memory_does_not_grow():
 )  # fmt: skip
 def test_steps_of_a_tile(device, steps, streams, slots, expected):
     sizes = Sizes(T=steps, B=streams, D=1, L=1, H=1, E=1, F=1, K=1, C=slots, S=slots, I=1)
-    assert passes.tile_steps(sizes, torch.device(device)) == expected
+    assert tile.tile_steps(sizes, torch.device(device)) == expected
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.loops import LOOPS, run_block
-from fb_fairseq.ops.feedback.passes import passes_of, run_block_with
+from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton.tiles import (
     AttentionTile,

@@ -24,8 +24,9 @@ from triton.compiler import ASTSource  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
+from fb_fairseq.ops.feedback.autograd import run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
-from fb_fairseq.ops.feedback.passes import passes_of, run_block_with  # noqa: E402
+from fb_fairseq.ops.feedback.passes import passes_of  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
 from fb_fairseq.ops.feedback.triton.tiles import Gpu
 from fb_fairseq.ops.feedback.types import BlockInputs

@@ -67,8 +67,8 @@ def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
 
 def test_many_steps(loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
-    monkeypatch.setattr("fb_fairseq.ops.feedback.passes.TILE_ROWS", 1)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.passes.MIN_TILE_STEPS", 3)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.tile.TILE_ROWS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.tile.MIN_TILE_STEPS", 3)
     case = case_of(1, steps=5, streams=2, decoder_layers=2)
     compare(case.run(loop, recompute=True), case.run(feedback_block), 1e-10)
 

@@ -6,11 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Block, Record
+from fb_fairseq.ops.feedback.block import Block
 from fb_fairseq.ops.feedback.cpp.arguments import block_arguments, record_arguments, tile_arguments
 from fb_fairseq.ops.feedback.cpp.library import POINTER, Library, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import BlockTransposes, LayerArgs, LayerTransposes, SetArgs
+from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.threads import each, each_range
 

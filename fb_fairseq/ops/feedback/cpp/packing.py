@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import ComputeWeights
 from fb_fairseq.ops.feedback.cpp.library import Library, pointer
 from fb_fairseq.ops.feedback.cpp.structures import AttentionArgs, LayerArgs, LayerTransposes, Matrix, Norm, SetArgs
 from fb_fairseq.ops.feedback.types import one_or_own
+from fb_fairseq.ops.feedback.weights import ComputeWeights
 from fb_fairseq.ops.layers import Affine, CrossAttention, Layer
 
 

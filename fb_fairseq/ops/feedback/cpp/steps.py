@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.block import Record, Room, compute_weights
 from fb_fairseq.ops.feedback.cpp.arguments import block_arguments, record_arguments
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
 from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES, MemoryRing
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
@@ -28,6 +28,7 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     sizes_of,
 )
+from fb_fairseq.ops.feedback.weights import compute_weights
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import each_range, loop_threads
 
@@ -52,7 +53,7 @@ class CppStep:
         _encoder: the encoder's keys and values, to which ``_layers`` point.
         _shape: rows, slots and source positions of the last step; None: none since ``_encoder`` is another one.
         _arguments, _ring: the arguments for steps of this shape.
-        _room, _buffers: the memory that these point to.
+        _allocator, _buffers: the memory that these point to.
     """
 
     def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
@@ -147,7 +148,7 @@ class CppStep:
         if sources:
             sentences, padding_BC = self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC
         buffers, dtype = Buffers(torch.device("cpu")), torch.float32
-        self._room = Room(sizes, buffers, dtype, dtype, post_norm=not options.normalize_before)
+        self._allocator = Allocator(sizes, buffers, dtype, dtype, post_norm=not options.normalize_before)
         self._arguments = block_arguments(
             packing,
             sizes,
@@ -155,7 +156,7 @@ class CppStep:
             options,
             layers=self._layers,
             sets=self._sets,
-            record=record_arguments(Record(self._room, 1, weights=True)),
+            record=record_arguments(Record(self._allocator, 1, weights=True)),
             sentences=sentences,
             padding_BC=padding_BC,
             dropouts=FeedbackDropouts(),

@@ -30,20 +30,19 @@ from fb_fairseq.ops.cuda_graphs import (
     tensors,
 )
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.passes import passes_of
+from fb_fairseq.ops.feedback.passes import Passes, passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs, block_sizes
 
 CAPTURE_FULL_AT = 2  # blocks on a full memory, which streams have again and again
 
 
-class CapturedPasses(Captured):
-    """The two passes over blocks of the same shapes, captured; to be used as ``Passes``.
+class CapturedPasses(Captured, Passes):
+    """The two passes over blocks of the same shapes, captured.
 
     A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
 
     Attributes:
         passes: what was captured.
-        owner: see ``Passes``.
         own_inputs, own: the inputs that the graphs read, and the tensors among them.
         d_out_TBD: the gradient that the backward graph reads.
         forward_graph, backward_graph: the graphs.
@@ -51,8 +50,9 @@ class CapturedPasses(Captured):
 
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
+        super().__init__(loop, needs_backward)
         self.passes = passes_of(loop, needs_backward)  # (whose buffers are the graphs')
-        self.owner: Callable[[], Any | None] = lambda: None  # see ``Passes``
+        self._context: Callable[[], Any | None] = lambda: None  # see ``held_by``
         leaves, tree = pytree.tree_flatten(inputs)
         self.own = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in leaves if torch.is_tensor(x)]
         own = iter(self.own)
@@ -71,9 +71,13 @@ class CapturedPasses(Captured):
             if needs_backward:
                 self.backward_graph = CudaGraph(lambda: passes.backward(self.d_out_TBD), before=self.forward_graph)
 
+    def held_by(self, context: Callable[[], Any | None]) -> None:
+        """See ``Passes.held_by``."""
+        self._context = context
+
     def is_free(self) -> bool:
         """Whether no block waits for its backward pass in this graph's memory."""
-        context = self.owner()
+        context = self._context()
         if context is None:
             return True
         try:
@@ -111,7 +115,7 @@ class BlockGraphs(Captures):
         super().__init__()
         self._reference = reference
 
-    def passes_for(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
+    def passes_for(self, loop: Loop, inputs: BlockInputs, needs_backward: bool) -> Passes:
         """The passes that run a block: captured ones; or where shapes are new or rare, kernel by kernel."""
         key = setting(loop, inputs, needs_backward)
         if key not in self.problems:
@@ -135,8 +139,8 @@ class BlockGraphs(Captures):
         right = self.problems.get(key, "not compared yet") is None
         return passes_of(loop if right else self._reference, needs_backward)
 
-    def _is_right(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple, passes) -> bool:
-        """Compare the results of passes with those of torch's operations, all gradients too."""
+    def _is_right(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple, passes) -> bool | None:
+        """Compare the results of passes with those of torch's operations, all gradients too; see ``agrees``."""
         reference = passes_of(self._reference, needs_backward)
         run = partial(results, passes, inputs, needs_backward)
         expected = partial(results, reference, inputs, needs_backward)

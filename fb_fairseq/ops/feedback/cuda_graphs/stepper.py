@@ -63,8 +63,8 @@ class StepGraphs(Captures, threading.local):
             found.hold(ring)
         return found.run(inputs)
 
-    def _is_right(self, setting: Setting, stack: Any, inputs: StepInputs, found: CapturedStep) -> bool:
-        """Compare a captured step's results with those of torch's operations."""
+    def _is_right(self, setting: Setting, stack: Any, inputs: StepInputs, found: CapturedStep) -> bool | None:
+        """Compare a captured step's results with those of torch's operations; see ``agrees``."""
         x_BD, exact = inputs.x_BD, None
         if x_BD.dtype.itemsize < torch.float32.itemsize:
             weights = in_fp32(stack.step_weights(inputs.ring, x_BD.device))

@@ -9,6 +9,8 @@ its backward kernel computes them again, and leaves them for the products after 
     steps.py         a decoding step
     slots.py         keys and values of a block or a ring, as kernels read and write them
     products.py      linear maps with norms, activations, dropout and residual connections
+    products_backward.py   what the backward pass needs of them
+    activations.py   activations and their derivatives
     attention.py     attention, forward and backward
     memory.py        merging, projection, and its gradients
     launches.py      what launches have in common; tiles.py: the sizes of the kernels' tiles

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fb_fairseq.ops.feedback.block import Block
 from fb_fairseq.ops.feedback.tile import Tile
-from fb_fairseq.ops.feedback.triton import attention, memory, products
+from fb_fairseq.ops.feedback.triton import attention, memory, products_backward
+from fb_fairseq.ops.feedback.triton.activations import NUMBERS
 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, keep_of
 from fb_fairseq.ops.layers import Affine
@@ -46,7 +47,7 @@ class BackwardKernels:
     def __init__(self, block: Block, kernels: BlockKernels, tile: Tile):
         self.block, self.kernels, self.tile, self.work = block, kernels, tile, tile.work
         s = block.sizes
-        self.d_sums, self.d_normed = block.room.new(3, s.B, s.D), block.room.new(s.B, s.D)
+        self.d_sums, self.d_normed = block.allocator.new(3, s.B, s.D), block.allocator.new(s.B, s.D)
 
     def run(self, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """Run the steps, from the last to the first; see ``Loop.backward_tile``."""
@@ -100,7 +101,7 @@ class BackwardKernels:
         norm, key, _ = self.kernels.slots.sets[0].projections
         d_normed = work.d_kv_normed_ITBD[:, i]
         launcher.product(
-            products.product_transposed,
+            products_backward.product_transposed,
             s.D,
             2 * s.X,
             sets=s.I,
@@ -282,7 +283,7 @@ class BackwardKernels:
             mean, rstd = self.tile.record.statistics[kind][:, l, self.tile.at + i]
         N = out.shape[-1]
         self.kernels.steps.launcher.product(
-            products.back_product,
+            products_backward.back_product,
             N,
             s.D,
             base=d_result,
@@ -309,7 +310,7 @@ class BackwardKernels:
             PRE=pre,
             K=s.K,
             D=s.D,
-            KIND=products.NUMBERS[self.kernels.steps.activation],
+            KIND=NUMBERS[self.kernels.steps.activation],
         )
         return d_sum
 
@@ -317,7 +318,7 @@ class BackwardKernels:
         """Propagate the gradient ``a`` of a linear map's result to its input, ``out``."""
         D, inner = self.block.sizes.D, len(affine.weight)
         self.kernels.steps.launcher.product(
-            products.product_transposed,
+            products_backward.product_transposed,
             D,
             inner,
             a=a,

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.feedback.block import Block, Record, Room, contiguous
+from fb_fairseq.ops.feedback.block import Block
+from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.triton import attention, memory, products
+from fb_fairseq.ops.feedback.triton.activations import NUMBERS
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, Launcher, Parts, keep_of
-from fb_fairseq.ops.feedback.triton.products import NUMBERS
-from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
+from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, padded_log_masks, stacked
 from fb_fairseq.ops.feedback.types import FeedbackOptions
+from fb_fairseq.ops.feedback.weights import contiguous
 from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
@@ -48,19 +50,21 @@ class StepKernels:
     """The kernels of a step, in a block and in decoding.
 
     Args:
-        room: of the tensors of the steps.
+        allocator: of the tensors of the steps.
         layers: the layers' weights in the compute type, contiguous.
         options: of the loop.
         slots: those that steps attend to, and the dropout of the steps.
         most: the most slots that a step attends to.
     """
 
-    def __init__(self, room: Room, layers: Sequence[Layer], options: FeedbackOptions, slots: Slots, most: int):
-        self.sizes, self.layers, self.slots = room.sizes, layers, slots
+    def __init__(
+        self, allocator: Allocator, layers: Sequence[Layer], options: FeedbackOptions, slots: Slots, most: int
+    ):
+        self.sizes, self.layers, self.slots = allocator.sizes, layers, slots
         self.pre_norm, self.activation = options.normalize_before, options.activation
-        self.has_encoder = room.sizes.sources > 0
-        self.launcher = Launcher(room.sizes, room.dtype, room.wide, room.buffers.device, most)
-        self.parts = Parts.allocate(self.launcher, room)
+        self.has_encoder = allocator.sizes.sources > 0
+        self.launcher = Launcher(allocator.sizes, allocator.dtype, allocator.wide, allocator.buffers.device, most)
+        self.parts = Parts.allocate(self.launcher, allocator)
 
     def run(
         self, record: Record, at: int, t: int, *, x_BD: Tensor, first_query_BX: Tensor, again: bool = False
@@ -305,7 +309,7 @@ def slots_of_block(block: Block) -> Slots:
         values_IGCE=sets.values_IGCE,
         sets=[sets],
         positions=contiguous(weights.positions),
-        log_masks=log_masks(weights.spans, s.S, block.wide),
+        log_masks=padded_log_masks(weights.spans, s.S, block.wide),
         reaches=block.reaches,
         encoder=block.encoder,
         dropouts=inputs.dropouts,
@@ -318,7 +322,7 @@ class BlockKernels:
 
     def __init__(self, block: Block):
         self.slots = slots_of_block(block)
-        self.steps = StepKernels(block.room, block.weights.layers, block.inputs.options, self.slots, block.sizes.S)
+        self.steps = StepKernels(block.allocator, block.weights.layers, block.inputs.options, self.slots, block.sizes.S)
 
     def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
         """Run some steps; see ``Loop.forward_steps``."""

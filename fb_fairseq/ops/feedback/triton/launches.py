@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Room
-from fb_fairseq.ops.feedback.triton import memory, products
+from fb_fairseq.ops.feedback.record import Allocator
+from fb_fairseq.ops.feedback.triton import memory, products, products_backward
 from fb_fairseq.ops.feedback.triton.tiles import (
     attention_tile,
     floor_power_of_2,
@@ -20,7 +20,7 @@ from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import Dropout
 
 # Kernels whose prologue holds rows of several tensors, and those whose prologue has a norm.
-RICH = (products.back_product, memory.remember)
+RICH = (products_backward.back_product, memory.remember)
 WITH_NORM = (products.normed_product, *RICH)
 
 
@@ -86,7 +86,7 @@ class Launcher:
         """Launch a product's kernel: a program for each tile.
 
         Args:
-            kernel: one of ``products.py`` or ``memory.remember``.
+            kernel: one of ``products.py``, ``products_backward.py`` or ``memory.remember``.
             columns, inner: sizes of the product.
             sets: number of products.
             arguments: the kernel's other arguments.
@@ -161,14 +161,14 @@ class Parts(NamedTuple):
     arrived: Tensor | None = None
 
     @classmethod
-    def allocate(cls, launcher: Launcher, room: Room) -> "Parts":
+    def allocate(cls, launcher: Launcher, allocator: Allocator) -> "Parts":
         """The room that a launcher's kernels need."""
-        splits, s = launcher.attention.splits, room.sizes
+        splits, s = launcher.attention.splits, allocator.sizes
         if splits == 1:
             return cls()
-        tops, totals = (room.buffers.empty(splits, s.G, dtype=room.wide) for _ in range(2))
-        sums = room.buffers.empty(splits, s.G, s.E, dtype=room.wide)
-        return cls(sums, tops, totals, room.buffers.zeros(s.G, dtype=torch.int32))
+        tops, totals = (allocator.buffers.empty(splits, s.G, dtype=allocator.wide) for _ in range(2))
+        sums = allocator.buffers.empty(splits, s.G, s.E, dtype=allocator.wide)
+        return cls(sums, tops, totals, allocator.buffers.zeros(s.G, dtype=torch.int32))
 
 
 def keep_of(mask: Dropout | None, *index: int) -> tuple[Tensor | None, float]:

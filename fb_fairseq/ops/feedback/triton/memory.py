@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from fb_fairseq.ops.feedback.triton.products import EPS, first_column_tile, normed_part, scaled_part, statistics
+from fb_fairseq.ops.feedback.triton.products import EPS, first_column_tile, normed_part, statistics
+from fb_fairseq.ops.feedback.triton.products_backward import scaled_part
 
 
 @triton.jit

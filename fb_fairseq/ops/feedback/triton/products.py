@@ -1,72 +1,31 @@
 """Linear maps of a step's rows, each one kernel with what comes before and after it.
 
 ``normed_product`` has a layer norm in its prologue, ``product_residual`` an activation and dropout in its prologue and
-the residual connection in its epilogue; ``back_product`` and ``product_transposed`` are what the backward pass needs of
-both. A program computes a tile of BM rows and BN columns, and goes through the inner dimension, of INNER or D numbers,
-in pieces of BK. Every column tile repeats its rows' norm; the first one stores what later kernels need.
+the residual connection in its epilogue. A program computes a tile of BM rows and BN columns, and goes through the inner
+dimension, of INNER or D numbers, in pieces of BK. Every column tile repeats its rows' norm; the first one stores what
+later kernels need.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous; ``P`` is the precision of products of fp32,
-``KIND`` the number of an activation, ``WIDE`` the type of sums.
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``. Matrices are contiguous, vectors [B, D] too. Arguments of all
+kernels here, in ``products_backward.py`` and in ``memory.py``:
+
+    B, N    rows and columns of the result
+    BM, BN, BK   sizes of tiles, powers of two; see ``tiles.py``
+    P       precision of products of fp32, as ``tl.dot`` names it: ieee or tf32
+    WIDE    type of sums: fp32, or fp64 in the interpreter
+    KIND    number of an activation; see ``activations.py``
+    PDL     whether the launch may begin while the kernel before it ends (programmatic dependent launch): then it waits
+            before it reads anything
+    keep…   bytes of a dropout mask, 1 where a number is kept; None: nothing is dropped
+    scale…  of what is kept, 1 / (1 - p)
 """
 
 import triton
 import triton.language as tl
 
-from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS
+from fb_fairseq.ops.feedback.triton.activations import LINEAR, RELU, activation
+from fb_fairseq.ops.layers import LAYER_NORM_EPS
 
 EPS = tl.constexpr(LAYER_NORM_EPS)
-# Activations by number: the position of their names in ``ACTIVATIONS``.
-NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}
-RELU = tl.constexpr(NUMBERS["relu"])
-RELU_SQUARED = tl.constexpr(NUMBERS["relu_squared"])
-GELU = tl.constexpr(NUMBERS["gelu"])
-GELU_TANH = tl.constexpr(NUMBERS["gelu_accurate"])
-TANH = tl.constexpr(NUMBERS["tanh"])
-LINEAR = tl.constexpr(NUMBERS["linear"])
-# The constants below: sqrt(1/2), sqrt(2/π), 1/sqrt(2π), and 0.044715, the cubic term of the approximation of GELU by
-# tanh (Hendrycks and Gimpel 2016), which is three times as large in its derivative.
-
-
-@triton.jit
-def tanh(x):
-    """Hyperbolic tangent, which does not overflow."""
-    e = tl.exp(-2 * tl.abs(x))
-    y = (1 - e) / (1 + e)
-    return tl.where(x < 0, -y, y)
-
-
-@triton.jit
-def activation(x, KIND: tl.constexpr):
-    """The activation of a recorded hidden vector: for a ReLU the vector itself, which is recorded after it."""
-    if KIND == RELU_SQUARED:
-        positive = tl.where(x < 0, 0.0, x)  # (keeps NaN)
-        x = positive * positive
-    elif KIND == GELU:
-        x = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
-    elif KIND == GELU_TANH:
-        x = 0.5 * x * (1 + tanh((x + 0.044715 * x * x * x) * 0.7978845608028654))
-    elif KIND == TANH:
-        x = tanh(x)
-    return x
-
-
-@triton.jit
-def derivative(x, KIND: tl.constexpr):
-    """The derivative at a recorded hidden vector."""
-    slope = x * 0 + 1
-    if KIND == RELU:
-        slope = tl.where(x > 0, slope, slope * 0)
-    elif KIND == RELU_SQUARED:
-        slope = 2 * tl.where(x < 0, 0.0, x)
-    elif KIND == GELU:
-        slope = 0.5 * (1 + tl.erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
-    elif KIND == GELU_TANH:
-        t = tanh((x + 0.044715 * x * x * x) * 0.7978845608028654)
-        slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x)
-    elif KIND == TANH:
-        t = tanh(x)
-        slope = 1 - t * t
-    return slope
 
 
 @triton.jit
@@ -77,7 +36,7 @@ def first_column_tile():
 
 @triton.jit
 def statistics(x, r, there, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, WIDE: tl.constexpr):
-    """Mean and 1 / standard deviation of rows r of x [B, D]."""
+    """Mean and 1 / standard deviation of rows r of x [B, D]. ``there``: which of them are less than B."""
     total = tl.zeros([BM], WIDE)
     for k0 in range(0, D, BK):
         k = k0 + tl.arange(0, BK)
@@ -94,7 +53,7 @@ def statistics(x, r, there, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 
 @triton.jit
 def normed_part(x, k, mean, rstd, norm_weight, norm_bias, D: tl.constexpr, WIDE: tl.constexpr):
-    """Some columns of a layer norm's result."""
+    """Columns k of a layer norm's result, from those of its input x."""
     weight = tl.load(norm_weight + k, k < D, 0.0).to(WIDE)
     bias = tl.load(norm_bias + k, k < D, 0.0).to(WIDE)
     return (x - mean[:, None]) * rstd[:, None] * weight[None] + bias[None]
@@ -109,8 +68,12 @@ def normed_product(
     """``out [B, N] = norm(x) Wᵀ + b``, with a ReLU if ``IS_RELU``.
 
     Args:
-        norm_weight, norm_bias: None: there is no norm.
-        normed: where the norm's result [B, D] is stored; None: nowhere. ``mean_out``, ``rstd_out``: its statistics [B].
+        x: [B, D].
+        norm_weight, norm_bias: [D]; None: there is no norm.
+        weight, bias: W [N, D] and b [N]; b may be None.
+        out: the result.
+        normed: where the norm's result [B, D] is stored; None: nowhere.
+        mean_out, rstd_out: where its mean and 1 / standard deviation [B] are stored; None: nowhere.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -148,8 +111,16 @@ def product_residual(
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout. ``keep_in``,
-    ``keep_out``: bytes of the dropout masks [B, INNER] and [B, N]; None: nothing is dropped.
+    """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout.
+
+    Args:
+        a: [B, INNER].
+        weight, bias: W [N, INNER] and b [N]; b may be None.
+        residual: [B, N].
+        out: the result.
+        keep_in, scale_in: dropout of f [B, INNER].
+        keep_out, scale_out: dropout of the linear map's result [B, N].
+        KIND: of f.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -182,7 +153,14 @@ def norm_rows(
     x, norm_weight, norm_bias, out, mean_out, rstd_out, B, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, D] = norm(x)``, and its statistics [B]."""
+    """``out [B, D] = norm(x)``.
+
+    Args:
+        x: [B, D].
+        norm_weight, norm_bias: [D].
+        out: the result.
+        mean_out, rstd_out: where its mean and 1 / standard deviation [B] are stored.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -196,137 +174,3 @@ def norm_rows(
         xs = tl.load(x + r[:, None] * D + k[None], both, 0.0).to(WIDE)
         xs = normed_part(xs, k, mean, rstd, norm_weight, norm_bias, D, WIDE)
         tl.store(out + r[:, None] * D + k[None], xs.to(out.dtype.element_ty), both)
-
-
-# Backward.
-
-
-@triton.jit
-def scaled_part(d_normed, x, r, k, both, mean, rstd, norm_weight, D: tl.constexpr, WIDE: tl.constexpr):
-    """Some columns of a norm's normalised input, and of its result's gradient times its weight."""
-    weight = tl.load(norm_weight + k, k < D, 0.0).to(WIDE)
-    xs = tl.load(x + r[:, None] * D + k[None], both, 0.0).to(WIDE)
-    hat = tl.where(both, (xs - mean[:, None]) * rstd[:, None], 0.0)
-    return hat, d_normed * weight[None]
-
-
-@triton.jit
-def incoming(
-    base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, ADD: tl.constexpr, K: tl.constexpr,
-    D: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Some columns of a gradient: ``base``, with ``ADD`` the gradient ``d_normed``, and what memories add to it."""
-    d = tl.load(base + r[:, None] * D + k[None], both, 0.0).to(WIDE)
-    if ADD:
-        d += tl.load(d_normed + r[:, None] * D + k[None], both, 0.0).to(WIDE)
-    if d_memory is not None:
-        for m in tl.static_range(K):
-            share = tl.load(mix + m * mix_stride).to(WIDE)
-            d += share * tl.load(d_memory + m * memory_stride + r[:, None] * D + k[None], both, 0.0).to(WIDE)
-    return d
-
-
-@triton.jit
-def back_product(
-    base, d_normed, x, norm_weight, mean_in, rstd_in, d_memory, mix, weight, hidden, keep_residual, keep_hidden,
-    d_sum, d_norm_out, d_branch, out, B, N, memory_stride, mix_stride, scale_residual, scale_hidden,
-    PRE: tl.constexpr, K: tl.constexpr, D: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Backward pass from a sublayer's result to the input of its last linear map.
-
-    The gradient of the result is the sum of ``base``, the gradient of the input of the sublayer above, and with ``mix``
-    the gradient of the step's memories. With pre-norm the sublayer above adds ``norm'(d_normed)``, with post-norm
-    ``d_normed``, and the gradient goes through this sublayer's own norm. Then ``out = act'(hidden)
-    dropout(d_branch W)``, where ``d_branch`` is the gradient after dropout.
-
-    Args:
-        d_normed: None: nothing is above.
-        x, norm_weight, mean_in, rstd_in: the norm that gradients go through, and its input [B, D].
-        hidden: None: there is no activation.
-        d_sum: the gradient of the sum of the residual connection is stored here, ``d_norm_out`` the gradient of the
-            norm's result (post-norm), ``d_branch`` the gradient of the branch after dropout.
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    there, first = r < B, first_column_tile()
-    NORM: tl.constexpr = norm_weight is not None
-    ADD: tl.constexpr = (not PRE) and (d_normed is not None)
-    mean = tl.zeros([BM], WIDE)
-    rstd = tl.zeros([BM], WIDE)
-    summed = tl.zeros([BM], WIDE)
-    along = tl.zeros([BM], WIDE)
-    if NORM:
-        mean = tl.load(mean_in + r, there, 0.0).to(WIDE)
-        rstd = tl.load(rstd_in + r, there, 0.0).to(WIDE)
-        for k0 in range(0, D, BK):
-            k = k0 + tl.arange(0, BK)
-            both = there[:, None] & (k < D)[None]
-            if PRE:
-                d = tl.load(d_normed + r[:, None] * D + k[None], both, 0.0).to(WIDE)
-            else:
-                d = incoming(base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, ADD, K, D, WIDE)
-            hat, scaled = scaled_part(d, x, r, k, both, mean, rstd, norm_weight, D, WIDE)
-            summed += tl.sum(scaled, 1)
-            along += tl.sum(scaled * hat, 1)
-    total = tl.zeros([BM, BN], WIDE)
-    for k0 in range(0, D, BK):
-        k = k0 + tl.arange(0, BK)
-        both = there[:, None] & (k < D)[None]
-        at = r[:, None] * D + k[None]
-        d = incoming(base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, ADD, K, D, WIDE)
-        if NORM:
-            through = d
-            if PRE:
-                through = tl.load(d_normed + at, both, 0.0).to(WIDE)
-            else:
-                tl.store(d_norm_out + at, d.to(d_norm_out.dtype.element_ty), both & first)
-            hat, scaled = scaled_part(through, x, r, k, both, mean, rstd, norm_weight, D, WIDE)
-            back = rstd[:, None] * (scaled - summed[:, None] / D - hat * (along[:, None] / D))
-            if PRE:
-                d += back
-            else:
-                d = back
-        tl.store(d_sum + at, d.to(d_sum.dtype.element_ty), both & first)
-        if keep_residual is not None:
-            d = d * tl.load(keep_residual + at, both, 0).to(WIDE) * scale_residual
-        w = tl.load(weight + k[:, None] * N + n[None], (k < D)[:, None] & (n < N)[None], 0.0)
-        d = d.to(w.dtype)
-        tl.store(d_branch + at, d, both & first)
-        total = tl.dot(d, w, total, input_precision=P)
-    both = there[:, None] & (n < N)[None]
-    at = r[:, None] * N + n[None]
-    if keep_hidden is not None:
-        total = total * tl.load(keep_hidden + at, both, 0).to(WIDE) * scale_hidden
-    if hidden is not None:
-        total = total * derivative(tl.load(hidden + at, both, 0.0).to(WIDE), KIND)
-    tl.store(out + at, total.to(out.dtype.element_ty), both)
-
-
-@triton.jit
-def product_transposed(
-    a, weight, out, B, N, a_set, weight_set, out_set, INNER: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """``out [B, N] = a W``, for W [INNER, N].
-
-    The third dimension of the grid counts sets of matrices, which lie ``a_set``, ``weight_set`` and ``out_set`` apart.
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    i = tl.program_id(2).to(tl.int64)
-    there = r < B
-    total = tl.zeros([BM, BN], WIDE)
-    for k0 in range(0, INNER, BK):
-        k = k0 + tl.arange(0, BK)
-        both = there[:, None] & (k < INNER)[None]
-        at = r[:, None] * INNER + k[None]
-        w = tl.load(weight + i * weight_set + k[:, None] * N + n[None], (k < INNER)[:, None] & (n < N)[None], 0.0)
-        xs = tl.load(a + i * a_set + at, both, 0.0)
-        total = tl.dot(xs.to(w.dtype), w, total, input_precision=P)
-    both = there[:, None] & (n < N)[None]
-    tl.store(out + i * out_set + r[:, None] * N + n[None], total.to(out.dtype.element_ty), both)

@@ -32,19 +32,20 @@ class LaunchedSets(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The slots that steps attend to, and to which they write.
+    """The slots that steps attend to, and to which they write: of a block, or of a ring in decoding.
 
     Attributes:
-        sizes: of the block; of a ring C is the number of slots.
-        keys_IGCE, values_IGCE: the slots of the memory; ``sets``: the same, by launch.
+        sizes: of the block; of a ring C is the number of slots, and S its span.
+        keys_IGCE, values_IGCE: the slots of the memory.
+        sets: the same, by launch.
         positions: see ``ComputeWeights``.
-        log_masks: each layer's adaptive spans; see ``log_masks``.
+        log_masks: each layer's adaptive spans; see ``padded_log_masks``.
         reaches: how many slots back each layer reaches.
-        encoder: keys and values of the encoder's output, by layer; ``streams``: how many consecutive streams each
-            sentence serves.
-        dropouts: of the steps.
-        age_TB: at each step, the age of each stream's episode.
-        seen_1: on a ring, the number of steps so far, on the device.
+        age_TB: at each step, the age of each stream's episode; None: they look as far back as the slots go.
+        dropouts: of a block's steps.
+        seen_1: of a ring: the number of steps so far, on the device. None: the slots are a block's.
+        encoder: keys and values of the encoder's output, by layer; empty without one.
+        streams: with an encoder, how many consecutive streams each of its sentences serves.
     """
 
     sizes: Sizes
@@ -54,10 +55,10 @@ class Slots(NamedTuple):
     positions: Positions
     log_masks: Sequence[Tensor | None]
     reaches: Sequence[int]
-    encoder: Sequence[EncoderSlots]
+    age_TB: Tensor | None
     dropouts: FeedbackDropouts = FeedbackDropouts()
-    age_TB: Tensor | None = None
     seen_1: Tensor | None = None
+    encoder: Sequence[EncoderSlots] = ()
     streams: int = 1
 
     def of_memory(self, l: int, t: int) -> AttendedSlots:
@@ -94,14 +95,26 @@ class Slots(NamedTuple):
         )
 
 
-def log_masks(spans: Sequence[SpanTerms | None], span: int, dtype: torch.dtype) -> list[Tensor | None]:
-    """Logarithms of adaptive spans [H, S]: a very low number where a layer does not reach S steps."""
+def padded_log_masks(spans: Sequence[SpanTerms | None], span: int, dtype: torch.dtype) -> list[Tensor | None]:
+    """Logarithms of the layers' adaptive spans [H, S], the newest slot last.
+
+    Args:
+        spans: of the layers; None where all heads reach S steps.
+        span: S.
+        dtype: of the result.
+
+    Returns:
+        For each layer its logarithms, with a very low number for slots that it does not reach; or None.
+    """
     lowest = torch.finfo(dtype).min * MASKED_FRACTION
-    found: list[Tensor | None] = []
-    for terms in spans:
-        mask_HS = None if terms is None else terms.log_mask_HS.to(dtype)
-        found.append(mask_HS if mask_HS is None else pad(mask_HS, (span - mask_HS.shape[1], 0), value=lowest))
-    return found
+
+    def padded(terms: SpanTerms | None) -> Tensor | None:
+        if terms is None:
+            return None
+        log_mask_HS = terms.log_mask_HS.to(dtype)
+        return pad(log_mask_HS, (span - log_mask_HS.shape[1], 0), value=lowest)
+
+    return [padded(terms) for terms in spans]
 
 
 def stacked(projections: Sequence[Projection]) -> Projection:

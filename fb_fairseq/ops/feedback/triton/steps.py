@@ -7,12 +7,13 @@ from torch import Tensor
 
 from fb_fairseq.ops.attention import cross_attention
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.block import Record, Room, contiguous, encoder_slots, span_terms_of
+from fb_fairseq.ops.feedback.block import encoder_slots
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.triton.forward import StepKernels
-from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, log_masks, stacked
+from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, padded_log_masks, stacked
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackOptions,
@@ -21,6 +22,7 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     sizes_of,
 )
+from fb_fairseq.ops.feedback.weights import contiguous, span_terms_of
 from fb_fairseq.ops.layers import split_heads
 
 
@@ -31,22 +33,31 @@ def slots_of_ring(
     encoder: Sequence[EncoderContext],
     memory_KTBD: Tensor,
 ) -> Slots:
-    """A ring's slots. ``memory_KTBD``: where the memories of a single step are stored."""
+    """A ring's slots.
+
+    Args:
+        weights: the loop's, contiguous.
+        ring: with keys and values of the type of ``memory_KTBD``.
+        sizes: of the step.
+        encoder: each layer's keys and values of the encoder's output; empty without one.
+        memory_KTBD: where the memories of the step are stored, T = 1.
+    """
     dtype = memory_KTBD.dtype
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = torch.promote_types(dtype, torch.float32)  # the type of sums
     mix_KA = weights.mix_KA.to(wide).contiguous()
     slots_IGCE = ring.buffer.view(2 * sizes.I, sizes.G, ring.slots, sizes.E)
     sets = []
     for i, kv in enumerate(weights.kv_sets):  # (together, the projections would be copied at each step)
-        memory, own = slice(kv.memory, kv.memory + 1), slots_IGCE[2 * i : 2 * i + 2]
-        projection = stacked([weights.projections[kv.projection]])
+        memory = slice(kv.memory, kv.memory + 1)
+        keys = slots_IGCE[2 * i : 2 * i + 1]
+        values = slots_IGCE[2 * i + 1 : 2 * i + 2]
         sets.append(
             LaunchedSets(
                 mix_KA=mix_KA[memory],
                 memory_KTBD=memory_KTBD[memory],
-                projections=projection,
-                keys_IGCE=own[:1],
-                values_IGCE=own[1:],
+                projections=stacked([weights.projections[kv.projection]]),
+                keys_IGCE=keys,
+                values_IGCE=values,
             )
         )
     return Slots(
@@ -55,7 +66,7 @@ def slots_of_ring(
         values_IGCE=slots_IGCE[1::2],
         sets=sets,
         positions=contiguous(weights.positions.of_window(ring.span)),
-        log_masks=log_masks(span_terms_of(weights.layers, ring.span), ring.span, wide),
+        log_masks=padded_log_masks(span_terms_of(weights.layers, ring.span), ring.span, wide),
         reaches=[ring.slots] * sizes.L,
         encoder=[encoder_slots(context, dtype) for context in encoder],  # as many sentences as the encoder has
         age_TB=None if ring.age_B is None else ring.age_B[None],
@@ -65,20 +76,26 @@ def slots_of_ring(
 
 
 def run_step(weights: FeedbackWeights, inputs: StepInputs) -> StepOutput:
-    """Run a step, and write its keys and values to the ring."""
+    """Run a step, and write its keys and values to the ring.
+
+    Args:
+        weights: of the layers, in the type of the step's embedding.
+        inputs: the step; its ring is a ``DeviceRing``.
+    """
     weights = contiguous(weights)
-    x_BD, ring, options, encoder = inputs
+    _, ring, options, encoder = inputs
+    x_BD = inputs.x_BD.contiguous()
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     sizes = sizes_of(weights, options.heads, T=1, B=len(x_BD), C=ring.slots, S=ring.span, sources=sources)
-    room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, post_norm=not options.normalize_before)
+    allocator = Allocator(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, post_norm=not options.normalize_before)
     memory_KTBD = x_BD.new_empty(sizes.K, 1, *x_BD.shape)
     slots = slots_of_ring(weights, ring, sizes, encoder, memory_KTBD)
-    record, most = Record(room, 1, weights=False), max(ring.slots, sources)
-    kernels = StepKernels(room, weights.layers, options, slots, most)
-    query_BX, x_BD = record.q[0, 0], x_BD.contiguous()
+    record = Record(allocator, 1, weights=False)
+    kernels = StepKernels(allocator, weights.layers, options, slots, most=max(ring.slots, sources))
+    query_BX = record.q[0, 0]
     kernels.first_query(record, x_BD, query_BX)
     kernels.run(record, 0, 0, x_BD=x_BD, first_query_BX=query_BX)
-    aligned_BC: Tensor | None = None
+    aligned_BC = None
     if encoder and options.alignment_layer is not None:
         l = options.alignment_layer
         aligned_BC = aligned_weights(record.cross_q[0, l], encoder[l], options)
@@ -86,7 +103,7 @@ def run_step(weights: FeedbackWeights, inputs: StepInputs) -> StepOutput:
 
 
 def aligned_weights(q_BX: Tensor, encoder: EncoderContext, options: FeedbackOptions) -> Tensor:
-    """The attention [B, C] of a layer's queries to the encoder, averaged over heads."""
+    """The attention [B, C] of a layer's queries to the encoder, averaged over ``options.alignment_heads``."""
     keys, values = (x.to(q_BX.dtype) for x in encoder[:2])
     _, weights_BHC = cross_attention(split_heads(q_BX, options.heads), keys, values, encoder.padding_BC)
     return weights_BHC[:, : options.alignment_heads].mean(1)

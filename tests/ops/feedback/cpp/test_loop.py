@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from fb_fairseq.ops.feedback import passes
+from fb_fairseq.ops.feedback import tile
 from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
@@ -59,7 +59,7 @@ def errors(found, exact):
 @pytest.fixture(params=[3, 999])
 def tile_rows(request, monkeypatch):
     """Tiles of several lengths, whole and partly filled."""
-    monkeypatch.setattr(passes, "TILE_ROWS", request.param)
+    monkeypatch.setattr(tile, "TILE_ROWS", request.param)
 
 
 def check(case: Case, recompute: bool = False) -> None:
