@@ -236,10 +236,15 @@ def test_map_is_drawn():
     panels.draw_attention_map(axes, found)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["</s>", "x"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", r"\$y\$"]
-    assert axes.get_title() == "layer 1"
+    assert axes.get_title() == "layer 1" and axes.images[0].norm(0.25) == 0.5
+    width = 101 * panels.TOKEN_OF_MAP + 1
+    assert panels.map_size(found._replace(labels=["x"] * 101)) == (width + 1, width)
 
 
 def test_lines_are_drawn():
+    _, axes = pyplot.subplots()
+    panels.draw_layer_weights_over_training(axes, [[(1, 0.25), (2, 0.5)], [(1, 0.75), (2, 0.5)]])
+    assert axes.get_lines()[2].get_ydata() == [0.5, 0.5] and axes.get_ylim()[0] == 0, "equal shares, and none"
     _, axes = pyplot.subplots()
     panels.draw_persistent_use(axes, [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]])
     assert axes.get_legend_handles_labels()[1] == ["layer 1", "layer 2", "all used equally"]

@@ -189,6 +189,16 @@ def test_wrong_numbers_of_rows():
 
 
 @torch.no_grad()
+def test_parameters_of_two_types(cpp_steps):
+    """The C++ loop would read them all as fp32."""
+    model = build(2)
+    model.layers[0].fc1.double()
+    with pytest.raises(RuntimeError, match="dtype"):
+        model.run_step(torch.randn(4, model.options.decoder_embed_dim), model.new_ring())
+    assert cpp_steps == []
+
+
+@torch.no_grad()
 def test_after_steps_in_another_type(cpp_steps):
     model = build(2)
     ring = model.new_ring()

@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.ops import attention
 from fb_fairseq.ops.attention import Positions, block_attention, by_distance, by_slot, step_attention
-from fb_fairseq.ops.layers import Dropout
+from fb_fairseq.ops.layers import Dropout, add_product
 
 B, T, S, H, E = 2, 5, 4, 3, 6
 
@@ -87,6 +87,16 @@ def test_half_precision_softmax_is_fp32(dtype):
     for out, lse in (step, block):
         assert out.dtype == dtype
         torch.testing.assert_close(lse, torch.full_like(lse, math.log(300), dtype=torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_scaled_products_are_added(batch, dtype):
+    """To a total in fp32, as gradients in half precision are."""
+    a, b = torch.ones(*batch, 2, 4, dtype=dtype), torch.ones(*batch, 4, 3, dtype=dtype)
+    total = torch.ones(*batch, 2, 3)
+    add_product(total, a, b, 0.5)
+    assert total.eq(3).all()
 
 
 @pytest.mark.parametrize("carried", [0, 1, 20])
