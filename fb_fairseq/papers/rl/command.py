@@ -98,11 +98,11 @@ def run_evaluate(args: argparse.Namespace) -> None:
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
     options = replace(options, sizes=sizes)
+    if args.record:  # first, as it may lack a package
+        rl.record_episode(args.record, agent, options)
     result = rl.evaluate(agent, options, args.episodes)
     if args.out:
         write_json(args.out, rl.NAME, result)
-    if args.record:
-        rl.record_episode(args.record, agent, options)
     print(json.dumps(result))
 
 

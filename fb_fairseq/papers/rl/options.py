@@ -84,10 +84,10 @@ class TrainingOptions(CheckedOptions):
         optimizer: adam or rmsprop.
         lr: above 0.
         rmsprop_eps: epsilon of RMSprop, above 0.
-        clip_norm: gradients of a larger norm are scaled down to it.
+        clip_norm: gradients of a larger norm are scaled down to it; above 0.
         discount: of future rewards, per step; 0 to 1.
-        entropy_cost: weight of the policy's entropy in the loss.
-        value_cost: weight of the value's squared error in the loss.
+        entropy_cost: weight of the policy's entropy in the loss; 0 or more.
+        value_cost: weight of the value's squared error in the loss; 0 or more.
         seed: of the parameters, the environments and the sampled actions; 0 or more.
     """
 
@@ -110,5 +110,7 @@ class TrainingOptions(CheckedOptions):
         check_range("seed", self.seed, 0)
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             self.check(getattr(self, name) > 0, name, "must be greater than 0")
+        for name in ("entropy_cost", "value_cost"):
+            self.check(getattr(self, name) >= 0, name, "must be 0 or more")
         self.check(0 <= self.discount <= 1, "discount", "must be between 0 and 1")
         self.check_fields()

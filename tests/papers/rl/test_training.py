@@ -2,11 +2,13 @@
 
 import json
 import math
+import sys
 
 import pytest
 import torch
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.rl import evaluate
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory, ages
 from fb_fairseq.papers.rl.command import build_parser, main
 from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
@@ -143,6 +145,15 @@ def test_learns(agent, tmp_path, capsys):
     assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
 
 
+def test_a_missing_package_costs_no_episodes(tmp_path, refused, monkeypatch):
+    """The one with which they are recorded."""
+    main(["train", "--small", "--frames", "1", "--cpu", "--out", str(tmp_path)])
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setattr(evaluate, "evaluate", None)
+    command = ["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--record", str(tmp_path / "a.gif"), "--cpu"]
+    assert "PIL is not installed; pip install" in refused(main, command)
+
+
 def test_commands(tmp_path, capsys, refused):
     """Interrupted and resumed training; curves; recordings."""
     pytest.importorskip("matplotlib")
@@ -212,7 +223,8 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
         (TRAIN + "--agent gru", "--agent gru: unknown; choose from feedback, transformer, lstm"),
         (TRAIN + "--layers 0", "--layers 0: must be 1 or more"),
         (TRAIN + "--lr nan", "--lr nan: must be greater than 0"),
-        (TRAIN + "--lr -1", "--lr -1.0: must be greater than 0"),
+        (TRAIN + "--entropy-cost nan", "--entropy-cost nan: must be 0 or more"),
+        (TRAIN + "--value-cost -1", "--value-cost -1.0: must be 0 or more"),
         (TRAIN + "--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
         (TRAIN + "--discount 2", "--discount 2.0: must be between 0 and 1"),
         (TRAIN + "--log-interval 0", "--log-interval 0: give 1 or more"),
