@@ -1,12 +1,10 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 from fb_fairseq.command_line import option
-from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.options import CheckedOptions
+from fb_fairseq.papers.rl.checks import check_range
 
 AGENTS = ("feedback", "transformer", "lstm")
 SIZES = {
@@ -15,28 +13,6 @@ SIZES = {
     "size": "number of rows and columns of a maze",
     "limit": "number of steps of an episode in a maze",
 }
-LARGEST_GRID = 100  # rows of a maze
-
-
-def check_range(name: str, value: int, minimum: int, maximum: float = inf) -> None:
-    """Check that an option is in its range.
-
-    Args:
-        name: of the option, with underscores.
-        value: what was given.
-        minimum: the smallest value allowed.
-        maximum: the largest one.
-    """
-    if value < minimum:
-        raise UserError(f"{flag(name)} {value}: give {minimum} or more")
-    if value > maximum:
-        raise UserError(f"{flag(name)} {value}: give {maximum} or less")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that an option has a known value."""
-    if value not in choices:
-        raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
