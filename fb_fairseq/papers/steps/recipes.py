@@ -25,7 +25,7 @@ from fb_fairseq.papers.steps import (
 )
 from fb_fairseq.papers.steps import translation as translations
 from fb_fairseq.papers.steps.data import SPLITS
-from fb_fairseq.papers.toy_tasks.common import Labels
+from fb_fairseq.papers.toy_tasks.common import LabelsRecipe
 
 OWN = "RECIPE"  # its name in a file of one's own
 PREPARE_TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
@@ -81,7 +81,7 @@ RECIPES: dict[str, Recipe] = {
 def of_task(name: str) -> Recipe:
     """The recipe of a toy task."""
     described = toy_tasks.load(name).RECIPE
-    return (labels if isinstance(described, Labels) else tracking).recipe(name, described)
+    return (labels if isinstance(described, LabelsRecipe) else tracking).recipe(name, described)
 
 
 RECIPES["memory_composition"] = memory_composition.recipe(of_task("blocked_random_walk"), RECIPES["char_ptb"])
