@@ -10,8 +10,8 @@ import pytest
 from fb_fairseq.commands import evaluate_labels
 from fb_fairseq.commands.evaluate_labels import accuracy_by_position
 from fb_fairseq.commands.plot.command import main as plot
-from fb_fairseq.commands.plot.texts import load_data
 from fb_fairseq.commands.read_model import read_language_model
+from fb_fairseq.commands.texts import load_data
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 from tests.cli.checkpoints import eval_lm, hub, interactive

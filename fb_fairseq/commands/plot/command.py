@@ -160,7 +160,7 @@ def measured(args, option: str, paths: list[str], metric: str) -> Any:
 
     from fb_fairseq.commands.evaluate_labels import accuracy_by_position
     from fb_fairseq.commands.plot import measures
-    from fb_fairseq.commands.plot.texts import load_data, load_inputs, text_of
+    from fb_fairseq.commands.texts import load_data, load_inputs, text_of
 
     model = read_language_model(path, args.data, args.cpu, flag(option))
     if option == "position_accuracy":
