@@ -3,6 +3,7 @@
 command.py      the command
 logs.py         learning curves
 checkpoints.py  layer weights and adaptive spans
-measures.py     what models attend to, and how much context helps them
+models.py       runs models on a text
+measures.py     what models attend to, and how much context helps them; explore uses it, too
 panels.py       draws curves, bars and heat maps
 """

@@ -232,8 +232,6 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
         tokens: how many tokens are predicted for each bin; at least, half of the longest context.
         longest: the longest context, at most. It is a power of two, and at most half of the text.
     """
-    if model.labels:
-        raise UserError(f"{model.source}: was trained with --labels; use --position-accuracy")
     longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
