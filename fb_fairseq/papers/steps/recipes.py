@@ -12,6 +12,7 @@ from fb_fairseq.papers.experiments import (
     summarization,
     translation,
     wikitext103,
+    wikitext103_tables,
 )
 from fb_fairseq.papers.steps import (
     Recipe,
@@ -35,9 +36,9 @@ LANGUAGE_MODELS = (
     (bytes_and_letters.TEXT8, PREPARE_TEXT8),
     (persistent_memory.PERSISTENT_MEMORY, PREPARE_TEXT8),
     (wikitext103.WIKITEXT103, corpora.prepare_wikitext),
-    (wikitext103.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
-    (wikitext103.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
-    (wikitext103.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
 )
 TRANSLATIONS = (
     (
