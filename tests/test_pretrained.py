@@ -97,6 +97,14 @@ def test_configurations_that_lack_something(change, told, tmp_path):
         pretrained.load(str(tmp_path / "model"))
 
 
+def test_a_file_is_no_model(tmp_path, monkeypatch):
+    """Not even one that is called like a model, which every command would take for the user's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").touch()
+    with pytest.raises(UserError, match="python: no such folder; give one of export, or python or a5"):
+        pretrained.load("python")
+
+
 @torch.no_grad()
 def test_the_length_of_the_prompt_is_known_to_its_reader(monkeypatch):
     """It decides which loop reads."""
