@@ -111,7 +111,6 @@ OWN = [
     ("score --gen $gen --sentences 4", "3 hypotheses, not --sentences 4: generate all"),
     ("score --sys $bpe --ref $bpe", "4 of 6 words are subwords .*--remove-bpe"),
     ("score --gen ''", "give --gen FILE, or --sys FILE and --ref FILE"),
-    ("score --sys $gen", "give --gen FILE, or --sys FILE and --ref FILE"),
     ("plot --out $new.png", "give one of --curves, --layer-weights-over-training, .* --position-accuracy, or several"),
     ("plot --curves nowhere --out $new.png", "nowhere: no such file"),
     ("plot --curves $log --metric ppl --out $new.png", "log: ppl is not logged"),
@@ -149,13 +148,11 @@ OWN = [
     ("generate --path $model --cpu --temperature nan", "--temperature nan: must be 0 or more"),
     ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt is missing; give"),
     ("export $model --to $new --dict $text", "text: is no dictionary of fairseq, in which each line is"),
-    ("import-transformers $folder --out $new.pt", "has no config.json; give the folder of a model that"),
-    ("explore $folder --port 0", "folder: has no config.json; give the folder of a model that"),
     ("benchmark train --device meta", "argument --device: invalid choice: 'meta'"),
     ("quickstart --epochs 3 --out $new", "error: .*--epochs"),
     ("rl plot A=$folder --out $new.png", "contains no log.jsonl"),
 ]
-NEEDED = {"export": "transformers", "import-transformers": "transformers", "explore": "gradio", "plot": "matplotlib"}
+NEEDED = {"export": "transformers", "plot": "matplotlib"}
 
 
 @pytest.fixture(scope="module")

@@ -225,13 +225,11 @@ TRAIN, EVALUATE = "train --out {}/run ", f"evaluate --path {__file__} "
         (TRAIN + "--lr nan", "--lr nan: must be greater than 0"),
         (TRAIN + "--entropy-cost nan", "--entropy-cost nan: must be 0 or more"),
         (TRAIN + "--value-cost -1", "--value-cost -1.0: must be 0 or more"),
-        (TRAIN + "--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
         (TRAIN + "--discount 2", "--discount 2.0: must be between 0 and 1"),
         (TRAIN + "--log-interval 0", "--log-interval 0: give 1 or more"),
         ("evaluate --path /nowhere", "/nowhere: No such file or directory"),
         (EVALUATE, "not a checkpoint, or one with objects that are not data"),
         (EVALUATE + "--out /", "--out /: is no file, but a folder, a device or a pipe; give the name of a file"),
-        (EVALUATE + "--episodes 0", "--episodes 0: give 1 or more"),
     ],
 )
 def test_bad_input(tmp_path, refused, words, message):
@@ -251,11 +249,6 @@ def test_checkpoint_of_other_options(tmp_path, refused):
     ):
         assert message in refused(main, ["train", *arguments, "--frames", "600", *change])
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    for text, message in ((b"spam", "not a checkpoint"), (before[:500], "truncated")):
-        (tmp_path / "checkpoint.pt").write_bytes(text)
-        for command in (["train", *arguments], ["evaluate", "--path", str(tmp_path / "checkpoint.pt")]):
-            line = refused(main, command)
-            assert "checkpoint.pt: " in line and message in line
 
 
 @pytest.mark.parametrize("line", ["{", "\0", "5", '{"reward": 1}'])

@@ -63,7 +63,6 @@ def test_names_that_are_kept_twice():
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
         ("char_ptb --models nosuch", "--models/--agents nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
-        ("maze --agents nosuch", "--models/--agents nosuch: unknown; choose from feedback, transformer, lstm"),
         ("enwik8 --layers 2", "--layers: only with --small"),
         ("wikitext103_end_of_line --finetune-updates 0", "--finetune-updates 0: with-eos is a fine-tuned model"),
         ("wikitext103 --small --layers 3 --models feedback_transformer_lm", "--layers 3: give a power of two"),
