@@ -113,14 +113,19 @@ WIKITEXT103_TRAINING_TIME = recipe(
 
 
 def without_eos(small: bool) -> Model:
-    """Trained, fine-tuned and evaluated without end-of-line symbols. ``small``: whether it is the small model."""
+    """A model that is trained, fine-tuned and evaluated without end-of-line symbols.
+
+    ``small``: whether it is the small model.
+    """
     arch = FEEDBACK_LM if small else FEEDBACK
     return Model(arch, dict(omit_eos=True), evaluation=dict(omit_eos=True))
 
 
 def with_eos(small: bool) -> Model:
-    """That of ``without_eos``, fine-tuned further on text with end-of-line symbols, as models are fine-tuned and for as
-    long (v3 §7.6). ``small``: whether it is the small model.
+    """The model of ``without_eos``, fine-tuned further on text with end-of-line symbols, as models are fine-tuned and
+    for as long (v3 §7.6).
+
+    ``small``: whether it is the small model.
     """
 
     def training(base: Training) -> Training:

@@ -1,4 +1,4 @@
-"""What results are made on: the GPUs and the hardware of this machine, and the version of this package."""
+"""The GPUs and the hardware of this machine, and the version of this package: on these, results are made."""
 
 import os
 import subprocess
