@@ -44,7 +44,7 @@ def test_log(tmp_path, log, train, in_a_file):
 @pytest.mark.parametrize(
     "damaged",
     ['{"loss": "x", "num_updates": "30"}', '{"loss": [], "num_updates": "30"}', '{"loss": "3", "num_updates": "nan"}']
-    + ['{"loss": "3", "num_updates": {}}', '{"wall": "x", "loss": "3", "num_updates": "30"}', '{"a":' * 5000, "\0{"],
+    + ['{"wall": "x", "loss": "3", "num_updates": "30"}', '{"a":' * 5000, "\0{"],
 )
 def test_damaged_lines_are_left_out(tmp_path, damaged):
     path = tmp_path / "train.log"

@@ -166,7 +166,8 @@ class Tracker(Explorer):
         return " ".join(random.choices(elements, k=number))
 
     def read(self, text: str, before: Reading | None = None) -> Reading:
-        unknown = [word for word in text.split() if word not in words_of(self.model.vocabulary.symbols)]
+        elements = words_of(self.model.vocabulary.symbols)
+        unknown = [word for word in text.split() if word not in elements]
         if unknown:
             raise gr.Error(
                 f"{unknown[0]}: no element of the model's group; give some like {self.drawn(3)}", print_exception=False

@@ -244,7 +244,6 @@ def test_exports_of_other_runs(tmp_path, refused):
     "given,message",
     [
         (["--group", "S4"], "--group S4: unknown; choose from parity"),
-        (["--test-sequences", "0"], "--test-sequences 0: must be 1 or more"),
         (["--longest", "1"], "--longest 1: must be 2 or more"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--lr", "0"], "--lr 0.0: must be greater than 0"),
