@@ -16,7 +16,7 @@ SYMBOLS = [chr(b) if 33 <= b < 127 else f"<0x{b:02X}>" for b in range(256)]
 # converts a whole item to read a part of it.
 ITEM_TOKENS = 4096
 _BYTES = {symbol: byte for byte, symbol in enumerate(SYMBOLS)}
-_ESCAPES = {"n": b"\n", "t": b"\t", "\\": b"\\"}
+_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def encode(data: bytes) -> list[str]:
@@ -37,14 +37,15 @@ def unescape(line: str) -> bytes:
     """
 
     def unescape_match(match):
-        escape = match.group(1).decode("utf-8", "replace")
+        escape = match[1]
         if escape in _ESCAPES:
             return _ESCAPES[escape]
         if escape.startswith("x") and len(escape) == 3:
-            return bytes([int(escape[1:], 16)])
-        raise ValueError(f"prompt: unknown escape \\{escape}; write \\n, \\t, \\\\ or \\xHH")
+            return bytes([int(escape[1:], 16)]).decode("utf-8", "surrogateescape")
+        raise ValueError(f"unknown escape \\{escape}; write \\n, \\t, \\\\ or \\xHH")
 
-    return re.sub(rb"(?s)\\(x[0-9A-Fa-f]{2}|.|$)", unescape_match, line.encode("utf-8", "surrogateescape"))
+    text = re.sub(r"(?s)\\(x[0-9A-Fa-f]{2}|.|$)", unescape_match, line)
+    return text.encode("utf-8", "surrogateescape")
 
 
 def escape(data: bytes) -> str:

@@ -11,6 +11,11 @@ SEPARATOR = "@@"  # at the end of one that does not, in a text
 PADDING_WORD = re.compile(r"madeupword\d{4,}")
 
 
+def words_of(symbols: Sequence[str]) -> list[str]:
+    """The symbols of a dictionary, without special ones and padding. ``symbols``: in the order of the tokens."""
+    return [symbol for symbol in symbols[len(SPECIAL) :] if not PADDING_WORD.fullmatch(symbol)]
+
+
 def padding_words(symbols: Sequence[str]) -> list[int]:
     """The tokens of a dictionary's padding, which are never generated. ``symbols``: in the order of the tokens."""
     return [token for token, symbol in enumerate(symbols) if PADDING_WORD.fullmatch(symbol)]

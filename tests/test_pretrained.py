@@ -15,7 +15,7 @@ import torch
 
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
-from fb_fairseq.commands.explore.reading import load
+from fb_fairseq.commands.explore import reading
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.papers.state_tracking.problems import Sequences
@@ -97,6 +97,14 @@ def test_configurations_that_lack_something(change, told, tmp_path):
         pretrained.load(str(tmp_path / "model"))
 
 
+def test_a_file_is_no_model(tmp_path, monkeypatch):
+    """Not even one that is called like a model, which every command would take for the user's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").touch()
+    with pytest.raises(UserError, match="python: no such folder; give one of export, or python or a5"):
+        pretrained.load("python")
+
+
 @torch.no_grad()
 def test_the_length_of_the_prompt_is_known_to_its_reader(monkeypatch):
     """It decides which loop reads."""
@@ -159,20 +167,35 @@ def test_sizes():
 def test_the_page_of_a_tracker():
     """A change in the middle changes all later products."""
     page = pytest.importorskip("fb_fairseq.commands.explore.page")
-    explorer = page.Tracker(load("a5", cpu=True), 99)
+    explorer = page.Tracker(reading.load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
     (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, step=21)
     shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
 
 
+def test_the_page_of_a_tracker_with_two_dictionaries(monkeypatch):
+    """fairseq-preprocess sorts and pads that of the inputs and that of the labels each by itself."""
+    page = pytest.importorskip("fb_fairseq.commands.explore.page")
+    model = pretrained.load("a5")
+    elements = model.symbols[UNK + 1 :]
+    inputs = [*SPECIAL, *reversed(elements), *(f"madeupword{i:04}" for i in range(500))]
+    model.dictionaries = {"dict.input.txt": inputs, "dict.label.txt": [*SPECIAL, *elements, "madeupword0000"]}
+    model.vocabulary = Vocabulary(inputs)
+    model.embed_tokens.weight.data[UNK + 1 :] = model.embed_tokens.weight.data[UNK + 1 :].flip(0)
+    monkeypatch.setattr(reading, "read_language_model", lambda *_: model)
+    explorer = page.Tracker(reading.load("a.pt"), 99)
+    read = explorer.read(explorer.drawn(40))
+    assert read.products() == read.right_products()
+
+
 @pytest.mark.parametrize("labels", [["ab", "ba"], ["01", "10"], ["12", "123"]])
 def test_labels_that_are_no_permutations(labels, monkeypatch):
     model = pretrained.load("a5")
-    model.vocabulary = Vocabulary([*SPECIAL, *labels])
-    monkeypatch.setattr("fb_fairseq.commands.explore.reading.read_language_model", lambda *_: model)
+    model.dictionaries["dict.label.txt"] = [*SPECIAL, *labels]
+    monkeypatch.setattr(reading, "read_language_model", lambda *_: model)
     with pytest.raises(UserError, match="model.pt: its labels are no products of permutations"):
-        load("model.pt")
+        reading.load("model.pt")
 
 
 PROGRAM = """

@@ -10,6 +10,7 @@ that commands which need torch alone also run without fairseq.
     average_checkpoints.py  averages the last checkpoints of a run
     export/                 writes models for transformers; import_transformers.py reads them
     read_model.py           models that commands read, from checkpoints and folders
+    texts.py                texts that language models are run on
     imported.py             writes models as checkpoints of fairseq
     plot/                   figures from logs and checkpoints
     explore/                a page in the browser that shows what a model does with a text

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.plot.texts import load_data, progress
 from fb_fairseq.commands.read_model import read_language_model
+from fb_fairseq.commands.texts import load_data, progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.pretrained.model import LanguageModel

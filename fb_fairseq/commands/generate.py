@@ -68,7 +68,7 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     parser.check_least(args, length=1, sampling_topk=0, temperature=0)
     with parser.one_line_errors(), no_log():
-        from fb_fairseq.commands.plot.texts import text_of
+        from fb_fairseq.commands.texts import text_of
         from fb_fairseq.pretrained.model import sample
 
         model = read_language_model(args.path, args.data, args.cpu)

@@ -22,7 +22,7 @@ def write_checkpoint(command: str, out: str, trained: TrainedModel) -> list[str]
 
     Args:
         command: the one that writes it.
-        out: the file. Dictionaries of other models in its folder are refused.
+        out: the file. Dictionaries in its folder stay; those of other models are refused.
     """
     folder = os.path.dirname(os.path.abspath(out))
     made = {name: as_dictionary(symbols) for name, symbols in trained.symbols.items()}
@@ -32,8 +32,9 @@ def write_checkpoint(command: str, out: str, trained: TrainedModel) -> list[str]
     save_file({WRITER: command, **build_checkpoint(trained, list(made.values()), folder)}, out)
     lines = [f"{out}: {sum(p.numel() for p in trained.parameters.values()):,} parameters, {trained.architecture}"]
     for path, dictionary in dictionaries.items():
-        with atomic_write(path) as temporary:
-            dictionary.save(temporary)
+        if not os.path.exists(path):  # the user's own, with the same symbols, has how often each one occurs
+            with atomic_write(path) as temporary:
+                dictionary.save(temporary)
         lines.append(f"{path}: its dictionary, {len(dictionary)} symbols, for fairseq-preprocess --srcdict, --tgtdict")
     return lines
 

@@ -22,6 +22,7 @@ from fb_fairseq.folders import own_folder
 
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
+SHARES = "90,5,5"  # of the splits of a single text
 GZIP = b"\x1f\x8b"  # what such files begin with
 
 
@@ -136,9 +137,8 @@ def build_parser() -> CommandParser:
     parser.add_argument("--text", metavar="FILE", help="instead of documents: a single text to split, without </s>")
     parser.add_argument(
         "--split",
-        default="90,5,5",
         metavar="SHARES",
-        help="relative sizes of train, valid and test, for --text (default: %(default)s)",
+        help=f"relative sizes of train, valid and test, for --text (default: {SHARES})",
     )
     parser.add_argument("--no-eos", action="store_true", help="no </s>: the files are parts of one text, not documents")
     parser.add_argument("--destdir", required=True, metavar="FOLDER", help="folder to write to")
@@ -150,7 +150,7 @@ def read_splits(args) -> dict[str, list[bytes]]:
     """The documents that the options name, by split."""
     if args.text:
         (text,) = read_files("--text", [args.text])
-        return split_text(text, args.split)
+        return split_text(text, args.split or SHARES)
     splits = {split: read_files(f"--{split}pref", getattr(args, f"{split}pref")) for split in SPLITS}
     return {split: documents for split, documents in splits.items() if documents}
 
@@ -159,6 +159,8 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
+    if args.split and not args.text:
+        parser.error("--split: is of --text; give both, or leave it out")
     if bool(args.text) == bool(args.trainpref) or args.text and (args.validpref or args.testpref):
         parser.error("give either --trainpref (and --validpref, --testpref), or --text")
     with parser.one_line_errors():

@@ -74,7 +74,7 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     tall = sum(heights) + above_all + (0.3 if title else 0.0)
     figure.set_size_inches(width, round(tall * DPI) / DPI + 1e-6)  # whole pixels, which matplotlib rounds down
     if title:
-        figure.suptitle(without_math(title))
+        figure.suptitle(plain_text(title))
     return figure
 
 
@@ -134,9 +134,12 @@ def _legend_columns(labels: list[str], width: float) -> tuple[int, float]:
     return columns, -(-len(labels) // columns) * LEGEND_LINE
 
 
-def without_math(text: str) -> str:
-    """The text for matplotlib, which otherwise reads $…$ as mathematics."""
-    return text.replace("$", r"\$")
+def plain_text(text: str) -> str:
+    """The text for matplotlib, which otherwise reads $…$ as mathematics, and leaves names that begin with _ out of
+    legends.
+    """
+    shown = text.replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def check_figure(option: str, path: str, command: str, overwrite: bool = False) -> None:

@@ -37,7 +37,8 @@ def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], labe
         label: name of the line in the legend.
         color: of line and band.
     """
-    above = 3 - len(axes.lines) / 100  # the first line lies on the later ones
+    # The first line lies on the later ones, where matplotlib would draw it below; all of them above the bands, at 1.
+    above = 3 - len(axes.lines) / 100
     axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color), zorder=above)
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
@@ -49,9 +50,15 @@ def draw_points(axes, xs: Sequence[float], values: Sequence[Sequence[float]], la
     axes.errorbar(xs, means, around, label=label, color=color, marker=marker, linestyle=_line(color))
 
 
-def draw_names(axes, values: dict[str, list[float]], colors: Sequence[str]) -> None:
-    """Draw a row for each name, from the top to the bottom: the mean as a point, and a bar as ``draw_points``."""
-    for row, (found, color) in enumerate(zip(values.values(), colors)):
+def draw_names(axes, values: dict[str, list[float]], row_colors: Sequence[str]) -> None:
+    """Draw a row for each name, from the top to the bottom: the mean as a point, and a bar as ``draw_points``.
+
+    Args:
+        axes: matplotlib axes.
+        values: of all runs, by name.
+        row_colors: of each row.
+    """
+    for row, (found, color) in enumerate(zip(values.values(), row_colors)):
         means, around = mean_and_range([found])
         axes.errorbar(means, [row], xerr=around, color=color, marker="o", markersize=6.5)
     explain_range(axes, values.values())
@@ -65,13 +72,17 @@ def draw_curve(axes, curve: Sequence[tuple[float, float]], color: str, training:
     axes.plot(*zip(*sorted(curve)), color=color, **_curve_style(training, continues))
 
 
-def explain_curves(axes, colors: Mapping[str, str], kinds: Mapping[str, tuple[bool, bool]]) -> None:
-    """Have the legend say whose colours these are, and what is thin, has points, or is dashed. ``kinds``: arguments
-    ``training`` and ``continues`` of ``draw_curve``, by label.
+def explain_curves(axes, name_colors: Mapping[str, str], kinds: Mapping[str, tuple[bool, bool]]) -> None:
+    """Have the legend say whose colours these are, and what is thin, has points, or is dashed.
+
+    Args:
+        axes: matplotlib axes.
+        name_colors: the colours, by name.
+        kinds: arguments ``training`` and ``continues`` of ``draw_curve``, by label.
     """
-    for name, color in colors.items():
+    for name, color in name_colors.items():
         axes.plot([], [], color=color, label=name)
-    of_kinds = GREY if len(colors) > 1 else next(iter(colors.values()))
+    of_kinds = GREY if len(name_colors) > 1 else next(iter(name_colors.values()))
     for name, kind in kinds.items():
         axes.plot([], [], color=of_kinds, label=name, **_curve_style(*kind))
 

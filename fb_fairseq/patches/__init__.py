@@ -8,7 +8,7 @@ inside their functions, so that the warning filters are in place before fairseq'
     command_line.py    options, --help
     error_lines.py     mistakes in one line
     training_files.py  --restore-file, --save-dir, --best-checkpoint-metric, --log-file
-    data_files.py      binarised data that are cut off
+    data_files.py      binarised data that are cut off, wrong dictionaries
     models.py          models in fairseq's trainer
     meaning.py         dictionaries and options of a checkpoint's numbers
     overrides.py       --model-overrides
@@ -52,6 +52,7 @@ COMFORT = (
     training_files.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
     libraries.patch_config_copies,  # a second less at each start; before the models of this package
     data_files.patch_cut_data,  # found when they are loaded, not in the middle of an epoch
+    data_files.patch_wrong_dictionary,  # one line, with its name
     training_files.patch_restore_file,  # a --restore-file that is missing is not training from scratch
     training_files.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
     interruption.patch_interruption,  # Ctrl-C and kill cost no updates

@@ -1,4 +1,4 @@
-"""Name a file of binarised data that is cut off, before training."""
+"""Name a file of data that is cut off, or no dictionary, before training."""
 
 import struct
 
@@ -28,3 +28,27 @@ def _make_whole(original, path, impl, *args, **kwargs):
             "(fairseq-preprocess, or fb-fairseq preprocess-bytes)"
         ) from None
     return dataset
+
+
+def patch_wrong_dictionary() -> None:
+    """Refuse a file that is no dictionary of fairseq in one line.
+
+    fairseq raises a ``ValueError``, a ``RuntimeError`` or an ``Exception`` for it, without its name.
+    """
+    from fairseq.data import Dictionary
+
+    wrap_once(Dictionary, "add_from_file", "wrong_dictionary", _add_from_dictionary)
+
+
+def _add_from_dictionary(original, self, f):
+    try:
+        original(self, f)
+    except OSError:
+        raise
+    except Exception:
+        if not isinstance(f, str):  # the file that the outer call has opened
+            raise
+        raise UserError(
+            f"{f}: is no dictionary of fairseq, in which each line is a symbol, a space and a number, and each symbol "
+            "has one line, in UTF-8; give that of fairseq-preprocess, or of fb-fairseq preprocess-bytes"
+        ) from None

@@ -23,9 +23,7 @@ NAMES = ("python", "a5")
 
 
 def folder(name: str) -> str:
-    """The folder of a model that comes with the package."""
-    if name not in NAMES:
-        raise UserError(f"{name}: no such model; give a folder of export, or {' or '.join(NAMES)}")
+    """The folder of a model that comes with the package. ``name``: one of ``NAMES``."""
     return os.path.join(os.path.dirname(__file__), name)
 
 
@@ -44,4 +42,6 @@ def load(name: str) -> "LanguageModel":
     from fb_fairseq.pretrained.model import build
 
     path = find(os.fspath(name))
-    return build(read_folder(path if os.path.isdir(path) else folder(name)))
+    if not os.path.isdir(path):
+        raise UserError(f"{path}: no such folder; give one of export, or {' or '.join(NAMES)}")
+    return build(read_folder(path))

@@ -72,7 +72,7 @@ class Vocabulary:
             try:
                 return self.encode(byte_codec.unescape(prompt))
             except ValueError as error:
-                raise UserError(f"{option}: {str(error).partition(': ')[2]}") from None
+                raise UserError(f"{option}: {error}") from None
         words = prompt.split()
         for word in words:
             if word not in self._indices:

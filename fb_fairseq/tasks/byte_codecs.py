@@ -30,7 +30,7 @@ class LineByteCodec(ByteCodec):
         try:
             return " ".join(byte_codec.encode(byte_codec.unescape(text)))
         except ValueError as error:
-            raise UserError(str(error)) from None
+            raise UserError(f"prompt: {error}") from None
 
     def decode(self, symbols: str) -> str:
         """The text of symbols, on one line."""

@@ -1,5 +1,6 @@
 """No command replaces or removes a file of the user's, nor one that was changed since; it replaces its own files."""
 
+import filecmp
 import shutil
 
 import pytest
@@ -123,14 +124,17 @@ def test_export(language_models, tmp_path, capsys):
     assert f"--to {folder / 'target'}: this model has no second tokenizer; remove it, or give another folder" in line
 
 
-def test_import(language_models, tmp_path, capsys):
+def test_import(language_models, byte_data, tmp_path, capsys):
+    """The dictionary of the user's data, with how often each symbol occurs, stays beside the imported model."""
     pytest.importorskip("transformers")
     checkpoint = language_models["feedback_transformer_lm"]
     export.main([str(checkpoint), "--to", str(tmp_path / "model")])
     out = tmp_path / "imported/model.pt"
     out.parent.mkdir()
+    dictionary = shutil.copy(byte_data / "dict.txt", out.parent)
     arguments = [tmp_path / "model", "--out", out]
     replaces_its_own(capsys, import_transformers.main, arguments, "--out", out, foreign=checkpoint.read_bytes())
+    assert filecmp.cmp(dictionary, byte_data / "dict.txt", shallow=False)
 
 
 def test_checkpoints(language_models, tmp_path, capsys):

@@ -102,6 +102,7 @@ OWN = [
     ("preprocess-bytes --text $packed --destdir $new", "--text .*/packed: is compressed; unpack it"),
     ("preprocess-bytes --text $tiny --split 90,5,5 --destdir $new", "too few"),
     ("preprocess-bytes --text $tiny --split 90,10 --destdir $new", "--split 90,10"),
+    ("preprocess-bytes --trainpref $text --split 8,1,1 --destdir $new", "--split: is of --text; give both"),
     ("preprocess-bytes --text $gen --validpref $text --destdir $new", "give either --trainpref .*, or --text"),
     ("synthetic-tasks copy --out $text", "--out .*text is a file"),
     ("score --gen 'a\nb'", r"a\\nb: No such file"),  # one line, whatever the name
@@ -110,7 +111,6 @@ OWN = [
     ("score --gen $gen --sentences 4", "3 hypotheses, not --sentences 4: generate all"),
     ("score --sys $bpe --ref $bpe", "4 of 6 words are subwords .*--remove-bpe"),
     ("score --gen ''", "give --gen FILE, or --sys FILE and --ref FILE"),
-    ("score --sys $gen", "give --gen FILE, or --sys FILE and --ref FILE"),
     ("plot --out $new.png", "give one of --curves, --layer-weights-over-training, .* --position-accuracy, or several"),
     ("plot --curves nowhere --out $new.png", "nowhere: no such file"),
     ("plot --curves $log --metric ppl --out $new.png", "log: ppl is not logged"),
@@ -120,6 +120,7 @@ OWN = [
     ("plot --layer-weights $model --out $new.xyz", "--out .*give a name that ends with .png"),
     ("plot --layer-weights-over-training $log --out $new.png", "log: no layer weights are logged there"),
     ("plot --spans $plain --out $new.png", "plain.pt: its spans are fixed"),
+    ("plot --attention $model --prompt a --layer 1 --out $new.png", "--layer: is of --attention-map; give both"),
     ("plot --attention-map $model --data $bytes --out $new.png", "--attention-map .*: give a short text with --prompt"),
     ("plot --attention $model --out $new.png", "--attention .*: give the folder of the binarised text"),
     (
@@ -146,14 +147,12 @@ OWN = [
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --temperature nan", "--temperature nan: must be 0 or more"),
     ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt is missing; give"),
-    ("export $model --to $new --dict nowhere", "nowhere/dict.txt is missing; give"),
-    ("import-transformers $folder --out $new.pt", "has no config.json; give the folder of a model that"),
-    ("explore $folder --port 0", "folder: has no config.json; give the folder of a model that"),
+    ("export $model --to $new --dict $text", "text: is no dictionary of fairseq, in which each line is"),
     ("benchmark train --device meta", "argument --device: invalid choice: 'meta'"),
     ("quickstart --epochs 3 --out $new", "error: .*--epochs"),
     ("rl plot A=$folder --out $new.png", "contains no log.jsonl"),
 ]
-NEEDED = {"export": "transformers", "import-transformers": "transformers", "explore": "gradio", "plot": "matplotlib"}
+NEEDED = {"export": "transformers", "plot": "matplotlib"}
 
 
 @pytest.fixture(scope="module")

@@ -294,7 +294,7 @@ def test_bad_input(language_models, tmp_path, capsys):
     saved = torch.load(checkpoint, weights_only=False)
     stock = dict(_name="transformer_lm", arch="transformer_lm")
     for options, message in (
-        (stock, "transformer_lm cannot be exported; give one of feedback_transformer_lm"),
+        (stock, "streaming_lstm_lm, feedback_decoder"),
         (dict(attention_span=3), "decoder.positions.key: not as its own options say"),
     ):
         content = {**saved, "cfg": {**saved["cfg"], "model": {**model_options(saved), **options}}}

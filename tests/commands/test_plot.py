@@ -44,7 +44,7 @@ def test_log(tmp_path, log, train, in_a_file):
 @pytest.mark.parametrize(
     "damaged",
     ['{"loss": "x", "num_updates": "30"}', '{"loss": [], "num_updates": "30"}', '{"loss": "3", "num_updates": "nan"}']
-    + ['{"loss": "3", "num_updates": {}}', '{"wall": "x", "loss": "3", "num_updates": "30"}', '{"a":' * 5000, "\0{"],
+    + ['{"wall": "x", "loss": "3", "num_updates": "30"}', '{"a":' * 5000, "\0{"],
 )
 def test_damaged_lines_are_left_out(tmp_path, damaged):
     path = tmp_path / "train.log"
@@ -66,12 +66,12 @@ def test_time_of_epochs_shorter_than_the_interval(tmp_path):
     assert read_log(str(path), "loss", "minutes") == {"train": [(1, 7), (2, 6)]}
 
 
-def test_dollars_are_text(tmp_path):
-    """matplotlib reads mathematics between them, and refuses this."""
+def test_names_are_text(tmp_path):
+    """matplotlib reads mathematics between dollars, and refuses this; and leaves names with _ out of legends."""
     path = tmp_path / "train.log"
     path.write_text(LOG)
-    main(["--curves", f"a$^$={path}", "--title", r"$\x^$", "--out", str(tmp_path / "x.svg")])
-    assert (tmp_path / "x.svg").stat().st_size
+    main(["--curves", f"a$^$={path}", f"_b={path}", "--title", r"$\x^$", "--out", str(tmp_path / "x.svg")])
+    assert "_b -->" in (tmp_path / "x.svg").read_text()
 
 
 def test_hours_of_training(tmp_path):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from fb_fairseq.commands import texts
 from fb_fairseq.commands.evaluate_labels import PositionCounts
-from fb_fairseq.commands.plot import measures, panels, texts
+from fb_fairseq.commands.plot import measures, panels
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError

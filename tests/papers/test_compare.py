@@ -148,18 +148,6 @@ def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
     assert cells(text, "LSTM, 5 variables")[1:3] == ["32.1", "40.00"] and cells(text, "LSTM, 3 variables")[2] == ""
 
 
-def test_folders_of_seeds_and_agents(tmp_path, capsys):
-    """The output folder of a sweep has one folder per seed."""
-    walk = {"recipe": "random_walk", "small": True, "model": "relative_transformer_lm"}
-    for seed in (1, 2):
-        write(tmp_path / f"walk/seed{seed}", {**walk, "seed": seed, "accuracy": 60.0 + seed})
-    runs = [{"recipe": "maze", "small": True, "model": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
-    write(tmp_path / "maze", *runs)
-    text = compared(capsys, tmp_path / "walk", tmp_path / "maze")
-    assert cells(text, "Transformer")[1:3] == ["68", "61.50 ± 0.71"]
-    assert cells(text, "lstm")[1:] == ["2.00 ± 1.00", "3"]
-
-
 @pytest.mark.parametrize(
     "content,message",
     [

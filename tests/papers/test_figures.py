@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped, read_runs, spread
 from tests.papers.programs import run_module
@@ -75,7 +76,8 @@ def test_memory_composition(tmp_path):
     for seed, run in enumerate(runs):
         (tmp_path / f"walk/seed{seed}").mkdir()
         common = {"recipe": "blocked_random_walk", "seed": seed, **run}
-        results = {name: {**common, "model": name, "layers": n} for name, n in (("weighted", 3), ("average", 2))}
+        rows = ("weighted", 3, None), ("average", 2, None), ("average", 3, 8), ("average", 3, 9)
+        results = {str(row): {**common, **dict(zip(("model", "layers", "span"), row))} for row in rows}
         (tmp_path / f"walk/seed{seed}/results.json").write_text(json.dumps(results))
     fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
     runs = [("layer1", 3, False, 1, 3.0), ("layer1", 2, True, 1, 1.0), ("layer1", 3, True, 1, 2.5)]
@@ -85,7 +87,11 @@ def test_memory_composition(tmp_path):
     done = run_module("figures.memory_composition", tmp_path, 3)
     assert done.status == 0, done.errors
     for folder, metric, values in (
-        ("walk", "accuracy", {"weighted": [90.0, 100.0]}),
+        (
+            "walk",
+            "accuracy",
+            {name: [90.0, 100.0] for name in ("weighted", "average, span 8", "average, span 9")},
+        ),
         ("char_ptb", "test_bits_per_token", {"layer1": [2.5, 2.0], "relative_transformer_lm": [2.75]}),
     ):
         found = memory_composition.values_of(grouped(read_runs(str(tmp_path / folder))), metric, layers=3)
@@ -113,8 +119,11 @@ def test_persistent_vectors(tmp_path):
     assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
     best = persistent_memory.best_of_runs(read_runs(str(tmp_path)))
     assert best == {"N0": [4, 3], "N8": [2], "attn-split": [3]}
-    other = {**results["4"], "settings": {"persistent_memory_size": "8", "lr": "1"}, "dev_bits_per_token": 1}
-    assert "N8, lr 1" in persistent_memory.best_of_runs([*results.values(), other]), "trained otherwise"
+    for change, told in (({"settings": {**results["4"]["settings"], "lr": "1"}}, "lr 1"), ({"layers": 4}, "4 layers")):
+        results["4"].update(layers=2)
+        (tmp_path / "results.json").write_text(json.dumps({**results, "other": {**results["4"], **change}}))
+        with pytest.raises(UserError, match=rf"other: N8 was trained with different settings \(.*{told}\); move"):
+            persistent_memory.best_of_runs(read_runs(str(tmp_path)))
 
 
 def test_state_tracking():
@@ -145,10 +154,7 @@ def test_a_tracker_that_no_recipe_trained(tmp_path):
 
 
 def test_bad_input(tmp_path):
-    for arguments, message in (
-        ([], "arguments are required: OUT"),
-        ([tmp_path], "has no results.json; give the output"),
-    ):
-        done = run_module("figures.persistent_memory", *arguments)
-        assert done.status == 2 and message in done.errors and len(done.errors.splitlines()) == 1
-        assert done.errors.startswith("python -m fb_fairseq.papers.figures.persistent_memory: error: ")
+    done = run_module("figures.persistent_memory", tmp_path)
+    assert done.status == 2 and "has no results.json; give the output" in done.errors
+    (line,) = done.errors.splitlines()
+    assert line.startswith("python -m fb_fairseq.papers.figures.persistent_memory: error: ")

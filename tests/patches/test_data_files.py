@@ -1,9 +1,9 @@
-"""Data of which the end is missing are refused when they are loaded."""
+"""Data of which the end is missing, and wrong dictionaries, are refused when they are loaded."""
 
 import os
 
 import pytest
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 
 from fb_fairseq import patches  # noqa: F401
 from fb_fairseq.errors import UserError
@@ -20,3 +20,13 @@ def test_cut_data(tmp_path, end):
         os.truncate(f"{prefix}.{end}", size)
         with pytest.raises(UserError, match="train.idx, .bin: one of them is cut off"):
             data_utils.load_indexed_dataset(prefix, None)
+
+
+@pytest.mark.parametrize(
+    "content", [b"the\nof\n", b"the 3\n\xff 1\n", b"the 3\nthe 3\n"], ids=["words", "latin", "twice"]
+)
+def test_wrong_dictionaries(tmp_path, content):
+    path = tmp_path / "dict.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path}: is no dictionary of fairseq, .*; give that of fairseq-preprocess"):
+        Dictionary.load(str(path))

@@ -14,7 +14,7 @@ from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.commands.plot.measures import mix
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.vocabulary import Vocabulary
-from fb_fairseq.symbols import EOS, UNK
+from fb_fairseq.symbols import EOS, words_of
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
 EXAMPLE_WORDS = 10  # the most frequent ones of the dictionary
@@ -32,7 +32,7 @@ SYSTEM_FONTS = (["system-ui", "-apple-system", "Segoe UI", "sans-serif"], ["ui-m
 
 def example(vocabulary: Vocabulary) -> str:
     """A text to begin with; for models of words, of words that they know."""
-    return EXAMPLE_CODE if vocabulary.of_bytes else " ".join(vocabulary.symbols[UNK + 1 :][:EXAMPLE_WORDS])
+    return EXAMPLE_CODE if vocabulary.of_bytes else " ".join(words_of(vocabulary.symbols)[:EXAMPLE_WORDS])
 
 
 def kind_of(model: LanguageModel) -> str:
@@ -162,11 +162,12 @@ class Tracker(Explorer):
 
     def drawn(self, number: int, but: str = "") -> str:
         """Random elements. ``but``: one that is not drawn."""
-        elements = [element for element in self.model.vocabulary.symbols[UNK + 1 :] if element != but]
+        elements = [element for element in words_of(self.model.vocabulary.symbols) if element != but]
         return " ".join(random.choices(elements, k=number))
 
     def read(self, text: str, before: Reading | None = None) -> Reading:
-        unknown = [word for word in text.split() if word not in self.model.vocabulary.symbols[UNK + 1 :]]
+        elements = words_of(self.model.vocabulary.symbols)
+        unknown = [word for word in text.split() if word not in elements]
         if unknown:
             raise gr.Error(
                 f"{unknown[0]}: no element of the model's group; give some like {self.drawn(3)}", print_exception=False

@@ -12,16 +12,16 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.measures import BLOCK_STEPS, losses
-from fb_fairseq.commands.plot.texts import check_attention
+from fb_fairseq.commands.plot.measures import BLOCK_STEPS, check_attention, losses
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel, choices
-from fb_fairseq.symbols import EOS, UNK
+from fb_fairseq.symbols import EOS, words_of
 
 
 def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel:
-    """Load a language model with attention.
+    """Load a language model with attention. A model of labels must keep track of a product of permutations: the words
+    of its dictionaries are their images of 1, 2, …, such as 213.
 
     Args:
         path: a checkpoint, a folder that ``fb-fairseq export`` has written, or a name of
@@ -31,7 +31,7 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
     """
     model = read_language_model(path, data, cpu)
     check_attention(model)
-    images = {"".join(sorted(symbol)) for symbol in model.vocabulary.symbols[UNK + 1 :]}  # of permutations: 1, 2, …
+    images = {"".join(sorted(word)) for symbols in model.dictionaries.values() for word in words_of(symbols)}
     if model.labels and (len(images) != 1 or not "123456789".startswith(*images)):
         raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
     return model
@@ -112,7 +112,7 @@ class Reading:
 
     def products(self) -> list[str]:
         """Of a model with labels: the product so far that it gives each step after the first."""
-        names = self.model.vocabulary.symbols
+        *_, names = self.model.dictionaries.values()
         return [names[int(self.next_log_probs(step).argmax())] for step in range(1, len(self))]
 
     def right_products(self) -> list[str]:

@@ -12,7 +12,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.facts import FACTS_ENTRY, WEIGHTS, known_facts
 from fb_fairseq.folders import own_folder
 from fb_fairseq.pretrained.folders import FURTHER_OPTIONS, TARGET_FOLDER, TASK_OPTIONS
-from fb_fairseq.symbols import PAD, SPECIAL, never_drawn, padding_words
+from fb_fairseq.symbols import PAD, SPECIAL, never_drawn, padding_words, words_of
 from fb_fairseq.tensor_files import using
 from fb_fairseq.trained_model import TrainedModel
 
@@ -65,7 +65,7 @@ def write_folder(
             reads=unit_of(dictionaries[""], codes),
             facts=facts,
             target_tokenizer=TARGET_FOLDER in dictionaries,
-            labelled=" ".join(dictionaries[""][-3:]),  # an example for models of labels
+            labelled=" ".join(words_of(dictionaries[""])[:3]),  # an example for models of labels
         )
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(card)
@@ -111,9 +111,10 @@ def transformers_model(trained: TrainedModel):
     )
     from fb_fairseq.transformers.modeling import MODELS
 
-    config_class = {**CONFIGS, FeedbackDecoderConfig.model_type: FeedbackDecoderConfig}.get(trained.architecture)
+    kinds = {**CONFIGS, FeedbackDecoderConfig.model_type: FeedbackDecoderConfig}
+    config_class = kinds.get(trained.architecture)
     if config_class is None:
-        raise trained.error(f"{trained.architecture} cannot be exported; give one of {', '.join(CONFIGS)}")
+        raise trained.error(f"{trained.architecture} cannot be exported; give one of {', '.join(kinds)}")
     known = {**trained.options, **trained.task}
     if trained.translates:
         known["activation_dropout"] = known.get("activation_dropout") or known.get("relu_dropout")
@@ -147,7 +148,7 @@ def transformers_model(trained: TrainedModel):
 
 
 def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = None) -> None:
-    """Save configuration and weights, with their facts and checksum. The files get the permissions of any new file.
+    """Save configuration and weights, with their facts. The files get the permissions of any new file.
 
     Args:
         model: of transformers.

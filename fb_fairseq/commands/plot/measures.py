@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.texts import check_attention, progress
+from fb_fairseq.commands.texts import progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.ops.attention import by_slot
@@ -20,6 +20,9 @@ SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
 MAP_TOKENS = 100  # more labels than these could not be read
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
+
+
+CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
 
 
 class Shares(NamedTuple):
@@ -113,6 +116,12 @@ def mean_over_steps(
 def doubling_bins(longest: int) -> list[tuple[int, int]]:
     """First and last of 1, 2, 3 to 4, 5 to 8, …, up to ``longest``."""
     return [(1, 1)] + [(2**i + 1, min(2 ** (i + 1), longest)) for i in range((longest - 1).bit_length())]
+
+
+def check_attention(model: LanguageModel) -> None:
+    """Check that a model attends to earlier steps."""
+    if not hasattr(model.stack, "memory_attention"):
+        raise UserError(f"{model.source}: attends to nothing (an LSTM); give {CHOICE}")
 
 
 def mean_attention(model: LanguageModel, tokens_BT: Tensor, context: int) -> Shares:
@@ -223,8 +232,6 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
         tokens: how many tokens are predicted for each bin; at least, half of the longest context.
         longest: the longest context, at most. It is a power of two, and at most half of the text.
     """
-    if model.labels:
-        raise UserError(f"{model.source}: was trained with --labels; use --position-accuracy")
     longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1

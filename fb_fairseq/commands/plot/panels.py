@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fb_fairseq.commands.plot.logs import SECONDS, Curve, Curves, continued
-from fb_fairseq.drawing.figure import without_math
+from fb_fairseq.drawing.figure import plain_text
 from fb_fairseq.drawing.marks import draw_curve, draw_lines, draw_reference, explain_curves, write_cells, write_out
 from fb_fairseq.drawing.models import colors, ordered_colors
 from fb_fairseq.drawing.style import TINY
@@ -190,7 +190,7 @@ def draw_attention_map(axes, found: "AttentionMap") -> None:
 
     image = axes.imshow(found.rows, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
     number = len(found.rows)
-    labels = list(map(without_math, found.labels))
+    labels = list(map(plain_text, found.labels))
     axes.set_xticks(range(number), labels[:-1], rotation=90, fontsize=TINY)
     axes.set_yticks(range(number), labels[1:], fontsize=TINY)
     axes.set(xlabel="step that is attended to", ylabel="step that attends", title=found.what)

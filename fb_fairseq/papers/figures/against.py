@@ -33,20 +33,27 @@ def value_of(group: Group, field: str) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def labels(groups: Sequence[Group], field: str = "") -> list[str]:
-    """The name of each group in a figure: its model, and whatever else sets it apart, but for the field."""
+def settings_apart(groups: Sequence[Group], field: str = "") -> list[list[str]]:
+    """The settings that set each group apart, each in a few words, but for its model, fine-tuning and the field."""
     names = [name for name in NAMED if name not in {*LEFT_OUT, field}]
     names = [name for name in names if len({group.identity.get(name) for group in groups} - {None}) > 1]
     found = []
     for group in groups:
+        own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
+        found.append([*(WORDS.get(name, str)(value) for name, value in own), *group.words(field)])
+    return found
+
+
+def labels(groups: Sequence[Group], field: str = "") -> list[str]:
+    """The name of each group in a figure: its model, and whatever else sets it apart, but for the field."""
+    found = []
+    for group, words in zip(groups, settings_apart(groups, field)):
         model = str(group.identity["model"])
         value = value_of(group, field)
         for end in (f"-{field}{value:g}", f"-{field}-{value:g}") if value is not None else ():
             model = model.removesuffix(end)
-        own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
-        words = [model_name(model), *(["fine-tuned"] if group.identity.get("finetuned") else [])]
-        words += [WORDS.get(name, str)(value) for name, value in own]
-        found.append(", ".join([*words, *group.words(field)]))
+        tuned = ["fine-tuned"] if group.identity.get("finetuned") else []
+        found.append(", ".join([model_name(model), *tuned, *words]))
     return found
 
 

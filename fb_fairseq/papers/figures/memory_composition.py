@@ -11,6 +11,7 @@ from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_names
 from fb_fairseq.drawing.models import model_color
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.figures.against import settings_apart
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 
@@ -31,11 +32,13 @@ TASKS = {  # by folder: the title, the metric and its name
 
 def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
     """The values of each composition, of the fine-tuned model if there is one."""
+    # (Those of the papers' setting have six layers, and do not say so.)
+    own = [group for group in groups if group.identity.get("layers", layers) == layers]
+    own.sort(key=lambda group: bool(group.identity.get("finetuned")))
     found = {}
-    for group in sorted(groups, key=lambda group: bool(group.identity.get("finetuned"))):
-        if group.identity.get("layers", layers) == layers:  # those of the papers' setting have six, and do not say so
-            name = str(group.identity["model"]).replace("_char_ptb", "")
-            found[", ".join([name, *group.words()])] = group.values(metric)
+    for group, words in zip(own, settings_apart(own)):
+        name = str(group.identity["model"]).replace("_char_ptb", "")
+        found[", ".join([name, *words])] = group.values(metric)
     return found
 
 

@@ -15,6 +15,7 @@ from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_names, draw_points, draw_reference, explain_range
 from fb_fairseq.drawing.models import model_color
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.figures.against import settings_apart
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import grouped, read_runs
 
@@ -29,10 +30,20 @@ VARIANTS = {  # their names in the paper, and what they are
 
 
 def best_of_runs(runs: Iterable[dict]) -> dict[str, list[float]]:
-    """The lowest validation bits per byte of each seed, by model (``N512``, ``attn-split``, …)."""
+    """The lowest validation bits per byte of each seed, by model (``N512``, ``attn-split``, …). All runs of a model
+    must have the same settings, but for fine-tuning.
+    """
     best: dict[str, dict[int, float]] = {}
-    for group in grouped(runs):
-        seeds = best.setdefault(", ".join([str(group.identity["model"]), *group.words()]), {})
+    settings: dict[str, list[str]] = {}
+    groups = grouped(runs)
+    for group, words in zip(groups, settings_apart(groups)):
+        model = str(group.identity["model"])
+        if settings.setdefault(model, words) != words:
+            raise UserError(
+                f"{group.runs[0]['path']}: {model} was trained with different settings "
+                f"({', '.join([*settings[model], *words])}); move the runs of one of them to another folder"
+            )
+        seeds = best.setdefault(model, {})
         for run in group.runs:
             value = run["dev_bits_per_token"]
             seeds[run["seed"]] = min(value, seeds.get(run["seed"], value))
@@ -87,7 +98,7 @@ def main(out: str) -> None:
     if not numbers_of(best):
         raise UserError(f"{out}: no result of a model with persistent vectors (N0, N64, …); train one")
     # Compare the variants with the all-attn model that has the same number of persistent vectors.
-    sizes = [run["settings"]["persistent_memory_size"] for run in runs if run["model"] in VARIANTS]
+    sizes = [int(run["settings"]["persistent_memory_size"]) for run in runs if run["model"] in VARIANTS]
     draw_figure(os.path.join(out, "figure2.png"), panels(best, f"N{min(sizes, default='')}"))
 
 

@@ -12,12 +12,16 @@ HERE = "OUT"  # stands for the output folder, which may be moved
 
 
 class Entry(TypedDict, total=False):
-    """A step in the record. Its name is the first file that it writes, relative to the folder.
+    """A step in the record. Its name is the first file that it writes. There and in the paths below, ``HERE`` stands
+    for the output folder.
 
     Attributes:
+        command: its words.
         reads: the user's files, each with its size and checksum.
+        writes: its files, and folders.
         processes: of the training.
         settings: of a training, see ``fb_fairseq.papers.results.settings``.
+        hardware: that it has run on.
         seconds: that it has taken, in all calls.
         commit: of this package; of an installed one, its version.
         done: a number that grows from step to step; 0 or missing: it is not done.

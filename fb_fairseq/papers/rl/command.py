@@ -17,7 +17,8 @@ from functools import partial
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import flag
 from fb_fairseq.files import check_output_file, write_json
-from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions, check_range
+from fb_fairseq.papers.rl.checks import check_range
+from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.presets import FULL, preset_options
 
 PRESET = "the preset's"
@@ -35,10 +36,11 @@ def build_parser() -> CommandParser:
     train.add_argument("--small", action="store_true", help="use the small preset, for a CPU (default: the papers')")
     for name, text in SIZES.items():
         train.add_argument(flag(name), type=int, help=f"{text} (default: {PRESET})")
+    in_presets = {name for preset in FULL.values() for name in preset}
     for each in (*fields(AgentOptions), *fields(TrainingOptions)):
         if "help" in each.metadata:
             own = each.name in ("agent", "environment")
-            shown = PRESET if each.name in FULL["maze"] else each.default
+            shown = PRESET if each.name in in_presets else each.default
             text = f"{each.metadata['help']} (default: {shown})"
             train.add_argument(
                 flag(each.name), type=type(each.default), default=each.default if own else None, help=text
@@ -87,22 +89,22 @@ def run_train(args: argparse.Namespace) -> None:
 
 def run_evaluate(args: argparse.Namespace) -> None:
     """Run ``rl evaluate``."""
-    from fb_fairseq.papers.rl import evaluate as rl
+    from fb_fairseq.papers.rl.evaluate import NAME, evaluate, load_agent, record_episode
 
     check_range("episodes", args.episodes, 1)
     if args.record:
-        check_output_file("--record", args.record, rl.NAME, args.overwrite)
+        check_output_file("--record", args.record, NAME, args.overwrite)
     if args.out:
-        check_output_file("--out", args.out, rl.NAME, args.overwrite)
-    agent, options = rl.load_agent(args.path, select_device(args))
+        check_output_file("--out", args.out, NAME, args.overwrite)
+    agent, options = load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
     options = replace(options, sizes=sizes)
-    result = rl.evaluate(agent, options, args.episodes)
+    if args.record:  # first, as it may lack a package
+        record_episode(args.record, agent, options)
+    result = evaluate(agent, options, args.episodes)
     if args.out:
-        write_json(args.out, rl.NAME, result)
-    if args.record:
-        rl.record_episode(args.record, agent, options)
+        write_json(args.out, NAME, result)
     print(json.dumps(result))
 
 

@@ -5,7 +5,7 @@ learning curves.
 import json
 import os
 
-from fb_fairseq.drawing.figure import without_math
+from fb_fairseq.drawing.figure import plain_text
 from fb_fairseq.drawing.marks import draw_band, explain_range
 from fb_fairseq.drawing.models import colors, model_name
 from fb_fairseq.errors import UserError
@@ -71,7 +71,7 @@ def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
         if not frames:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         rewards = [[curve[frame] for curve in values] for frame in frames]
-        draw_band(axes, [frame / MILLION for frame in frames], rewards, without_math(model_name(name)), shades[name])
+        draw_band(axes, [frame / MILLION for frame in frames], rewards, plain_text(model_name(name)), shades[name])
     explain_range(axes, curves.values())
     axes.set_xlabel("frames of training (millions)")
     axes.set_ylabel("reward per episode")

@@ -1,12 +1,10 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 from fb_fairseq.command_line import option
-from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.options import CheckedOptions
+from fb_fairseq.papers.rl.checks import check_range
 
 AGENTS = ("feedback", "transformer", "lstm")
 SIZES = {
@@ -15,28 +13,6 @@ SIZES = {
     "size": "number of rows and columns of a maze",
     "limit": "number of steps of an episode in a maze",
 }
-LARGEST_GRID = 100  # rows of a maze
-
-
-def check_range(name: str, value: int, minimum: int, maximum: float = inf) -> None:
-    """Check that an option is in its range.
-
-    Args:
-        name: of the option, with underscores.
-        value: what was given.
-        minimum: the smallest value allowed.
-        maximum: the largest one.
-    """
-    if value < minimum:
-        raise UserError(f"{flag(name)} {value}: give {minimum} or more")
-    if value > maximum:
-        raise UserError(f"{flag(name)} {value}: give {maximum} or less")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that an option has a known value."""
-    if value not in choices:
-        raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -84,10 +60,10 @@ class TrainingOptions(CheckedOptions):
         optimizer: adam or rmsprop.
         lr: above 0.
         rmsprop_eps: epsilon of RMSprop, above 0.
-        clip_norm: gradients of a larger norm are scaled down to it.
+        clip_norm: gradients of a larger norm are scaled down to it; above 0.
         discount: of future rewards, per step; 0 to 1.
-        entropy_cost: weight of the policy's entropy in the loss.
-        value_cost: weight of the value's squared error in the loss.
+        entropy_cost: weight of the policy's entropy in the loss; 0 or more.
+        value_cost: weight of the value's squared error in the loss; 0 or more.
         seed: of the parameters, the environments and the sampled actions; 0 or more.
     """
 
@@ -110,5 +86,7 @@ class TrainingOptions(CheckedOptions):
         check_range("seed", self.seed, 0)
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             self.check(getattr(self, name) > 0, name, "must be greater than 0")
+        for name in ("entropy_cost", "value_cost"):
+            self.check(getattr(self, name) >= 0, name, "must be 0 or more")
         self.check(0 <= self.discount <= 1, "discount", "must be between 0 and 1")
         self.check_fields()

@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from inspect import signature
 
-from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions, check_choice
+from fb_fairseq.papers.rl.checks import check_choice
+from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions
 
 # A preset has options of the environment's size, of ``AgentOptions`` and of ``TrainingOptions``. The papers do not say
 # how long agents were trained in the mazes; for the corridor there is only the curve of Figure 3. Previous actions are

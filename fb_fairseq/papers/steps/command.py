@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fb_fairseq.command_line import CommandParser, whole_number
 from fb_fairseq.errors import UserError, flag, without_fairseq
-from fb_fairseq.papers.steps import Call, Recipe, engine, machine
+from fb_fairseq.papers.steps import Call, Recipe, engine, environment, machine
 from fb_fairseq.papers.steps.options import SHORTER
 from fb_fairseq.papers.steps.recipes import find, names
 from fb_fairseq.papers.steps.show import show
@@ -71,7 +71,7 @@ def parser_of(command: str, recipe: Recipe) -> CommandParser:
 
 def call_of(name: str, recipe: Recipe, args: argparse.Namespace, extra: Sequence[str]) -> Call:
     """The call that a command line asks for. ``extra``: its words after ``--``."""
-    caller = os.environ.get(machine.CALLER, "")
+    caller = os.environ.get(environment.CALLER, "")
     options = {each: getattr(args, each) for each in recipe.options if getattr(args, each) is not None}
     if "text" in options:
         options["text"] = os.path.join(caller, options["text"])
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
     name, *words = argv
     split = words.index("--") if "--" in words else len(words)
     with CommandParser("recipe").one_line_errors():
-        recipe = find(os.path.join(os.environ.get(machine.CALLER, ""), name) if name.endswith(".py") else name)
+        recipe = find(os.path.join(os.environ.get(environment.CALLER, ""), name) if name.endswith(".py") else name)
     parser = parser_of(command or f"recipe {name}", recipe)
     args, others = parser.parse_known_intermixed_args(words[:split])
     with parser.one_line_errors():

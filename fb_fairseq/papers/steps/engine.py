@@ -20,7 +20,7 @@ from fb_fairseq.folders import check_marked_folder, lock_folder
 from fb_fairseq.interruption import RESUME, handling
 from fb_fairseq.papers.results.record import HERE, MARK, Entry, Record, read_record, write_record
 from fb_fairseq.papers.results.settings import differences, makers, settings_of
-from fb_fairseq.papers.steps import Step, machine
+from fb_fairseq.papers.steps import Step, environment, machine
 from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 from fb_fairseq.papers.steps.show import typed
 
@@ -205,7 +205,7 @@ class Engine:
         log = step.log or os.path.join(self.out, "logs", f"{step.does.replace(' ', '-').replace('/', '-')}.log")
         for path in (*step.writes, log):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-        variables = machine.variables()
+        variables = environment.variables()
         if jobs > 1:
             variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
         entry["seconds"] = 0.0
@@ -218,7 +218,7 @@ class Engine:
                 os.remove(path)
         self.record["steps"][self.names[place]] = entry
         write_record(self.out, self.record)
-        words = machine.resolved(step.words)
+        words = environment.resolved(step.words)
         with ExitStack() as files:
             file = files.enter_context(open(log, "ab"))
             file.write(f"{shlex.join(words)}\n".encode())

@@ -16,7 +16,7 @@ from fb_fairseq.papers.steps.language_modeling import divided
 from fb_fairseq.papers.steps.options import check_models, known, several
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
 from fb_fairseq.papers.toy_tasks import load
-from fb_fairseq.papers.toy_tasks.common import Labels, Option
+from fb_fairseq.papers.toy_tasks.common import LabelsRecipe, Option
 from fb_fairseq.papers.toy_tasks.common.recipe import FULL, SMALL, Setting
 
 MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "streaming_lstm_lm")
@@ -27,15 +27,15 @@ OPTIONS = {
 }
 
 
-def recipe(task: str, described: Labels) -> Recipe:
+def recipe(task: str, described: LabelsRecipe) -> Recipe:
     """The recipe of a toy task."""
     data = data_options(task)
     types = {int: whole_number, str: str, bool: None}
     options = {name: (types[type(given.default)], given.help) for name, given in data.items()}
-    if described.graded:
+    if described.curriculum_option:
         options["curriculum"] = (
             several(whole_number),
-            f"sizes of a curriculum's first stages ({flag(described.graded)})",
+            f"sizes of a curriculum's first stages ({flag(described.curriculum_option)})",
         )
     return Recipe(described.summary, partial(steps_of, task, described, data), {**OPTIONS, **options}, sizes="small")
 
@@ -48,7 +48,7 @@ def data_options(task: str) -> dict[str, Option]:
     return found
 
 
-def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Call) -> Iterator[Step]:
+def steps_of(task: str, described: LabelsRecipe, data: Mapping[str, Option], call: Call) -> Iterator[Step]:
     """The steps of a call.
 
     Args:
@@ -70,15 +70,15 @@ def steps_of(task: str, described: Labels, data: Mapping[str, Option], call: Cal
     spans = given.get("spans", [None])
     for seed in given.get("seeds", [1]):
         for stage in [None, *curriculum]:
-            graded = {described.graded: stage} if stage else {}
-            yield from data_steps(call, task, seed, stage, {**sequences, **graded})
+            size = {described.curriculum_option: stage} if stage else {}
+            yield from data_steps(call, task, seed, stage, {**sequences, **size})
         for layers, span, model in product(given.get("layers", [None]), spans, models):
             if "lstm" in model and span != spans[0]:  # LSTMs have no span
                 continue
             own = setting.changed(layers=layers or setting.layers, span=span or setting.span)
             end = suffix(seed, layers, None if "lstm" in model else span)
             run = f"{model}{end}"
-            stages = {f"{model}-{described.graded}{stage}{end}": stage for stage in curriculum}
+            stages = {f"{model}-{described.curriculum_option}{stage}{end}": stage for stage in curriculum}
             stages[run] = None
             yield from trainings(call, own, model, seed, stages)
             accuracy = call.at(f"{run}.accuracy")
@@ -165,7 +165,7 @@ def options_of(setting: Setting, model: str, fixed_span: bool) -> dict[str, Any]
     if "lstm" in model:
         return {**options, **setting.lstm}
     options.update(setting.attention)
-    if setting.gradual and setting.span > FIRST_SPAN and not fixed_span:
+    if setting.growing_span and setting.span > FIRST_SPAN and not fixed_span:
         start = FIRST_SPAN / setting.span
         options.update(adaptive_span=True, adaptive_span_init=start, adaptive_span_ramp=FIRST_SPAN)
     options["attention_span"] = setting.span

@@ -12,6 +12,7 @@ from fb_fairseq.papers.experiments import (
     summarization,
     translation,
     wikitext103,
+    wikitext103_tables,
 )
 from fb_fairseq.papers.steps import (
     Recipe,
@@ -25,7 +26,7 @@ from fb_fairseq.papers.steps import (
 )
 from fb_fairseq.papers.steps import translation as translations
 from fb_fairseq.papers.steps.data import SPLITS
-from fb_fairseq.papers.toy_tasks.common import Labels
+from fb_fairseq.papers.toy_tasks.common import LabelsRecipe
 
 OWN = "RECIPE"  # its name in a file of one's own
 PREPARE_TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
@@ -35,9 +36,9 @@ LANGUAGE_MODELS = (
     (bytes_and_letters.TEXT8, PREPARE_TEXT8),
     (persistent_memory.PERSISTENT_MEMORY, PREPARE_TEXT8),
     (wikitext103.WIKITEXT103, corpora.prepare_wikitext),
-    (wikitext103.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
-    (wikitext103.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
-    (wikitext103.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
 )
 TRANSLATIONS = (
     (
@@ -81,7 +82,7 @@ RECIPES: dict[str, Recipe] = {
 def of_task(name: str) -> Recipe:
     """The recipe of a toy task."""
     described = toy_tasks.load(name).RECIPE
-    return (labels if isinstance(described, Labels) else tracking).recipe(name, described)
+    return (labels if isinstance(described, LabelsRecipe) else tracking).recipe(name, described)
 
 
 RECIPES["memory_composition"] = memory_composition.recipe(of_task("blocked_random_walk"), RECIPES["char_ptb"])

@@ -4,16 +4,16 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from fb_fairseq.papers.steps import Step, machine
+from fb_fairseq.papers.steps import Step, environment
 
 
 def show(recipe: str, steps: Sequence[Step], out: str) -> None:
     """Print all steps of a recipe."""
     folders = dict.fromkeys(os.path.dirname(path) for step in steps for path in step.writes)
-    programs, *_ = machine.variables()["PATH"].split(os.pathsep)
+    programs, *_ = environment.variables()["PATH"].split(os.pathsep)
     print(f"# What the recipe {recipe} runs: {len(steps)} steps")
     print(f"cd {shlex.quote(os.getcwd())}")
-    print(f'export PATH={shlex.quote(programs)}:"$PATH" PYTHONPATH={shlex.quote(machine.CLONE)}:"$PYTHONPATH"')
+    print(f'export PATH={shlex.quote(programs)}:"$PATH" PYTHONPATH={shlex.quote(environment.CLONE)}:"$PYTHONPATH"')
     print(line(["mkdir", "-p", out, *folders]))
     for number, step in enumerate(steps, 1):
         print(f"\n# [{number}/{len(steps)}] {step.does}")
@@ -27,7 +27,7 @@ def typed(step: Step) -> str:
         end.append(f">{shlex.quote(step.output)}")
     elif step.log:
         end.append(f"2>&1 | tee -a {shlex.quote(step.log)}")
-    return line(machine.resolved(step.words), end)
+    return line(environment.resolved(step.words), end)
 
 
 def line(words: Sequence[str], end: Sequence[str] = ()) -> str:

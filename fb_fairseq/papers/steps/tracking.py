@@ -12,7 +12,7 @@ from fb_fairseq.papers.experiments.settings import composition, words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import FIGURES, suffix
-from fb_fairseq.papers.toy_tasks.common import Tracking
+from fb_fairseq.papers.toy_tasks.common import TrackingRecipe
 
 COMMAND = (*PYTHON, "fb_fairseq", "state-tracking")
 MODELS = ("feedback", "transformer", "lstm")
@@ -30,7 +30,7 @@ KNOWN = (
 CHANGES = ("updates", "longest", "test_sequences", "curriculum", "group")
 
 
-def recipe(task: str, described: Tracking) -> Recipe:
+def recipe(task: str, described: TrackingRecipe) -> Recipe:
     """The recipe of a toy task."""
     options = {
         **known("models spans layers lrs seeds updates"),
@@ -51,7 +51,7 @@ def recipe(task: str, described: Tracking) -> Recipe:
     )
 
 
-def steps_of(task: str, described: Tracking, call: Call) -> Iterator[Step]:
+def steps_of(task: str, described: TrackingRecipe, call: Call) -> Iterator[Step]:
     """Train and test the models, measure their speed, and draw the comparison."""
     given = call.options
     setting = {"task": task, **(described.small if call.small else described.full), **call.given(*CHANGES)}

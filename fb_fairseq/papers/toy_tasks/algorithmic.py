@@ -22,7 +22,7 @@ by the initialisation of a variable that has no value yet, which leaves it witho
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, Labels, Option, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, LabelsRecipe, Option, SeededRandom, Task
 
 NAMES = "xyzuvw"
 MIXES = {  # kinds of statements, each as likely
@@ -148,7 +148,7 @@ TASK = Task(
     },
     dict(train=10_000, valid=1_000, test=1_000),
 )
-RECIPE = Labels(
+RECIPE = LabelsRecipe(
     "programs of assignments, increments, conditions and prints (v3 §4.1.2, §7.4); small: shorter, fewer values",
     small=dict(
         sequences=dict(mix="table7", variables=3, statements=15, highest=4, train=40_000, valid=500, test=1000),
@@ -160,5 +160,5 @@ RECIPE = Labels(
         sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
         updates=50_000,
     ),
-    graded="statements",
+    curriculum_option="statements",
 )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, LabelsRecipe, Option, SeededRandom, Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # rows down, columns right
 MAZE = ("ABC", "DEF", "GHI")
@@ -54,7 +54,7 @@ TASK = Task(
     dict(train=10_000, valid=1_000, test=10_000),
     check=check_blocks,
 )
-RECIPE = Labels(
+RECIPE = LabelsRecipe(
     "the position on a torus of 3 x 3 cells, two of them blocked (v1 §4.1, B.1)",
     small=dict(sequences=dict(train=4000, valid=200, test=500), training=dict(lr=0.001)),
     full=dict(

@@ -1,6 +1,6 @@
 """Copying a sequence of digits: the digits, then ``=``, then the output (see ``with_output``)."""
 
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task, with_output
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, LabelsRecipe, Option, SeededRandom, Task, with_output
 
 DIGITS = "0123456789"
 
@@ -17,9 +17,9 @@ TASK = Task(
     {"length": Option(40, "number of digits in a sequence", test_name="test_length", training_name="shortest")},
     dict(train=100_000, valid=1_000, test=1_000),
 )
-RECIPE = Labels(
+RECIPE = LabelsRecipe(
     "copy a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1); small: 8 digits everywhere, span 3",
     small=dict(sequences=dict(length=8, train=20_000, valid=200, test=500), span=3, updates=2000),
     full=dict(sequences=dict(length=40, test_length=400, train=100_000, valid=1000, test=1000), span=1000),
-    graded="length",
+    curriculum_option="length",
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, LabelsRecipe, Option, SeededRandom, Task
 
 ACTIONS = ("forward", "left", "right")  # a step ahead, or a quarter turn
 HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
@@ -44,7 +44,7 @@ TASK = Task(
     },
     dict(train=10_000, valid=1_000, test=1_000),
 )
-RECIPE = Labels(
+RECIPE = LabelsRecipe(
     "the position on a grid after steps and turns (v3 §4.1.2, §7.1); small: 4 x 4 cells",
     small=dict(sequences=dict(size=4, train=10_000, valid=200, test=500), updates=6000),
     full=dict(sequences=dict(size=8, train=10_000, valid=1000, test=1000)),

@@ -5,7 +5,15 @@ likely than late ones, by a power law. All other places are filled with random s
 """
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
+from fb_fairseq.papers.toy_tasks.common import (
+    NO_LABEL,
+    Growth,
+    LabelledSequence,
+    Option,
+    SeededRandom,
+    Task,
+    TrackingRecipe,
+)
 
 POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 1)
 
@@ -77,7 +85,7 @@ TASK = Task(
         labels=lambda given: list(map(str, range(given["symbols"] // 2, given["symbols"]))),
     ),
 )
-RECIPE = Tracking(
+RECIPE = TrackingRecipe(
     "values of keys that occurred before: multi-query associative recall (arXiv 2312.04927)",
     small=dict(longest=32, symbols=256, updates=4000, layers=2, width=64, heads=2, tokens=2048),
     full=dict(longest=64, symbols=8192, updates=50_000, layers=2, width=128, heads=2, tokens=16_384),

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import combinations, permutations
 from typing import NamedTuple, TypeVar
 
-from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Task, Tracking
+from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Task, TrackingRecipe
 
 GROUPS = ("parity", "S3", "A5", "S5")  # all but the first are named by their permutations
 
@@ -74,7 +74,7 @@ TASK = Task(
         by_position=True,
     ),
 )
-RECIPE = Tracking(
+RECIPE = TrackingRecipe(
     "the product so far of elements of a finite group: parity, S3, A5, S5 (arXiv 2404.08819)",
     small=dict(group="A5", longest=32, updates=4000, layers=2, width=64, heads=2, tokens=2048),
     full=dict(group="S5", longest=128, updates=50_000, layers=4, width=256, heads=4, tokens=16_384),

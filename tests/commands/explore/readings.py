@@ -2,12 +2,11 @@
 
 import xml.etree.ElementTree as ElementTree
 
-from fb_fairseq.commands.explore.reading import UNK, Reading
-from tests.models.language_models import SIZES, dictionary
+from fb_fairseq.commands.explore.reading import Reading
+from tests.models.language_models import SIZES
 
 SPAN = SIZES["attention_span"]
 TOKENS = [*range(4, 24), 7, 9, 5]
-SPECIAL = dictionary().symbols[: UNK + 1]
 
 
 def reading_of(model, tokens=TOKENS):

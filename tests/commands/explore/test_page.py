@@ -12,8 +12,9 @@ from fb_fairseq.commands.explore import command
 from fb_fairseq.commands.explore.reading import EOS, Reading
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.vocabulary import Vocabulary
+from fb_fairseq.symbols import SPECIAL
 from tests.cli.own_commands import one_line
-from tests.commands.explore.readings import SPAN, SPECIAL, parsed
+from tests.commands.explore.readings import SPAN, parsed
 from tests.models.language_models import MODELS, both
 
 

@@ -9,7 +9,8 @@ import torch
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.plot.measures import mix
 from fb_fairseq.pretrained.vocabulary import Vocabulary
-from tests.commands.explore.readings import SPAN, SPECIAL, TOKENS, parsed, reading_of
+from fb_fairseq.symbols import SPECIAL
+from tests.commands.explore.readings import SPAN, TOKENS, parsed, reading_of
 from tests.models.language_models import MODELS, AllAttentionLM, RelativeLM, both
 
 

@@ -16,8 +16,8 @@ from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
         ("--agent gru", "--agent gru: unknown; choose from feedback, transformer, lstm"),
         ("--layers 0", "--layers 0: must be 1 or more"),
         ("--lr nan", "--lr nan: must be greater than 0"),
-        ("--lr -1", "--lr -1.0: must be greater than 0"),
-        ("--optimizer sgd", "--optimizer sgd: unknown; choose from adam, rmsprop"),
+        ("--entropy-cost nan", "--entropy-cost nan: must be 0 or more"),
+        ("--value-cost -1", "--value-cost -1.0: must be 0 or more"),
         ("--discount 2", "--discount 2.0: must be between 0 and 1"),
         ("--log-interval 0", "--log-interval 0: give 1 or more"),
     ],
@@ -34,7 +34,6 @@ def test_options_of_train(tmp_path, refused, options, message):
         ("", "not a checkpoint, or one with objects that are not data"),
         ("--path /nowhere", "/nowhere: No such file or directory"),
         ("--out /", "--out /: is no file, but a folder, a device or a pipe; give the name of a file"),
-        ("--episodes 0", "--episodes 0: give 1 or more"),
     ],
 )
 def test_options_of_evaluate(refused, options, message):

@@ -1,10 +1,12 @@
 """The commands train, evaluate and plot: what they write, and how a run goes on."""
 
 import json
+import sys
 
 import pytest
 import torch
 
+from fb_fairseq.papers.rl import evaluate
 from fb_fairseq.papers.rl.command import build_parser, main
 from fb_fairseq.papers.rl.log import LOG_FILE, read_entries
 from fb_fairseq.papers.rl.options import AGENTS
@@ -44,6 +46,15 @@ def test_learns(agent, tmp_path, capsys):
     assert {"written_by": "rl-evaluate", **result} == json.loads((tmp_path / "result.json").read_text())
     assert result["success"] > 90 and result["episodes"] == 50
     assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
+
+
+def test_a_missing_package_costs_no_episodes(tmp_path, refused, monkeypatch):
+    """The one with which they are recorded."""
+    main(["train", "--small", "--frames", "1", "--cpu", "--out", str(tmp_path)])
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setattr(evaluate, "evaluate", None)
+    command = ["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--record", str(tmp_path / "a.gif"), "--cpu"]
+    assert "PIL is not installed; pip install" in refused(main, command)
 
 
 def test_a_run_goes_on(tmp_path):

@@ -151,11 +151,9 @@ def test_episodes_end():
 @pytest.mark.parametrize(
     "name,sizes,message",
     [
-        ("corridor", {"length": 0}, "--length 0: give 1 or more"),
         ("corridor", {"size": 5}, "--size: not an option of --environment corridor"),
         ("maze", {"size": 8}, "--size 8: give an odd number"),
         ("maze", {"size": 3}, "--size 3: give 5 or more"),
-        ("water_maze", {"limit": 0}, "--limit 0: give 1 or more"),
     ],
 )
 def test_bad_sizes(name, sizes, message):

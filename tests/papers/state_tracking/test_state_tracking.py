@@ -227,6 +227,7 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     assert config["architectures"] == ["FeedbackTransformerForTokenClassification"]
     assert config["label2id"] == {name: int(index) for index, name in config["id2label"].items()}
     assert list(config["id2label"].values())[3:5] == ["<unk>", "123"]
+    assert '"123 132 213"' in (tmp_path / "model/README.md").read_text()
 
 
 def test_exports_of_other_runs(tmp_path, refused):
@@ -243,7 +244,6 @@ def test_exports_of_other_runs(tmp_path, refused):
     "given,message",
     [
         (["--group", "S4"], "--group S4: unknown; choose from parity"),
-        (["--test-sequences", "0"], "--test-sequences 0: must be 1 or more"),
         (["--longest", "1"], "--longest 1: must be 2 or more"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--lr", "0"], "--lr 0.0: must be greater than 0"),

@@ -63,9 +63,9 @@ def test_names_that_are_kept_twice():
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
         ("char_ptb --models nosuch", "--models/--agents nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
-        ("maze --agents nosuch", "--models/--agents nosuch: unknown; choose from feedback, transformer, lstm"),
         ("enwik8 --layers 2", "--layers: only with --small"),
         ("wikitext103_end_of_line --finetune-updates 0", "--finetune-updates 0: with-eos is a fine-tuned model"),
+        ("wikitext103 --small --layers 3 --models feedback_transformer_lm", "--layers 3: give a power of two"),
         ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
         ("quickstart --minutes 3", "--minutes 3: give 2, 10 or 60"),
         (
@@ -176,7 +176,7 @@ def test_jobs_beside_gpus():
 
 def test_gpus_of_the_machine(monkeypatch):
     """torch is asked only where there is a driver."""
-    monkeypatch.setattr(machine, "output", lambda words, environment: "3")
+    monkeypatch.setattr(machine, "last_line", lambda words, environment: "3")
     monkeypatch.setattr(machine, "DRIVERS", ("/nowhere",))
     assert machine.gpus() == 0
     monkeypatch.setattr(machine, "DRIVERS", ("/",))

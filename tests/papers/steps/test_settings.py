@@ -201,6 +201,8 @@ def test_depth_at_constant_parameters(recipe, base):
     sizes = {(r.decoder_layers * r.decoder_head_dim, r.decoder_layers * r.decoder_ffn_embed_dim) for r in runs}
     assert [run.decoder_layers for run in runs] == [1, 2, base] and len(sizes) == 1
     refuses("--layers 7: give .*divide", recipe, "--layers", 7)
+    lstm, *_ = trainings(printed(WIKITEXT, "--small", "--layers", 3, "--models", "streaming_lstm_lm"))
+    assert lstm.decoder_layers == 3
 
 
 @pytest.mark.parametrize("corpus", ["char_ptb", "enwik8", "wikitext103"])

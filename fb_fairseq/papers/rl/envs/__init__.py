@@ -11,11 +11,11 @@ base.py is their interface::
 from inspect import signature
 
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.papers.rl.checks import check_choice
 from fb_fairseq.papers.rl.envs.base import BatchedEnv
 from fb_fairseq.papers.rl.envs.corridor import Corridor
 from fb_fairseq.papers.rl.envs.maze import Maze, MazeEasy
 from fb_fairseq.papers.rl.envs.water_maze import WaterMaze
-from fb_fairseq.papers.rl.options import check_choice
 
 ENVS: dict[str, type[BatchedEnv]] = {"corridor": Corridor, "maze": Maze, "maze_easy": MazeEasy, "water_maze": WaterMaze}
 

@@ -5,6 +5,8 @@ import numpy as np
 # (row, column) offsets of the directions up, right, down, left: clockwise, so that a right turn adds 1.
 DIRECTIONS = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]])
 
+LARGEST_GRID = 100  # rows of a maze
+
 # Colours of rendered images.
 LIGHT_GREY = 235
 RED, GREEN, BLUE = (200, 40, 40), (60, 170, 60), (60, 90, 220)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fb_fairseq.papers.rl.checks import check_range
 from fb_fairseq.papers.rl.envs.base import BLUE, GREEN, LIGHT_GREY, RED, BatchedEnv
-from fb_fairseq.papers.rl.options import check_range
 
 HALLWAY, DOORS = 2, 3  # observations on the way and at the end; 0 and 1 are the colour of the object at the start
 STEP_LIMIT_FACTOR = 3  # the step limit of an episode, as a multiple of the steps needed

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.rl.envs.base import DIRECTIONS, BatchedEnv
-from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
+from fb_fairseq.papers.rl.checks import check_range
+from fb_fairseq.papers.rl.envs.base import DIRECTIONS, LARGEST_GRID, BatchedEnv
 
 EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell; the object of colour c is FIRST_COLOUR + c
 COLOURS = 8
@@ -17,6 +17,10 @@ PALETTE = np.frombuffer(
 def generate_maze(rng: np.random.Generator, size: int) -> np.ndarray:
     """A random maze without dead ends, [size, size] of WALL and EMPTY. Cells of even row and column are rooms. A random
     spanning tree connects them; then walls are removed until there is no dead end.
+
+    Args:
+        rng: draws it.
+        size: an odd number, 3 or more: rooms are at all edges.
     """
     maze = _random_tree(rng, size)
     while True:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fb_fairseq.papers.rl.envs.base import DIRECTIONS, GREEN, LIGHT_GREY, RED, BatchedEnv
-from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
+from fb_fairseq.papers.rl.checks import check_range
+from fb_fairseq.papers.rl.envs.base import DIRECTIONS, GREEN, LARGEST_GRID, LIGHT_GREY, RED, BatchedEnv
 
 
 class WaterMaze(BatchedEnv):

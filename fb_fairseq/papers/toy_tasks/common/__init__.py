@@ -6,18 +6,18 @@ recipe.py      how models are trained on it
 command.py     ``fb-fairseq synthetic-tasks``
 """
 
-from fb_fairseq.papers.toy_tasks.common.recipe import Labels, Tracking
+from fb_fairseq.papers.toy_tasks.common.recipe import LabelsRecipe, TrackingRecipe
 from fb_fairseq.papers.toy_tasks.common.sequences import NO_LABEL, LabelledSequence, SeededRandom, with_output
 from fb_fairseq.papers.toy_tasks.common.task import Growth, Option, Task
 
 __all__ = [
     "Growth",
     "LabelledSequence",
-    "Labels",
+    "LabelsRecipe",
     "NO_LABEL",
     "Option",
     "SeededRandom",
     "Task",
-    "Tracking",
+    "TrackingRecipe",
     "with_output",
 ]

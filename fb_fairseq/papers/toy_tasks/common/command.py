@@ -11,7 +11,7 @@ has too few different ones).
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.errors import UserError, flag
@@ -42,9 +42,21 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """By option of a task, the names of the options that hold its largest and its smallest value in a split: of length
-    in the test split test_length and test_shortest, if they are given. The latter is empty if the value does not vary.
+class Limits(NamedTuple):
+    """The names of the options that say which values one option of a task has in a split.
+
+    Attributes:
+        most: of the option with the largest value, or with the only one.
+        least: of the option with the smallest value; empty if the value does not vary.
+    """
+
+    most: str
+    least: str
+
+
+def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, Limits]:
+    """The limits of each option of a task by its name: in the test split, ``length`` is from ``test_shortest`` to
+    ``test_length``, if they are given.
 
     Args:
         task: the task.
@@ -53,46 +65,54 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[s
     """
     found = {}
     for name, option in task.options.items():
-        least = {"train": option.training_name, "test": option.test_training_name}.get(split, "")
-        own_size = split == "test" and options.get(option.test_name) is not None
-        found[name] = (option.test_name if own_size else name, least if options.get(least) is not None else "")
+        most = name
+        least = ""
+        if split == "train":
+            least = option.training_name
+        elif split == "test":
+            least = option.test_training_name
+            if options.get(option.test_name) is not None:
+                most = option.test_name
+        found[name] = Limits(most, least if options.get(least) is not None else "")
     return found
 
 
 def check_options(task: Task, options: dict[str, Any]) -> None:
-    """Check the task's own options."""
+    """Check the task's own options. ``options``: all that were given, by their names."""
     for name, option in task.options.items():
         for spelling in option.help_texts(name):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
     for split in SPLITS:
-        sizes = limits(task, split, options)
-        for most, least in sizes.values():
+        ends = limits(task, split, options)
+        for most, least in ends.values():
             if least and options[least] > options[most]:
                 raise UserError(
                     f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give at most this"
                 )
-        task.check(**{name: options[most] for name, (most, _) in sizes.items()})
+        task.check(**{name: options[most] for name, (most, _) in ends.items()})
 
 
 def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:
     """The sequences of a split.
 
     Args:
-        options: all that were given.
+        options: all that were given, by their names; among them ``task``, ``seed``, and the number of sequences.
         split: which.
         seen: inputs in other splits, which are skipped if the task's splits are to be disjoint.
     """
     name = options["task"]
     wanted = options[split]
     task = load(name).TASK
-    names = limits(task, split, options)
-    chosen = {own: options[most] for own, (most, _) in names.items()}
+    ends = limits(task, split, options)
     generated = accepted = 0
     while accepted < wanted:
         rng = SeededRandom(options["seed"], name, split, generated)
-        drawn = {own: rng.randint(options[least], chosen[own]) for own, (_, least) in names.items() if least}
-        sequence = task.generate(rng, **{**chosen, **drawn})
+        drawn = {
+            own: rng.randint(options[least], options[most]) if least else options[most]
+            for own, (most, least) in ends.items()
+        }
+        sequence = task.generate(rng, **drawn)
         generated += 1
         if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
             accepted += 1
@@ -105,8 +125,12 @@ def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...
 
 
 def write_splits(options: dict[str, Any], folder: str) -> None:
-    """Write all files to ``folder``. The training split comes last and avoids the sequences of the others, so these do
-    not depend on its size.
+    """Write all files of a task. The training split comes last and avoids the sequences of the others, so these do not
+    depend on its size.
+
+    Args:
+        options: see ``generate_split``.
+        folder: an existing one.
     """
     seen: set[tuple[str, ...]] = set()
     for split in reversed(SPLITS):

@@ -15,13 +15,15 @@ class Setting:
         layers: of every model.
         streams: in an update, over all processes.
         model: options of all models.
-        attention: options of the Transformer and the Feedback Transformer.
+        attention: further options of all models but LSTMs.
         training: options of training.
-        lstm: what LSTMs have instead.
+        lstm: further options of LSTMs; they replace those of ``model`` and ``training``.
         feedback: further options of the Feedback Transformer.
         sequences: options of ``synthetic-tasks``.
-        gradual: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth;
-            and longer spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
+        tri_stage: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a
+            tenth, by ``schedule``; otherwise ``training`` has the schedule.
+        growing_span: whether longer spans of attention grow from 8 steps: Feedback Transformers otherwise learn late
+            with them.
     """
 
     updates: int
@@ -34,7 +36,8 @@ class Setting:
     lstm: Mapping[str, Any]
     feedback: Mapping[str, Any] = field(default_factory=dict)
     sequences: Mapping[str, Any] = field(default_factory=dict)
-    gradual: bool = False
+    tri_stage: bool = False
+    growing_span: bool = False
 
     def changed(self, **changes: Any) -> "Setting":
         """This setting with other values; those of a mapping are added to it."""
@@ -44,8 +47,8 @@ class Setting:
         return replace(self, **changes)
 
     def schedule(self) -> dict[str, Any]:
-        """The options of the learning rate's schedule."""
-        if not self.gradual:
+        """The options of the learning rate's schedule; empty unless ``tri_stage``."""
+        if not self.tri_stage:
             return {}
         warmup = self.updates // 20
         decay = -(-self.updates // 5)
@@ -54,9 +57,8 @@ class Setting:
         return dict(lr_scheduler="tri_stage", **steps, final_lr_scale=0.1)
 
 
-# All models have the same number of layers and the same width. The LSTM has no feed-forward sublayers; the Feedback
-# Transformer shares its projections.
-SMALL = Setting(  # minutes on a CPU
+# In each, all models have the same number of layers and the same width. The LSTM has no feed-forward sublayers.
+SMALL = Setting(  # minutes on a CPU; the Feedback Transformer shares its projections, as by default
     updates=1000,
     span=8,
     layers=2,
@@ -65,7 +67,8 @@ SMALL = Setting(  # minutes on a CPU
     attention=dict(decoder_ffn_embed_dim=256, decoder_attention_heads=4, decoder_normalize_before=True),
     training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0),
     lstm=dict(lr=0.005),
-    gradual=True,
+    tri_stage=True,
+    growing_span=True,
 )
 FULL = Setting(  # v3 Table 9, random walk, which gives no number of updates
     updates=10_000,
@@ -87,24 +90,24 @@ FULL = Setting(  # v3 Table 9, random walk, which gives no number of updates
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelsRecipe:
     """A recipe that trains fairseq's models on a task (``papers/steps/labels.py``).
 
     Attributes:
         summary: one line for the list of recipes.
         small: changes to ``SMALL``, a setting for a CPU, the default.
         full: changes to ``FULL``, the papers' setting.
-        graded: the size that ``--curriculum`` varies; empty if the task has none.
+        curriculum_option: the name of the option whose values ``--curriculum`` gives; empty if the task has none.
     """
 
     summary: str
     small: Mapping[str, Any]
     full: Mapping[str, Any]
-    graded: str = ""
+    curriculum_option: str = ""
 
 
 @dataclass(frozen=True)
-class Tracking:
+class TrackingRecipe:
     """A recipe of ``state-tracking`` (``papers/steps/tracking.py``).
 
     Attributes:

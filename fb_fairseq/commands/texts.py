@@ -1,4 +1,4 @@
-"""Language models that are looked into, of a checkpoint or of an export, and the texts that they are run on.
+"""The texts that language models are run on: binarised data, files, and prompts.
 
 fairseq is imported only to read its files, so that exported models do without it.
 """
@@ -15,14 +15,6 @@ if TYPE_CHECKING:  # fairseq is imported only to read a corpus
     from fb_fairseq.pretrained.model import LanguageModel
     from fb_fairseq.streams.fairseq.corpus import Corpus
     from fb_fairseq.streams.fairseq.labels import LabelledCorpus
-
-CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
-
-
-def check_attention(model: "LanguageModel") -> None:
-    """Check that a model attends to earlier steps."""
-    if not hasattr(model.stack, "memory_attention"):
-        raise UserError(f"{model.source}: attends to nothing (an LSTM); give {CHOICE}")
 
 
 def load_data(model: "LanguageModel", data: str, split: str) -> "Corpus | LabelledCorpus":
