@@ -1,7 +1,9 @@
-"""What recipes print, and the commands in it."""
+"""What recipes print, and the commands in it. ``python -m tests.papers.steps.printed`` writes the digests of all."""
 
 import contextlib
+import hashlib
 import io
+import json
 import re
 import shlex
 from unittest import mock
@@ -12,8 +14,13 @@ from fairseq import options
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.optim  # noqa: F401
 import fb_fairseq.tasks  # noqa: F401
-from fb_fairseq.papers.steps import command, machine
+from fb_fairseq.papers.steps import command, machine, recipes
 from tests.conftest import REPOSITORY
+
+ONE_SIZE = [name for name in recipes.names() if recipes.find(name).sizes == "one"]
+CALLS = [[name] for name in ONE_SIZE]
+CALLS += [[name, size] for name in recipes.names() if name not in ONE_SIZE for size in ("--small", "--full")]
+DIGESTS = REPOSITORY / "tests/papers/steps/digests.json"  # of the commands of each of the calls
 
 
 def printed(name: str, *arguments, gpus: int = 0) -> str:
@@ -55,3 +62,15 @@ def trainings(text: str) -> list:
         words[words.index("--user-dir") + 1] = str(REPOSITORY / "fb_fairseq")
         parsed.append(options.parse_args_and_arch(options.get_training_parser(), words))
     return parsed
+
+
+def digest(text: str) -> str:
+    """A digest of all printed commands, the same on all machines."""
+    found = [" ".join(command) for command in commands(text) if command[0] not in ("cd", "export")]
+    lines = re.sub(r"--workers \d+", "", "\n".join(found).replace(f"{REPOSITORY}/", ""))
+    return hashlib.sha256(lines.encode()).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    found = {" ".join(call): digest(printed(*call)) for call in CALLS}
+    DIGESTS.write_text(json.dumps(found, indent=4) + "\n", encoding="utf-8")

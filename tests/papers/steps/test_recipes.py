@@ -1,6 +1,7 @@
 """All recipes: their steps and options, what they refuse, and the commands of the pages."""
 
 import gzip
+import json
 import re
 import shlex
 import shutil
@@ -17,26 +18,29 @@ from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
 from fb_fairseq.papers.steps import Call, agents, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
 from tests.papers.programs import run_module
-from tests.papers.steps.printed import commands, printed, refuses, trainings, values
+from tests.papers.steps.printed import CALLS, DIGESTS, commands, digest, printed, refuses, trainings, values
 
 FEEDBACK = ["--models", "feedback_transformer_lm"]
 
 
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe(name, small):
-    """Steps have names and files of their own, all in the output folder, and trainings are resumed."""
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_every_recipe(call):
+    """Steps have names and files of their own, all in the output folder, and trainings are resumed. Settings are those
+    with which results were recorded.
+    """
+    name = call[0]
     recipe = recipes.find(name)
-    steps = list(recipe.steps(Call(name, "out", "DATA" if recipe.data else "", small)))
+    steps = list(recipe.steps(Call(name, "out", "DATA" if recipe.data else "", small="--full" not in call)))
     written = [path for step in steps for path in step.writes]
     assert len(set(written)) == len(written) and all(path.startswith("out/") for path in written)
     assert len({step.does for step in steps}) == len(steps)
     assert [step.trains for step in steps] == [" train " in f" {step.does}" for step in steps]
     read = [(step.does.startswith("check "), path) for step in steps for path in step.reads]
     assert {path for is_check, path in read if is_check} <= {path for is_check, path in read if not is_check}
-    size = "--small" if small else "--full"
-    shown = printed(name) if recipe.sizes == "one" else printed(name, size)
+    shown = printed(*call)
     assert f"[{len(steps)}/{len(steps)}]" in shown
+    recorded = json.loads(DIGESTS.read_text())[" ".join(call)]
+    assert digest(shown) == recorded, "other settings; if they are meant: python -m tests.papers.steps.printed"
 
 
 def test_no_torch_is_imported():
