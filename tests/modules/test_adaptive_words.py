@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, Bias
 
 PAD = 1
 V, D, FACTOR, CUTOFFS = 41, 12, 2.5, [7, 18]
@@ -91,6 +91,13 @@ def random_softmax(kind, bias):
     for p in softmax.parameters():
         torch.nn.init.normal_(p)
     return softmax, torch.randn(3, 20, D, requires_grad=True)
+
+
+def test_a_bias_is_added():
+    """Imported ones would be wrong if it was subtracted, as trained ones would not."""
+    bias = Bias(2)
+    bias.bias.data.fill_(3.0)
+    assert bias(torch.ones(1, 2)).eq(4).all()
 
 
 @pytest.mark.parametrize("bias", [False, True])

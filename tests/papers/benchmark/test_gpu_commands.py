@@ -36,7 +36,8 @@ def test_what_is_measured_on_a_gpu(gpu_commands, tmp_path, monkeypatch):
     assert {f"Decoding, char-PTB, bf16, {streams} streams" for streams in (1, 64)} <= set(titles)
     for measurement in found:
         if "benchmark" in measurement.command:
-            parse(measurement.command[measurement.command.index("benchmark") + 1 :])
+            parsed = parse(measurement.command[measurement.command.index("benchmark") + 1 :])
+            assert parsed.threads == 1, "unless more are asked for"
 
 
 @pytest.mark.parametrize("name", ["A5", "S5"])
