@@ -91,17 +91,19 @@ class MemoryFiles:
         self._remove_old_files(folder, name, processes)
 
     def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
-        """Remove all files but the one just written and the one before, which is the last that this run wrote or
-        loaded, or else the latest by its name: until fairseq has replaced ``checkpoint_last.pt``, that needs it. (File
-        times are not reliable: clocks are set back, and copies keep dates.)
+        """Remove all files but the one just written and those of the position before, which is the last that this run
+        wrote or loaded, or else the latest by its name: until fairseq has replaced ``checkpoint_last.pt``, that needs
+        them, also where it is from an earlier run with more processes. (File times are not reliable: clocks are set
+        back, and copies keep dates.)
         """
         files = _memory_files(folder)
         own = [name for name in files if name.rank == written.rank and name != written]
-        before = self._previous if self._previous in own else max(own, default=None)
+        before = self._previous if self._previous in own else max(own, default=written)
         # An earlier run with more processes left files that no process of this one owns.
         orphans = [name for name in files if name.rank >= processes] if written.rank == 0 else []
-        for name in {*own, *orphans} - {before}:
-            os.remove(files[name])
+        for name in {*own, *orphans}:
+            if name[:2] != before[:2]:
+                os.remove(files[name])
         self._previous = written
 
     def load(self, position: StreamPosition, run: str | None, rank: int, streams: list[int]) -> dict[int, torch.Tensor]:

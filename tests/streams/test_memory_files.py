@@ -70,6 +70,18 @@ def test_a_resumed_run_keeps_what_it_resumed_from(tmp_path):
     assert kept(tmp_path) == sorted(name(1, turns, rank) for turns in (10, 20) for rank in (0, 1))
 
 
+def test_a_run_resumed_with_fewer_processes_keeps_what_it_resumed_from(tmp_path):
+    """Until the checkpoint that was loaded is replaced, also the files of processes that there are no more."""
+    for turns, rank in ((5, 1), (10, 0), (10, 1)):
+        save(files(tmp_path), tmp_path, 1, turns, rank, 2)
+    resumed = files(tmp_path)
+    resumed.load(position(1, 10), "a", 0, [0, 1])
+    save(resumed, tmp_path, 1, 20)
+    assert kept(tmp_path) == [name(1, 10), name(1, 10, 1), name(1, 20)]
+    save(resumed, tmp_path, 1, 30)
+    assert kept(tmp_path) == [name(1, 20), name(1, 30)]
+
+
 def test_the_first_file_of_a_new_run_keeps_the_latest_of_another(tmp_path):
     """``checkpoint_last.pt`` belongs to it until fairseq has replaced it."""
     for epoch, turns in ((1, 99), (2, 3)):
