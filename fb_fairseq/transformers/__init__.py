@@ -13,7 +13,7 @@ fairseq is not needed.
     modeling.py, seq2seq.py  language models, and the translation model
     decoder.py               a language model's embeddings, layers and output layer; attention.py: its attention
     losses.py                the loss for labels
-    cache.py                 their memory, as ``past_key_values``; text_hash.py: by what it knows its text again
+    cache.py                 their memory, as ``past_key_values``; known_text.py: the text that one has read
     inputs.py                what a call says about its tokens: padding, packed texts, and whether it fits the memory
     streams.py               training on streams with ``Trainer``
     trainer.py               what ``Trainer`` does with losses

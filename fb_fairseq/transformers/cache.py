@@ -8,7 +8,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.tracing import is_tracing
-from fb_fairseq.transformers.text_hash import TextHash, in_order
+from fb_fairseq.transformers.known_text import KnownText, in_order
 
 BLOCK_STEPS = 256  # steps of a long prompt that are run together without gradients
 
@@ -77,6 +77,7 @@ class StreamCache(MemoryCache):
         position: number of steps that they have read, the same of all.
 
     Attributes:
+        text: the tokens that were read, to be told of them by the model.
         age_B: how many of the tokens read are not padding; None if there was no padding.
         ended: whether texts were padded at the end, and so cannot go on.
     """
@@ -100,9 +101,7 @@ class StreamCache(MemoryCache):
         self.device = None if state is None else state.memory_KCBD.device
         self.age_B: Tensor | None = None
         self.ended = False
-        self._read = TextHash(known=position == 0)
-        # Where the text begins that ``generate`` was given last, and the hash of what is before.
-        self.start = self._hash_before_B = 0
+        self.text = KnownText(complete=position == 0)
         self._ring: StepMemory | None = None
 
     @property
@@ -117,46 +116,15 @@ class StreamCache(MemoryCache):
             raise UserError("past_key_values: holds the memory of a decoding, which has no state; use it to decode on")
         return self._state
 
-    def note(self, tokens_BT: Tensor | None) -> None:
-        """Note the tokens that are read next; None: they are not known."""
-        self._read.add(tokens_BT)
-
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Number of tokens read of the text that ``generate`` was given last."""
-        return self.position - self.start
+        return self.position - self.text.start
 
     def begin_generation(self, tokens_BT: Tensor) -> None:
-        """Find out what the input of ``generate`` is: it begins with all that was read, or with all that was read since
-        it was last given new tokens; or it is new tokens again. ``start`` is then where the input begins.
-
-        Args:
-            tokens_BT: the input.
-        """
+        """Find out what the input of ``generate`` is; see ``KnownText.begin``."""
         if len(tokens_BT) != self.texts:
             raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
-        read_B = self._read.value()
-        for start, before_B in ((self.start, self._hash_before_B), (0, 0)):
-            length = self.position - start
-            if not self._read.known or not 0 < length <= tokens_BT.shape[1]:
-                continue
-            begins_B = TextHash.of(tokens_BT[:, :length].to(read_B.device), start) == read_B - before_B
-            if not bool(begins_B.any()):
-                continue
-            if not bool(begins_B.all()):
-                raise UserError(
-                    "input_ids: some rows begin with the text that past_key_values has read, and others do not; give "
-                    "whole texts"
-                )
-            if length == tokens_BT.shape[1]:
-                raise UserError(
-                    "past_key_values: has read this text already; give the tokens that follow it, too, or a copy that "
-                    "has not"
-                )
-            self.start, self._hash_before_B = start, before_B
-            return
-        self.start, self._hash_before_B = self.position, read_B
-
-    # Running a stack.
+        self.text.begin(tokens_BT, self.position)
 
     def run(self, stack: Stack, x_BTD: Tensor, age_TB: Tensor | None) -> Tensor:
         """Run the layers over the next T tokens, and remember them.
@@ -169,34 +137,42 @@ class StreamCache(MemoryCache):
         """
         self.texts = len(x_BTD)
         self.device = x_BTD.device
-        one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
-        if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
-            features_BTD = self._run_steps(stack, x_BTD)
+        in_blocks = torch.is_grad_enabled() or is_tracing() or self.storage is None
+        if self._ring is None and x_BTD.shape[1] == 1 and self.position and not in_blocks:
+            self._begin_ring(stack)
+        if self._ring is None:
+            features_BTD = self._run_blocks(stack, x_BTD, age_TB)
         else:
-            features, first = [], 0
-            for x_BtD in x_BTD.split(x_BTD.shape[1] if torch.is_grad_enabled() else BLOCK_STEPS, 1):
-                age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
-                y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
-                features.append(y_TBD)
-                first += x_BtD.shape[1]
-            features_BTD = torch.cat(features).transpose(0, 1)
+            features_BTD = torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
         self.position += x_BTD.shape[1]
         self.age_B = None if age_TB is None else age_TB[-1] + 1
         return features_BTD
 
-    def _run_steps(self, stack: Stack, x_BTD: Tensor) -> Tensor:
-        if self._ring is None:
-            self._ring = stack.ring_after(self._state, self.storage)
-            self._state = None
-            if self.age_B is not None:
-                self._ring.reset(self.age_B)
-        return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
+    def _begin_ring(self, stack: Stack) -> None:
+        """Go on step by step, from the state after a block."""
+        self._ring = stack.ring_after(self._state, self.storage)
+        self._state = None
+        if self.age_B is not None:
+            self._ring.reset(self.age_B)
+
+    def _run_blocks(self, stack: Stack, x_BTD: Tensor, age_TB: Tensor | None) -> Tensor:
+        """Run the layers over tokens together, see ``run``; if that fails, the state stays that before them."""
+        features = []
+        state = self._state
+        first = 0
+        for x_BtD in x_BTD.split(x_BTD.shape[1] if torch.is_grad_enabled() else BLOCK_STEPS, 1):
+            last = first + x_BtD.shape[1]
+            age_tB = None if age_TB is None else age_TB[first:last]
+            y_TBD, state = stack.run_block(x_BtD.transpose(0, 1), state, age_tB)
+            features.append(y_TBD)
+            first = last
+        self._state = state
+        return torch.cat(features).transpose(0, 1)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self.texts = len(beam_idx)
-        self._read.reorder(beam_idx)
+        self.text.reorder(beam_idx)
         self.age_B = in_order(self.age_B, beam_idx)
-        self._hash_before_B = in_order(self._hash_before_B, beam_idx)
         if self._ring is not None:
             self._ring.reorder(beam_idx)
         elif self._state is not None:

@@ -71,25 +71,31 @@ class Decoder(TextModel):
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        T = vectors_BTD.shape[1]
+        B, T = vectors_BTD.shape[:2]
         trains = self.training and torch.is_grad_enabled()
         block = None
         if isinstance(past_key_values, StreamKey):
-            block = past_key_values.open(len(vectors_BTD), self.training)
+            block = past_key_values.open(B, self.training)
             past_key_values = StreamCache(None, block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
-        check_mask("attention_mask", attention_mask, T, 0 if cache is None else cache.get_seq_length())
-        may_end = cache is None and use_cache is None
-        remembers = self.config.use_cache if use_cache is None else use_cache
-        if cache is None and remembers and not trains:
+        returned = cache
+        may_end = cache is None and not use_cache  # then the memory cannot be used
+        if cache is None:
             cache = StreamCache(self.config.memory_storage)
-        if cache is not None:
-            cache.note(None if inputs_embeds is not None else input_ids)
+            remembers = self.config.use_cache if use_cache is None else use_cache
+            returned = cache if remembers and not trains else None
+        check_mask("attention_mask", attention_mask, T, cache.get_seq_length())
+        if cache.ended:
+            raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         new_BT = None if attention_mask is None else attention_mask[:, -T:]
-        positions_TB = self._positions(vectors_BTD, new_BT, position_ids, cache, may_end)
-        start = 0 if cache is None else cache.position
-        if position_ids is not None and (cache is None or not cache.start):  # (of the memory's whole text)
-            check_positions(position_ids, T, start, positions_TB, new_BT)
+        positions_TB, ended = self._positions(vectors_BTD, new_BT, position_ids, cache)
+        if ended and not trains:
+            if not may_end:
+                raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
+            cache.ended = True
+        start = cache.position
+        if position_ids is not None and not cache.text.start:  # (they are of the memory's whole text)
+            check_positions(position_ids, B, T, start, positions_TB, new_BT)
         x_BTD = self.embed_vectors(vectors_BTD, start if positions_TB is None else positions_TB.t())
         if output_hidden_states is None:
             output_hidden_states = getattr(self.config, "output_hidden_states", False)
@@ -97,11 +103,9 @@ class Decoder(TextModel):
             output_attentions = getattr(self.config, "output_attentions", False)
         attentions = attention(self.stack, cache, x_BTD, positions_TB) if output_attentions else None
         with self.stack.watching() if output_hidden_states else nullcontext() as watched:
-            if cache is None:
-                y_TBD, _ = self.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
-                features_BTD = y_TBD.transpose(0, 1)
-            else:
-                features_BTD = cache.run(self.stack, x_BTD, positions_TB)
+            features_BTD = cache.run(self.stack, x_BTD, positions_TB)
+        if returned is not None:
+            cache.text.add(input_ids if inputs_embeds is None else None)
         if block is not None:
             block.write(cache.state, T)
         if trains and not penalty_counts and self.stack.report().penalty is not None:
@@ -110,43 +114,30 @@ class Decoder(TextModel):
             last_hidden_state=features_BTD,
             hidden_states=tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched)) if watched else None,
             attentions=attentions,
-            **{CACHE_FIELD: cache},
+            **{CACHE_FIELD: returned},
         )
 
     def _positions(
-        self,
-        vectors_BTD: Tensor,
-        mask_BT: Tensor | None,
-        position_ids: Tensor | None,
-        cache: StreamCache | None,
-        may_end: bool,
-    ) -> Tensor | None:
+        self, vectors_BTD: Tensor, mask_BT: Tensor | None, position_ids: Tensor | None, cache: StreamCache
+    ) -> tuple[Tensor | None, bool]:
         """The positions [T, B] of the new tokens in their texts, and so how many steps back each token may look; None
-        where all texts go on from where the memory ends, without padding.
+        where all texts go on from where the memory ends, without padding. And whether any text is padded at the end.
 
         Args:
             vectors_BTD: of the new tokens.
             mask_BT: 0 where they are padding.
             position_ids: see ``packed_positions``.
-            cache: the memory; it notes whether texts end here.
-            may_end: whether padding at the end is allowed, after which the memory cannot be used.
+            cache: the memory.
         """
-        if cache is not None and cache.ended:
-            raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         B, T = vectors_BTD.shape[:2]
-        start = 0 if cache is None else cache.position
-        age_B = None if cache is None else cache.age_B
-        if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
-            return None if age_B is None else age_B[None]
+        begun = cache.position > 0
+        age_B = cache.age_B
+        if T == 1 and begun:  # a step of generation, which is not padding: no waiting for the device
+            return None if age_B is None else age_B[None], False
         if age_B is None and (mask_BT is None or bool(mask_BT.all())):
-            return None if start or position_ids is None else packed_positions(position_ids, B, T)
+            return None if begun or position_ids is None else packed_positions(position_ids, B, T), False
         kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask_BT is None else mask_BT
-        positions_TB, ended = padded_positions(kept_BT, age_B, start > 0)
-        if ended and cache is not None and not (self.training and torch.is_grad_enabled()):
-            if not may_end:
-                raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
-            cache.ended = True
-        return positions_TB
+        return padded_positions(kept_BT, age_B, begun)
 
 
 def check_loaded(part: nn.Module) -> None:

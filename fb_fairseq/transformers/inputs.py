@@ -98,12 +98,13 @@ def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> Non
 
 
 def check_positions(
-    position_ids: Tensor, tokens: int, past: int, positions_TB: Tensor | None, kept_BT: Tensor | None
+    position_ids: Tensor, rows: int, tokens: int, past: int, positions_TB: Tensor | None, kept_BT: Tensor | None
 ) -> None:
     """Check the positions of the new tokens.
 
     Args:
         position_ids: what the call says, [B, T], [1, T] or [T].
+        rows: number of texts, B.
         tokens: number of new tokens, T.
         past: number of tokens in the memory.
         positions_TB: what continues the memory; None: the next positions, the same in all texts.
@@ -111,7 +112,7 @@ def check_positions(
     """
     next_1T = torch.arange(past, past + tokens, device=position_ids.device)[None]
     expected_BT = next_1T if positions_TB is None else positions_TB.t()
-    same = position_ids.shape[-1] == expected_BT.shape[1] and position_ids.dim() <= 2
+    same = tuple(position_ids.shape) in ((tokens,), (1, tokens), (rows, tokens))
     if same:
         differs_BT = position_ids.to(expected_BT.device) != expected_BT
         same = not bool((differs_BT if kept_BT is None else differs_BT & kept_BT.bool()).any())
@@ -151,7 +152,7 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
     no positions, which ``check_positions`` finds. ``position_ids``: [B, T] or [1, T]: 0 where a text begins, and one
     more at each token after it.
     """
-    if position_ids.dim() != 2 or position_ids.shape[1] != tokens:
+    if tuple(position_ids.shape) not in ((1, tokens), (rows, tokens)):
         return None
     steps_BT = position_ids[:, 1:] - position_ids[:, :-1]
     goes_on = steps_BT == 1

@@ -67,6 +67,37 @@ def test_refusals(read, given, message):
         model.generate(given, past_key_values=memory_of(model, read), **OPTIONS)
 
 
+@torch.no_grad()
+def test_the_memory_knows_what_it_has_read():
+    """Also after a call that was refused, and if the caller puts the next token into the same tensor."""
+    model = build("feedback")
+    cache = memory_of(model, IDS[:, :6])
+    with pytest.raises(UserError, match="attention_mask: of shape 2x5 "):
+        model(IDS[:, 6:7], past_key_values=cache, attention_mask=torch.ones(2, 5))
+    buffer = torch.empty_like(IDS[:, :1])
+    for t in (6, 7, 8):
+        buffer.copy_(IDS[:, t : t + 1])
+        model(buffer, past_key_values=cache)
+    with pytest.raises(UserError, match="past_key_values: has read this text already"):
+        model.generate(IDS[:, :9], past_key_values=cache, **OPTIONS)
+
+
+@torch.no_grad()
+def test_a_failure_leaves_the_memory_as_it_was(monkeypatch):
+    """Of long texts, which are read in several blocks, the first ones are read again."""
+    model = build("transformer")
+    monkeypatch.setattr("fb_fairseq.transformers.cache.BLOCK_STEPS", 4)
+    expected = model(IDS).logits[:, 4:]
+    cache = memory_of(model, IDS[:, :4])
+    run = model.decoder.stack.run_block
+    blocks = iter((run,))
+    monkeypatch.setattr(model.decoder.stack, "run_block", lambda *given: next(blocks)(*given))
+    with pytest.raises(StopIteration):
+        model(IDS[:, 4:], past_key_values=cache)
+    monkeypatch.setattr(model.decoder.stack, "run_block", run)
+    torch.testing.assert_close(model(IDS[:, 4:], past_key_values=cache).logits, expected)
+
+
 @pytest.mark.parametrize("pads", [0, 3])
 def test_a_text_that_begins_like_another(pads):
     """All tokens of a memory's text are compared; and a conversation goes on in it."""

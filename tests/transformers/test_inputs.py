@@ -110,6 +110,7 @@ def test_positions_and_masks():
         for wrong in (
             {"position_ids": torch.tensor([[0, 1]])},
             {"position_ids": torch.tensor([[4, 5], [5, 6]])},
+            {"position_ids": torch.tensor([[4, 5]] * 3)},
             {"position_ids": torch.arange(6)[None]},
             {"attention_mask": torch.ones(2, 5)},
             {"attention_mask": torch.ones(2, 1, 2, 6)},
@@ -119,6 +120,9 @@ def test_positions_and_masks():
         for neither in ([0, 1, 2, 0, 1, 3], [1, 2, 3, 4, 5, 6], [1, 2, 0, 1, 2, 3]):
             with pytest.raises(UserError, match="one text in each row, from position 0"):
                 model(IDS, position_ids=torch.tensor([neither]))
+        for mask in (None, MASKS["padded"]):
+            with pytest.raises(UserError, match="position_ids: not those of tokens that follow the 0"):
+                model(IDS, attention_mask=mask, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]] * 3))
         with pytest.raises(UserError, match="attention_mask: of shape 2x7 for 6 new tokens after 0"):
             model(IDS, attention_mask=torch.ones(2, 7))
 
