@@ -5,7 +5,6 @@ also on those that a checkpoint holds.
 """
 
 import ast
-import operator
 from typing import Any
 
 from fb_fairseq.errors import UserError
@@ -14,6 +13,7 @@ MAX_LENGTH = 10_000  # characters of a text, and items of a list that is multipl
 SHOWN = 60  # characters of the text in an error
 NUMBERS = (int, float)
 SEQUENCES = (list, tuple)
+CONSTANTS = (*NUMBERS, bool, str, type(None))
 
 
 def parse_literal(text: Any) -> Any:
@@ -40,7 +40,7 @@ def parse_literal(text: Any) -> Any:
 
 
 def _value(node: ast.AST) -> Any:
-    if isinstance(node, ast.Constant):
+    if isinstance(node, ast.Constant) and isinstance(node.value, CONSTANTS):
         return node.value
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
@@ -58,9 +58,9 @@ def _value(node: ast.AST) -> Any:
 def _combine(op: ast.operator, left: Any, right: Any) -> Any:
     """``left + right`` or ``left * right``, of numbers or of sequences."""
     if isinstance(op, ast.Add):
-        return operator.add(left, right)
+        return left + right
     for count, other in ((left, right), (right, left)):
         is_too_long = isinstance(other, SEQUENCES) and len(other) * count > MAX_LENGTH
         if not isinstance(other, (*NUMBERS, *SEQUENCES)) or is_too_long:
             raise ValueError
-    return operator.mul(left, right)
+    return left * right

@@ -20,10 +20,10 @@ def affine(module: nn.Module) -> Affine | CalledModule:
 
 def norm(module: nn.Module) -> Affine | CalledModule:
     """The weight and bias of a layer norm, or what is to be called in its place."""
-    bias = getattr(module, "bias", None)
-    is_layer_norm = type(module).__name__.endswith("LayerNorm") and bias is not None  # (apex has one of its own)
-    if is_layer_norm and getattr(module, "eps", None) == LAYER_NORM_EPS and not has_hooks(module):
-        return Affine(module.weight, bias)
+    is_apex = type(module).__name__ == "FusedLayerNorm"
+    is_layer_norm = (is_apex or type(module).forward is nn.LayerNorm.forward) and runs_forward_only(module)
+    if is_layer_norm and module.bias is not None and module.eps == LAYER_NORM_EPS:
+        return Affine(module.weight, module.bias)
     return CalledModule(module)
 
 
@@ -40,14 +40,17 @@ def projection(before: Affine | CalledModule | None, key: nn.Module, value: nn.M
 
 def is_bare_linear(module: nn.Module) -> bool:
     """Whether a module does nothing but multiply by its ``weight`` and add its ``bias``."""
-    replaced = "forward" in module.__dict__ and not hasattr(module, "_hf_hook")  # accelerate's only move tensors
     return (
-        isinstance(module, nn.Linear)
-        and type(module).forward is nn.Linear.forward  # also where ``weight`` is parametrised
-        and not replaced
-        and not has_hooks(module)
+        type(module).forward is nn.Linear.forward  # also where ``weight`` is parametrised
+        and runs_forward_only(module)
         and not is_traceable_wrapper_subclass(module.weight)  # torchao's
     )
+
+
+def runs_forward_only(module: nn.Module) -> bool:
+    """Whether a module, if it is called, runs the ``forward`` of its class and nothing else."""
+    replaced = "forward" in module.__dict__ and not hasattr(module, "_hf_hook")  # accelerate's only move tensors
+    return not replaced and not has_hooks(module)
 
 
 def has_hooks(module: nn.Module) -> bool:

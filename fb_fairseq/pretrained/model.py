@@ -126,12 +126,14 @@ class LanguageModel(TextModel):
         return self.logits(features_TBD), state
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without the ``</s>`` before it."""
-        return self.vocabulary.encode(text) if self.vocabulary.of_bytes else self.vocabulary.encode_prompt(text, "text")
+        """The tokens of a text, without the ``</s>`` before it, as those of an exported tokenizer: words are split into
+        pieces if the model's are, and those that it does not know become ``<unk>``.
+        """
+        return self.vocabulary.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
-        return "".join(map(self.vocabulary.decoder(), tokens))
+        """The text of tokens, in whole words."""
+        return self.vocabulary.decode(tokens)
 
     def generate(
         self, prompt: str = "", length: int = 300, temperature: float = 1.0, topk: int = 10, seed: int | None = None

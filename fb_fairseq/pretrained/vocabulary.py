@@ -62,22 +62,18 @@ class Vocabulary:
             return self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self._indices.get(word, UNK) for word in text.split()]
 
-    def encode_prompt(self, prompt: str, option: str = "--prompt") -> list[int]:
-        """The tokens of a prompt, whose words are symbols; of a model of bytes, it may have escapes.
-
-        Args:
-            option: the option that gives the prompt, for messages.
-        """
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """The tokens of ``--prompt``, whose words are symbols; of a model of bytes, it may have escapes."""
         if self.of_bytes:
             try:
                 return self.encode(byte_codec.unescape(prompt))
             except ValueError as error:
-                raise UserError(f"{option}: {error}") from None
+                raise UserError(f"--prompt: {error}") from None
         words = prompt.split()
         for word in words:
             if word not in self._indices:
                 raise UserError(
-                    f"{option}: {word!r} is not in the dictionary; tokenise the text like the training text, and write "
+                    f"--prompt: {word!r} is not in the dictionary; tokenise the text like the training text, and write "
                     f"{SPECIAL[UNK]} for an unknown word"
                 )
         return [self._indices[word] for word in words]

@@ -163,7 +163,25 @@ class T5LayerNorm(nn.Tanh):
     """Without ``bias`` and ``eps``, as transformers' norm of this name."""
 
 
-NORMS = T5LayerNorm(), nn.LayerNorm(14, bias=False), nn.LayerNorm(14, eps=0.1)
+class ConditionalLayerNorm(nn.LayerNorm):
+    """With a ``forward`` of its own, as for adapters."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def with_another_forward(layer_norm):
+    layer_norm.forward = torch.tanh
+    return layer_norm
+
+
+NORMS = (
+    T5LayerNorm(),
+    nn.LayerNorm(14, bias=False),
+    nn.LayerNorm(14, eps=0.1),
+    ConditionalLayerNorm(14),
+    with_another_forward(nn.LayerNorm(14)),
+)
 
 
 @pytest.mark.parametrize(
