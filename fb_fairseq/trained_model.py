@@ -69,7 +69,7 @@ class TrainedModel:
         return UserError(f"{self.path}: {problem}")
 
     def options_of(self, kind: type) -> Any:
-        """An object of a class of options, such as ``TransformerOptions``, as far as they are known."""
+        """The options of a class, such as ``TransformerOptions``; those that are not known have its defaults."""
         return kind(**{name: self.options[name] for name in kind.__dataclass_fields__ if name in self.options})
 
     @torch.no_grad()

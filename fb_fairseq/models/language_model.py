@@ -212,8 +212,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         return super().get_targets(sample, net_output)
 
     def before_train_step(self, sample) -> None:
-        """Before the first training step on a CPU, choose torch's number of threads for batches of this size. Called by
-        ``streaming_lm``.
+        """Before the first training step on a CPU, choose torch's number of threads for batches of this size, for the
+        whole process.
         """
         tokens_BT = sample["net_input"]["src_tokens"]
         if self._threads_chosen or not self.decoder.stack.sequential or tokens_BT.device.type != "cpu":

@@ -32,19 +32,11 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
     return result
 
 
-class StepLoops(list):
-    """Choices of ``--step-loop`` for argparse, which asks with ``in`` and lists what it iterates over: former names are
-    accepted, and not shown."""
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in OLD_NAMES
-
-
 def accept_former_names(parser) -> None:
-    """Accept former names of step loops on a command line."""
+    """Accept former names of step loops on a command line, which ``--help`` does not show."""
     for action in parser._actions:
         if action.dest == "step_loop":
-            action.choices = StepLoops(action.choices)
+            action.type = lambda name: OLD_NAMES.get(name, name)
 
 
 def with_options(*groups: Described) -> Callable[[type], type]:

@@ -64,13 +64,12 @@ class FeedbackTransformer(TransformerStack):
             reaches=reaches,
             age_TB=age_TB,
         )
+        representations: Sequence[Tensor] = ()
         if self._watched is None:
             out_TBD, memory_KTBD = self.run_loop(inputs)
         else:
             out_TBD, memory_KTBD, _, representations = self.run_reference_loop(inputs)
-        y_TBD = self.finish(out_TBD)
-        if self._watched is not None:
-            self._watched.append([*representations[:-1], y_TBD])
+        y_TBD = self.finish(out_TBD, representations[:-1])
         return y_TBD, state.extended(memory_KTBD, self.carried_steps(reaches))
 
     @outside_compiler
@@ -80,7 +79,7 @@ class FeedbackTransformer(TransformerStack):
         Returns:
             Outputs [T, B, D] and memories [K, T, B, D]; the latter are constants.
         """
-        loop = self.loop_name
+        loop = self.stepper.name
         if is_tracing():
             loop = REFERENCE
         else:

@@ -127,7 +127,7 @@ class Stack(nn.Module, ABC):
 
     def watching(self) -> AbstractContextManager[list[list[Tensor]]]:
         """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
-        the last entry is the features. Inside, layers run by plain operations, so the entries are differentiable.
+        the last entry is the features. Inside, layers run by plain operations, so a block's entries are differentiable.
         """
         raise UserError(f"{type(self).__name__}: does not show what its layers return; give a model with attention")
 

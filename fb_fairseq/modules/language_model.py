@@ -22,6 +22,7 @@ from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
+from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.words import WordLayers
 from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
 from fb_fairseq.ops.layers import dropout
@@ -109,7 +110,7 @@ class TextModel(OutputLayer):
         stack = copy(self.stack)
         device = next(self.parameters()).device
         position = 0
-        if steps < MANY and getattr(stack, "loop_name", "") == AUTO:
+        if steps < MANY and isinstance(stack, TransformerStack) and stack.stepper.name == AUTO:
             stack.options = replace(stack.options, step_loop=REFERENCE)
         ring = stack.new_ring(self.memory_storage)
 

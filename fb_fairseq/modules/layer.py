@@ -147,10 +147,10 @@ class CrossAttentionLayer(TransformerLayer):
 
 def cross_attention(layer: nn.Module) -> CrossAttention | None:
     """The weights of a layer's attention to the encoder; None if it has no such attention."""
-    attention = getattr(layer, "encoder_attn", None)
-    if attention is None:
+    cross = getattr(layer, "encoder_attn", None)
+    if cross is None:
         return None
-    return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), norm(layer.encoder_attn_layer_norm))
+    return CrossAttention(affine(cross.q_proj), affine(cross.out_proj), norm(layer.encoder_attn_layer_norm))
 
 
 def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
@@ -160,9 +160,8 @@ def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None
 
     ``padding_BC``: True where the source is padded.
     """
-    attention = layer.encoder_attn
-    if attention is None:
+    cross = getattr(layer, "encoder_attn", None)
+    if cross is None:
         return None
-    both = projection(None, attention.k_proj, attention.v_proj)
-    keys, values = project_memory(out_CBD, both, attention.num_heads)
+    keys, values = project_memory(out_CBD, projection(None, cross.k_proj, cross.v_proj), cross.num_heads)
     return EncoderContext(at_least_fp32(keys), at_least_fp32(values), padding_BC)

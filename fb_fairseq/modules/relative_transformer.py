@@ -46,9 +46,7 @@ class RelativeTransformer(TransformerStack):
                     x_TBD = checkpoint(self.run_layer, *arguments, use_reentrant=False)
                 else:
                     x_TBD = self.run_layer(*arguments)
-        y_TBD = self.finish(self.add_zero_gradient_terms(x_TBD))
-        if self._watched is not None:
-            self._watched.append([*inputs, y_TBD])
+        y_TBD = self.finish(self.add_zero_gradient_terms(x_TBD), inputs)
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:

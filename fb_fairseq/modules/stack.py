@@ -62,9 +62,8 @@ class TransformerStack(Stack):
         """Take other options; the step loop is chosen now."""
         self._options = options
         name = options.loop_choice()
-        if self.stepper is None or name != self.loop_name:
+        if self.stepper is None or name != self.stepper.name:
             self.stepper = Stepper(name)
-        self.loop_name = name
 
     def reaches(self) -> list[int]:
         """The steps that each layer attends back to: S, or its longest head's adaptive span. (In a trace: S.)"""
@@ -101,10 +100,18 @@ class TransformerStack(Stack):
         unused = sum(parameter.float().sum() for parameter in self.attention_parameters())
         return out_TBD + 0 * unused.to(out_TBD.dtype)
 
-    def finish(self, x: Tensor) -> Tensor:
-        """Features [..., D] of the top layer's output: its dropout, and the final norm."""
+    def finish(self, x: Tensor, representations: Sequence[Tensor] = ()) -> Tensor:
+        """Features [..., D] of the top layer's output: its dropout, and the final norm.
+
+        Args:
+            x: the top layer's output.
+            representations: the embeddings and the outputs of the layers below it, which ``watching`` shows too.
+        """
         x = dropout(x, self.draw(self.options.output_dropout, x.shape, x))
-        return layer_norm(x, self.layer_norm and norm(self.layer_norm))
+        features = layer_norm(x, self.layer_norm and norm(self.layer_norm))
+        if self._watched is not None:
+            self._watched.append([y if y.dim() == 3 else y[None] for y in (*representations, features)])
+        return features
 
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
@@ -139,10 +146,7 @@ class TransformerStack(Stack):
 
     def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
         step = self.decode_step(x_BD, memory, self.loop_options(memory.span))
-        y_BD = self.finish(step.out_BD)
-        if self._watched is not None:
-            self._watched.append([x[None] for x in (*step.representations[:-1], y_BD)])
-        return y_BD
+        return self.finish(step.out_BD, step.representations[:-1])
 
     @contextmanager
     def watching(self) -> Iterator[list[list[Tensor]]]:

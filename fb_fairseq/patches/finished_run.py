@@ -3,8 +3,8 @@
 Functions that run later, and have only the trainer or the iterator, need what is found when a checkpoint is loaded. So
 these have attributes of this module:
 
-    trainer.resets             the parts of the checkpoint that options leave out: ``optimizer``, ``lr_scheduler``,
-                               ``meters``; so do those of a run that starts from another one's checkpoint
+    trainer.resets             the parts of the checkpoint that are left out, by options or because the run starts from
+                               another one's checkpoint: ``optimizer``, ``lr_scheduler``, ``meters``
     trainer.is_validation_due  see ``fb_fairseq.patches.interruption``, which sets it before a checkpoint is saved
     epoch_itr.is_finished      True: the run is finished, so that no epoch is trained
 """

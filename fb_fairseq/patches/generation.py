@@ -1,4 +1,4 @@
-"""Words that fairseq-generate and fairseq-interactive may generate."""
+"""What fairseq-generate and fairseq-interactive may generate, and how empty texts are scored."""
 
 import torch
 

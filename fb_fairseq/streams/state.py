@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fb_fairseq.modules.interface import StreamState
 
@@ -39,6 +40,9 @@ class StateStore:
 
 class CarriesMemory:
     """Base class of models that carry memory from block to block: ``forward`` takes a ``StateHandle`` as ``stream``."""
+
+    def before_train_step(self, sample: Any) -> None:
+        """Called by ``streaming_lm`` before each training step, with fairseq's batch."""
 
 
 @dataclass(frozen=True)

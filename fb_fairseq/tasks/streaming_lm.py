@@ -101,7 +101,7 @@ class StreamingLMTask(LanguageModelingTask):
     # Batches
 
     def train_step(self, sample, model, *args, **kwargs):
-        """fairseq's; before the first one, the model chooses torch's number of threads, for the whole process."""
+        """fairseq's; the model is told before it (see ``CarriesMemory``)."""
         model.before_train_step(sample)
         return super().train_step(sample, model, *args, **kwargs)
 

@@ -197,6 +197,12 @@ class DecoderCache(MemoryCache):
         self.texts = keys_CBHE.shape[1]
         self.device = keys_CBHE.device
 
+    def reset(self) -> None:
+        """Not possible: the encoder's output would stay."""
+        raise UserError(
+            "past_key_values: cannot be used for other sources; leave it out, and the model makes a new one"
+        )
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.state.ring.position
 

@@ -1,7 +1,7 @@
 """The language models as transformers' ``PreTrainedModel``. Parameters have the names of the fairseq models."""
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -31,8 +31,6 @@ from fb_fairseq.transformers.inputs import (
 )
 from fb_fairseq.transformers.losses import mean_loss
 from fb_fairseq.transformers.trainer import adapt_trainer
-
-Model = TypeVar("Model", bound="MemoryModel")
 
 
 class MemoryModel(PreTrainedModel, GenerationMixin):
@@ -236,11 +234,11 @@ class LanguageModel(MemoryModel):
         if self.gives_labels:
             check_labels(targets_BT, shift_labels)
         if targets_BT is not None:
-            counted_BT = without_padding(targets_BT, attention_mask, shifted_here)
+            targets_BT = without_padding(targets_BT, attention_mask, shifted_here)
             loss = mean_loss(
                 self.decoder,
                 features_BTD,
-                counted_BT,
+                targets_BT,
                 number=num_items_in_batch,
                 penalty=self.decoder.stack.report().penalty if self.training else None,
                 smoothing=smoothing,

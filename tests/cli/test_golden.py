@@ -53,4 +53,4 @@ def test_options_of_earlier_versions(case, byte_data, parallel_data, tmp_path):
     options.update(step_loop="fused", step_loop_kernel="triton")
     torch.save(state, tmp_path / "old.pt")
     model, _ = load(tmp_path / "old.pt", data)
-    assert model.decoder.stack.loop_name == "triton"
+    assert model.decoder.stack.stepper.name == "triton"

@@ -160,8 +160,8 @@ def test_options_replace_those_of_an_architecture():
 
 @pytest.mark.parametrize("former,name", [("torch", "reference"), ("native", "cpp")])
 def test_former_names_of_step_loops(former, name):
-    given = resolve("feedback_transformer_lm", "--step-loop", former).step_loop
-    assert make_options(TransformerOptions, argparse.Namespace(step_loop=given)).step_loop == name
+    assert resolve("feedback_transformer_lm", "--step-loop", former).step_loop == name
+    assert make_options(TransformerOptions, argparse.Namespace(step_loop=former)).step_loop == name
 
 
 def test_other_names_of_step_loops_are_refused():

@@ -3,7 +3,7 @@
 import torch
 
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.state import StateHandle, StateStore
+from fb_fairseq.streams.state import CarriesMemory, StateHandle, StateStore
 
 
 def handle(store, offset, *cohorts):
@@ -40,3 +40,8 @@ def test_cohorts_part_and_carry_on_alone():
     assert handle(store, 12, 5).read().memory_KCBD.flatten().tolist() == [2, 3]
     assert handle(store, 4, 5, 8).read() is None, "5 is ahead"
     assert handle(store, 4, 8).read() is not None
+
+
+def test_a_model_that_only_takes_a_stream():
+    """It needs no more than the base class to be trained."""
+    CarriesMemory().before_train_step({})

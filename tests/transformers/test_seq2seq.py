@@ -158,5 +158,7 @@ def test_bad_input(sources):
         model(tokens, decoder_input_ids=torch.full((3, 1), 4), past_key_values=cache)
     with pytest.raises(UserError, match="cannot forget"):
         cache.crop(1)
+    with pytest.raises(UserError, match="cannot be used for other sources"):
+        cache.reset()
     with pytest.raises(UserError, match="needs one dictionary"):
         ft.FeedbackDecoderConfig(**{**TRANSLATOR_SHAPE, "share_all_embeddings": True})

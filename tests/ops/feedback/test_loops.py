@@ -119,16 +119,16 @@ NAMES_OF_EARLIER_VERSIONS = {
 
 @pytest.mark.parametrize("old,name", NAMES_OF_EARLIER_VERSIONS.items())
 def test_names_of_earlier_versions(monkeypatch, old, name):
-    assert build(old).loop_name == build(old).options.step_loop == name
+    assert build(old).stepper.name == build(old).options.step_loop == name
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", old)
-    assert build("auto").loop_name == name
+    assert build("auto").stepper.name == name
 
 
 def test_the_environment_variable(own, monkeypatch):
     """It takes the place of auto, not of a loop that was asked for."""
     for value, expected in (("", "auto"), ("own", "own")):
         monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
-        assert build("auto").loop_name == expected and build("reference").loop_name == "reference"
+        assert build("auto").stepper.name == expected and build("reference").stepper.name == "reference"
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
     with pytest.raises(UserError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, cpp, triton"):
         build("auto")
