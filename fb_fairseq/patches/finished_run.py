@@ -14,7 +14,7 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-from fb_fairseq.patches.interruption import end_if_requested, give_signals_back, interruptible
+from fb_fairseq.patches.interruption import make_up_for_validation
 from fb_fairseq.patches.limits import limit_reached
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
@@ -76,7 +76,7 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
         return extra_state, epoch_itr
     stopping = _restore(trainer, epoch_itr, extra_state)
     if stopping.get(DUE) and not cfg.reset_dataloader and training_modules():
-        _make_up_for_validation(trainer, epoch_itr)
+        make_up_for_validation(trainer, epoch_itr)
         return extra_state, epoch_itr
     reached = limit_reached(
         trainer.cfg,
@@ -112,31 +112,6 @@ def _restore(trainer, epoch_itr, extra_state: dict[str, Any]) -> dict[str, Any]:
         if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
             trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
     return stopping
-
-
-def _make_up_for_validation(trainer, epoch_itr) -> None:
-    """Validate and save, as fairseq would have done after the update that the checkpoint ends with."""
-    cfg = trainer.cfg
-    module = training_modules()[-1]
-    logger.info(f"the validation after update {trainer.get_num_updates()} is still to be made")
-    place = epoch_itr
-    is_at_end = epoch_itr.iterations_in_epoch == 0
-    if is_at_end:  # the iterator is that of the next epoch
-        before = epoch_itr.epoch - 1
-        place = SimpleNamespace(epoch=before, end_of_epoch=lambda: True, state_dict=epoch_itr.state_dict)
-    with interruptible(trainer) as interruption:
-        losses, epoch_itr.is_finished = module.validate_and_save(
-            cfg,
-            trainer,
-            trainer.task,
-            place,
-            valid_subsets=cfg.dataset.valid_subset.split(","),
-            end_of_epoch=is_at_end,
-        )
-        give_signals_back(trainer)
-        end_if_requested(cfg, trainer, interruption)
-    if is_at_end and not (epoch_itr.is_finished or "lr_scheduler" in trainer.resets):
-        trainer.lr_step(place.epoch, losses[0])
 
 
 def _train(original, cfg, trainer, task, epoch_itr):

@@ -5,6 +5,8 @@ saves between two epochs. Training ends at one of three places: after the update
 (``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
 the end of the one before.
 
+A validation that is due is made when a run resumes (``make_up_for_validation``).
+
 All of fairseq's functions that are wrapped here are given the trainer, which has these attributes:
 
     trainer.interruption       the ``Interruption`` of the training; None where signals are not heeded: with several
@@ -15,12 +17,14 @@ All of fairseq's functions that are wrapped here are given the trainer, which ha
 """
 
 import contextlib
+import logging
 import math
 import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import torch
 from omegaconf import OmegaConf
@@ -29,6 +33,8 @@ from fb_fairseq.errors import flag
 from fb_fairseq.interruption import RESUME, Interrupted, Interruption, heeding_signals
 from fb_fairseq.patches.limits import limit_reached
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
+
+logger = logging.getLogger(__name__)
 
 # Options with which fairseq writes checkpoint_last.pt only, and removes nothing.
 LAST_ONLY = {
@@ -56,29 +62,32 @@ def patch_interruption() -> None:
         wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
 
 
-@contextlib.contextmanager
-def interruptible(trainer) -> Iterator[Interruption]:
-    """Heed signals within the block, and after it until ``give_signals_back``. If it is interrupted, print one line,
-    and exit with the status by which shells report the signal.
-
-    Yields the interruption, by which the block may end; with several processes, one that never comes.
+def heed_signals(trainer) -> Interruption:
+    """Heed signals from now on, until ``give_signals_back``. Returns the interruption that they ask for; with several
+    processes, one that never comes.
     """
     if trainer.data_parallel_world_size > 1:
-        yield Interruption()
-        return
+        return Interruption()
     if trainer.interruption is None:
         trainer.signals = contextlib.ExitStack()
         trainer.interruption = trainer.signals.enter_context(heeding_signals())
+    return trainer.interruption
+
+
+@contextlib.contextmanager
+def exiting_in_one_line(trainer) -> Iterator[None]:
+    """If the block is interrupted, print one line, and exit with the status by which shells report the signal. Whatever
+    it raises, signals are given back.
+    """
     try:
-        yield trainer.interruption
-    except Interrupted as error:
+        yield
+    except BaseException as error:
         give_signals_back(trainer)
+        if not isinstance(error, Interrupted):
+            raise
         sys.stdout.flush()
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.__stderr__, flush=True)
         sys.exit(error.status)
-    except BaseException:
-        give_signals_back(trainer)
-        raise
 
 
 def give_signals_back(trainer) -> None:
@@ -115,7 +124,8 @@ def _save(cfg, trainer, epoch_itr, is_validation_due: bool = False) -> None:
 def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
     """Train one epoch, and end where a signal asks for it."""
     end_with_parent()
-    with interruptible(trainer) as interruption:
+    with exiting_in_one_line(trainer):
+        interruption = heed_signals(trainer)
         if interruption.requested:  # since the last update of the epoch before
             _save(cfg, trainer, epoch_itr)
             end_if_requested(cfg, trainer, interruption)
@@ -156,19 +166,53 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
     interruption = trainer.interruption
     if interruption is None:
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    is_cut = False
     try:
         results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        if not interruption.requested or results[1] or end_of_epoch:  # fairseq first ends the epoch, and logs it
-            return results
-        _save(cfg, trainer, epoch_itr)
     except _ValidationCut:
-        _save(cfg, trainer, epoch_itr, is_validation_due=True)
-        if end_of_epoch or _is_at_a_limit(cfg, trainer):
-            return [None], True
-    end_if_requested(cfg, trainer, interruption)
+        is_cut = True
+        results = [None], end_of_epoch or _is_at_a_limit(cfg, trainer)
+    ends = results[1] or end_of_epoch  # fairseq first ends the epoch, and logs it
+    if is_cut or interruption.requested and not ends:
+        _save(cfg, trainer, epoch_itr, is_validation_due=is_cut)
+    if not ends:
+        end_if_requested(cfg, trainer, interruption)
+    return results
 
 
 def _is_at_a_limit(cfg, trainer) -> bool:
     """Whether training ends after this update, whatever its validation says."""
     hours = trainer.cumulative_training_time() / 3600
     return limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours) is not None
+
+
+def make_up_for_validation(trainer, epoch_itr) -> None:
+    """Validate and save, as fairseq would have done after the update that a checkpoint ends with, if a signal had not
+    come before.
+
+    Args:
+        trainer: fairseq's ``Trainer``, with that checkpoint loaded.
+        epoch_itr: the iterator over training batches, whose ``is_finished`` is then whether training ends here.
+    """
+    cfg = trainer.cfg
+    module = training_modules()[-1]
+    logger.info(f"the validation after update {trainer.get_num_updates()} is still to be made")
+    place = epoch_itr
+    is_at_end = epoch_itr.iterations_in_epoch == 0
+    if is_at_end:  # the iterator is that of the next epoch
+        before = epoch_itr.epoch - 1
+        place = SimpleNamespace(epoch=before, end_of_epoch=lambda: True, state_dict=epoch_itr.state_dict)
+    with exiting_in_one_line(trainer):
+        interruption = heed_signals(trainer)
+        losses, epoch_itr.is_finished = module.validate_and_save(
+            cfg,
+            trainer,
+            trainer.task,
+            place,
+            valid_subsets=cfg.dataset.valid_subset.split(","),
+            end_of_epoch=is_at_end,
+        )
+        give_signals_back(trainer)
+        end_if_requested(cfg, trainer, interruption)
+    if is_at_end and not (epoch_itr.is_finished or "lr_scheduler" in trainer.resets):
+        trainer.lr_step(place.epoch, losses[0])
