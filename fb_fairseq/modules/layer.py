@@ -5,37 +5,14 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's posit
 
 import math
 
-import torch
 import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.affine import affine, norm, projection, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.ops import attention
+from fb_fairseq.modules.spans import AdaptiveSpan
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp32, project_memory
-
-
-class AdaptiveSpan(nn.Module):
-    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
-    beyond.
-
-    The spans are computed in fp32 at least.
-    """
-
-    def __init__(self, options: TransformerOptions):
-        super().__init__()
-        self.span = options.attention_span
-        self.ramp = float(options.adaptive_span_ramp)
-        self.z = nn.Parameter(torch.full((options.context_heads,), float(options.adaptive_span_init)))
-
-    def mask(self, reach: int) -> Tensor:
-        """The heads' soft masks for the distances 1 to ``reach``, [H, reach]."""
-        return attention.span_mask(at_least_fp32(self.z), self.span, self.ramp)[:, :reach]
-
-    def lengths(self) -> Tensor:
-        """The heads' spans in steps, ramp included: [H]."""
-        return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)
 
 
 class SelfAttention(nn.Module):

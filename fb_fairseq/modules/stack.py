@@ -1,6 +1,5 @@
 """Base class of the stacks of attention layers."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +10,10 @@ from torch import Tensor
 
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StreamState
-from fb_fairseq.modules.layer import AdaptiveSpan, TransformerLayer, transformer_weights
+from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
+from fb_fairseq.modules.spans import AdaptiveSpan, longest_spans, span_report
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
@@ -70,8 +70,7 @@ class TransformerStack(Stack):
         spans = self.spans()
         if not spans or is_tracing():
             return [self.options.attention_span] * len(self.layers)
-        longest = torch.stack([span.lengths().max() for span in spans]).tolist()  # one transfer for all layers
-        return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]
+        return longest_spans(spans)
 
     def carried_steps(self, reaches: list[int]) -> int:
         """The number of steps whose memory is carried to the next block."""
@@ -227,18 +226,9 @@ class TransformerStack(Stack):
         return [layer.self_attn.adaptive_span for layer in self.layers] if self.options.adaptive_span else []
 
     def report(self) -> Report:
-        """Average and longest adaptive span, in steps; in training the spans' penalty, in nats per target: ``λ S
-        mean(z)``, summed over layers (v3 §7.6).
-        """
+        """The adaptive spans; see ``span_report``."""
         spans = self.spans()
-        if not spans:
-            return Report({})
-        lengths = torch.stack([span.lengths() for span in spans])
-        logged = {"avg_span": lengths.mean(), "max_span": lengths.max()}
-        if not self.training:
-            return Report(logged)
-        means = torch.stack([span.z.float().mean() for span in spans])
-        return Report(logged, self.options.adaptive_span_loss * self.options.attention_span * means.sum())
+        return span_report(spans, self.options.adaptive_span_loss if self.training else None) if spans else Report({})
 
     def clamp(self) -> list[nn.Parameter]:
         """Bring the spans z back to [0, 1], and return them."""
