@@ -82,8 +82,9 @@ class LanguageModelLoss(FairseqCriterion):
         counted_BT = target_BT.ne(self.padding_idx)
         losses, correct_BT = self._losses(model, net_output, target_BT, counted_BT)
         loss = losses.sum() if reduce else losses
-        if "span_penalty" in extra:
-            loss = loss + sample["ntokens"] * extra["span_penalty"]  # the penalty is per token, the loss a sum
+        penalty = extra.get("span_penalty")
+        if penalty is not None:
+            loss = loss + sample["ntokens"] * penalty  # the penalty is per token, the loss a sum
         logging_output = {
             "loss": losses.detach().double().sum(),
             "ntokens": sample["ntokens"],

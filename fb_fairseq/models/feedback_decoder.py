@@ -5,7 +5,6 @@ Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parame
 
 from argparse import SUPPRESS
 
-import torch
 import torch.nn as nn
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
@@ -32,10 +31,7 @@ from fb_fairseq.models.option_fields import accept_former_names
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.holder import StackHolder
-from fb_fairseq.modules.layer import encoder_context
 from fb_fairseq.ops.feedback.decoding import DecoderState
-from fb_fairseq.ops.feedback.reference import stack_attention
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 
 
 class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
@@ -71,38 +67,21 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         encoder_out=None,
         incremental_state=None,
         features_only=False,
-        full_context_alignment=False,
-        alignment_layer=None,
-        alignment_heads=None,
         src_lengths=None,
-        return_all_hiddens=False,
+        **options,
     ):
         """Predict the next token at each position, as fairseq's ``TransformerDecoder.forward``.
 
-        The signature is fairseq's: ``full_context_alignment`` is refused, ``src_lengths`` is not used.
-
         Args:
-            prev_output_tokens: the targets so far [B, T], each sentence after ``</s>``; padding on the right.
-            encoder_out: what fairseq's encoder returns; None: there is no encoder.
-            incremental_state: a dictionary, which decoding step by step fills; None: whole targets are given.
+            prev_output_tokens, encoder_out, incremental_state, options: see ``extract_features``.
             features_only: return features instead of logits.
-            alignment_layer: the layer whose attention to the encoder is returned, counted from 0.
-            alignment_heads: average over so many of its heads; None: all.
-            return_all_hiddens: also return the representations of all layers; see ``extract_features``.
+            src_lengths: fairseq's; not used.
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and
             the dictionary of ``extract_features``.
         """
-        features, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment=full_context_alignment,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
-            return_all_hiddens=return_all_hiddens,
-        )
+        features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state, **options)
         return self.output(features, extra, incremental_state, features_only)
 
     def extract_features(
@@ -116,7 +95,16 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         return_all_hiddens=False,
     ):
         """Run all but the output layer, as fairseq's ``TransformerDecoder.extract_features``. In decoding, that is for
-        all tokens that the state has not seen yet. Arguments are those of ``forward``.
+        all tokens that the state has not seen yet.
+
+        Args:
+            prev_output_tokens: the targets so far [B, T], each sentence after ``</s>``; padding on the right.
+            encoder_out: what fairseq's encoder returns; None: there is no encoder.
+            incremental_state: a dictionary, which decoding step by step fills; None: whole targets are given.
+            full_context_alignment: fairseq's; refused.
+            alignment_layer: the layer whose attention to the encoder is returned, counted from 0.
+            alignment_heads: average over so many of its heads; None: all.
+            return_all_hiddens: also return the representations of all layers.
 
         Returns:
             Features [B, T, D], and a dictionary. ``attn``: a list with the attention to the encoder [B, T, C] of
@@ -139,11 +127,11 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
                 raise UserError("return_all_hiddens: not in decoding; leave out incremental_state")
             state = self._state(encoder_out, incremental_state)
             x_TBD = self._embed(prev_output_tokens, state.ring.position).transpose(0, 1)
-            y_TBD, aligned_BTC = self._decode(x_TBD, state, options)
+            y_TBD, aligned_BTC = self.stack.decode(x_TBD, state, options)
         else:  # whole targets
             x_TBD = self._embed(prev_output_tokens, 0).transpose(0, 1)
             out_CBD, padding_BC = encoder_output(encoder_out)
-            encoder = [] if out_CBD is None else self._encoder_contexts(out_CBD, padding_BC)
+            encoder = [] if out_CBD is None else self.stack.encoder_contexts(out_CBD, padding_BC)
             inputs = self.stack.target_inputs(x_TBD, encoder, options)
             if return_all_hiddens or alignment_layer is not None:
                 y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(inputs)
@@ -157,11 +145,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         if aligned_BTC is not None:
             aligned_BTC = aligned_BTC.contiguous()  # fairseq's criterion views it as [B x T, C]
         return features, {"attn": [aligned_BTC], "inner_states": states if return_all_hiddens else None}
-
-    def _decode(self, x_TBD, state: DecoderState, options: FeedbackOptions):
-        """Run steps one by one: features [T, B, D], and the attention to the encoder [B, T, C]."""
-        steps = [self.stack.decode_step(x_BD, state.ring, options, state.encoder) for x_BD in x_TBD]
-        return torch.stack([step.out_BD for step in steps]), stack_attention([step.aligned_BC for step in steps])
 
     def _embed(self, tokens, start: int):
         """Embeddings [B, t, D] of the tokens [B, T] from position ``start`` on."""
@@ -179,14 +162,9 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
         state = self.get_incremental_state(incremental_state, "feedback")
         if state is None:
             ring = self.stack.new_ring(self.memory_storage)
-            state = DecoderState(ring, *encoder_output(encoder_out), self._encoder_contexts)
+            state = DecoderState(ring, *encoder_output(encoder_out), self.stack.encoder_contexts)
             self.set_incremental_state(incremental_state, "feedback", state)
         return state
-
-    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
-        """Each layer's keys and values of the encoder's output."""
-        contexts = [encoder_context(layer, out_CBD, padding_BC) for layer in self.stack.layers]
-        return [context for context in contexts if context is not None]
 
     def reorder_incremental_state(self, incremental_state, new_order):
         """Take the rows in another order (beam search)."""

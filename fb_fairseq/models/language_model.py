@@ -131,12 +131,8 @@ class LanguageModelDecoder(DecodesLogProbs, TextModel, FairseqIncrementalDecoder
         y_TBD, state = self.stack.run_block(x_TBD, state)
         if stream is not None:
             stream.write(state, len(x_TBD))
-        extra = {"attn": None, "state": state}
         report = self.stack.report()
-        if report.logged:
-            extra["logged"] = report.logged
-        if report.penalty is not None:
-            extra["span_penalty"] = report.penalty
+        extra = {"attn": None, "state": state, "logged": report.logged, "span_penalty": report.penalty}
         return y_TBD.transpose(0, 1), extra
 
     def extract_features_step_by_step(self, prev_output_tokens, incremental_state):
@@ -206,7 +202,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         for this model.
         """
         ignored = "--adaptive-softmax-cutoff" if self.decoder.adaptive_softmax is not None else ""
-        ignored = "--adaptive-span-loss" if "span_penalty" in net_output[1] else ignored
+        ignored = "--adaptive-span-loss" if net_output[1].get("span_penalty") is not None else ignored
         if self.training and ignored:
             raise UserError(f"--criterion: another one than lm_loss ignores {ignored}; use --criterion lm_loss")
         return super().get_targets(sample, net_output)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 
-def clamp_master_copies(optimizer, parameters: Iterable[Tensor], low: float = 0.0, high: float = 1.0) -> None:
-    """Clamp the fp32 copies of some parameters to [low, high].
+def clamp_master_copies(optimizer, parameters: Iterable[Tensor]) -> None:
+    """Clamp the fp32 copies of some parameters to [0, 1].
 
     Necessary after the parameters themselves were clamped: the next update starts from the copies.
 
@@ -26,5 +26,5 @@ def clamp_master_copies(optimizer, parameters: Iterable[Tensor], low: float = 0.
         n = parameter.numel()
         if id(parameter) in clamped:
             copy = copies.data[offset : offset + n] if torch.is_tensor(copies) else copies[i].data
-            copy.clamp_(low, high)
+            copy.clamp_(0, 1)
         offset += n

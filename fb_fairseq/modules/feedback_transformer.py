@@ -7,10 +7,11 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.interface import Report, StreamState
-from fb_fairseq.modules.layer import attention_projection
+from fb_fairseq.modules.layer import attention_projection, encoder_context
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
+from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.loops import REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import (
@@ -128,6 +129,27 @@ class FeedbackTransformer(TransformerStack):
             dropouts=self.draw_dropouts(x_TBD, T, encoder),
             encoder=encoder,
         )
+
+    def decode(self, x_TBD: Tensor, state: DecoderState, options: FeedbackOptions) -> tuple[Tensor, Tensor | None]:
+        """Run steps of a translation one by one, without the final norm.
+
+        Args:
+            x_TBD: embeddings of the next T tokens.
+            state: of the decoding; it has seen these tokens then.
+            options: see ``loop_options``.
+
+        Returns:
+            Outputs [T, B, D], and the attention to the encoder [B, T, C] of ``options.alignment_layer``, or None.
+        """
+        steps = [self.decode_step(x_BD, state.ring, options, state.encoder) for x_BD in x_TBD]
+        return torch.stack([step.out_BD for step in steps]), stack_attention([step.aligned_BC for step in steps])
+
+    def encoder_contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
+        """Keys and values of the encoder's output, of each layer that attends to it. ``padding_BC``: True where the
+        source is padded.
+        """
+        contexts = [encoder_context(layer, out_CBD, padding_BC) for layer in self.layers]
+        return [context for context in contexts if context is not None]
 
     @outside_compiler
     def block_inputs(

@@ -96,9 +96,7 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
         state = original(path, *args, **kwargs)
         _keep_account(path, state)
         return state
-    content = load_checkpoint(path, mapped=True)
-    _keep_account(path, content)
-    del content
+    _keep_account(path, load_checkpoint(path, mapped=True))
     with using(path):
         state = original(path, *args, **kwargs)
         _forget_files(state)

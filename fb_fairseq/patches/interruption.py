@@ -171,19 +171,15 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
         results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     except _ValidationCut:
         is_cut = True
-        results = [None], end_of_epoch or _is_at_a_limit(cfg, trainer)
+        hours = trainer.cumulative_training_time() / 3600
+        reached = limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours)
+        results = [None], end_of_epoch or reached is not None  # whatever the validation says
     ends = results[1] or end_of_epoch  # fairseq first ends the epoch, and logs it
     if is_cut or interruption.requested and not ends:
         _save(cfg, trainer, epoch_itr, is_validation_due=is_cut)
     if not ends:
         end_if_requested(cfg, trainer, interruption)
     return results
-
-
-def _is_at_a_limit(cfg, trainer) -> bool:
-    """Whether training ends after this update, whatever its validation says."""
-    hours = trainer.cumulative_training_time() / 3600
-    return limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours) is not None
 
 
 def make_up_for_validation(trainer, epoch_itr) -> None:

@@ -115,10 +115,8 @@ def patch_foreign_numpy() -> None:
 
 def _load_beside_numpy(original, *args, **kwargs):
     allowed = list(torch.serialization.get_safe_globals())
-    own = {id(stand_in) for stand_in in STAND_INS}
-    names = {_full_name(stand_in) for stand_in in STAND_INS}
-    others = [entry for entry in allowed if id(entry) not in own]
-    if not names & set(map(_full_name, others)):
+    others = [entry for entry in allowed if entry not in STAND_INS]
+    if not set(map(_full_name, STAND_INS)) & set(map(_full_name, others)):
         return original(*args, **kwargs)
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(others)

@@ -17,11 +17,10 @@ from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.embedder import Embedder
 from fb_fairseq.modules.encoder import TransformerEncoder
 from fb_fairseq.modules.language_model import OutputLayer
-from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
+from fb_fairseq.modules.layer import CrossAttentionLayer
 from fb_fairseq.modules.options import EncoderOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
-from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
 from fb_fairseq.transformers.decoder import check_loaded
@@ -101,24 +100,19 @@ class TranslationDecoder(Embedder, OutputLayer):
             if config.has_tied_words():
                 self.output_projection.weight = embed_tokens.weight
 
-    def contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
-        """Each layer's keys and values of the encoder's output."""
-        return [encoder_context(layer, out_CBD, padding_BC) for layer in self.stack.layers]
-
     def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Tensor | None) -> Tensor:
         """Features [B, T, D] of whole targets."""
         x_TBD = self._embed(tokens_BT, 0)
-        encoder = self.contexts(out_CBD, padding_BC)
+        encoder = self.stack.encoder_contexts(out_CBD, padding_BC)
         y_TBD, _ = self.stack.run_loop(self.stack.target_inputs(x_TBD, encoder))
         return self.stack.finish(y_TBD).transpose(0, 1)
 
     def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
         """Features [B, T, D] of the next tokens, which are remembered."""
-        state = cache.state
-        options = self.stack.loop_options(self.stack.options.attention_span)
         x_TBD = self._embed(tokens_BT, cache.get_seq_length())
-        steps = [self.stack.decode_step(x_BD, state.ring, options, state.encoder).out_BD for x_BD in x_TBD]
-        return self.stack.finish(torch.stack(steps, 1))
+        options = self.stack.loop_options(self.stack.options.attention_span)
+        y_TBD, _ = self.stack.decode(x_TBD, cache.state, options)
+        return self.stack.finish(y_TBD).transpose(0, 1)
 
     def _embed(self, tokens_BT: Tensor, start: int) -> Tensor:
         """Embeddings [T, B, D]. (Padding is at the end, and so its positions do not matter.)"""
@@ -221,7 +215,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             use_cache = self.config.use_cache and labels is None
         if cache is None and use_cache and not torch.is_grad_enabled():
             ring = self.decoder.stack.new_ring(self.config.memory_storage)
-            cache = DecoderCache(DecoderState(ring, out_CBD, padding_BC, self.decoder.contexts))
+            cache = DecoderCache(DecoderState(ring, out_CBD, padding_BC, self.decoder.stack.encoder_contexts))
         if cache is None:
             features_BTD = self.decoder.run(decoder_input_ids, out_CBD, padding_BC)
         elif torch.is_grad_enabled():
@@ -256,10 +250,10 @@ def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
                 " the tokens after them"
             )
         return
-    kept_BT = tokens_BT[:, :1] != PAD
+    valid_BT = tokens_BT[:, :1] != PAD
     if mask is not None:  # one that is never 1 after a 0, and not 0 at the beginning
-        kept_BT = torch.cat([kept_BT & mask[:, :1].bool(), mask[:, 1:] <= mask[:, :-1]], 1)
-    if not bool(kept_BT.all()):
+        valid_BT = torch.cat([valid_BT & mask[:, :1].bool(), mask[:, 1:] <= mask[:, :-1]], 1)
+    if not bool(valid_BT.all()):
         raise UserError("decoder_input_ids: not padded at the end alone; give padding_side='right'")
     if not bool((tokens_BT[:, 0] == EOS).all()):
         raise UserError(
