@@ -3,7 +3,7 @@
 The optimizer of All-attention §5.1 (arXiv 1907.01470) for character-level language models.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import List  # noqa: UP035
 
 import torch
@@ -11,6 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 
 
@@ -57,11 +58,9 @@ class ClippedAdagrad(torch.optim.Adagrad):
 class ClippedAdagradConfig(FairseqDataclass):
     """Options of ``--optimizer clipped_adagrad``."""
 
-    adagrad_clip: float = field(
-        default=0.03, metadata={"help": "maximum norm of the gradient of each parameter tensor; 0: no clipping"}
-    )
-    adagrad_eps: float = field(default=1e-10, metadata={"help": "added to the denominator for numerical stability"})
-    weight_decay: float = field(default=0.0, metadata={"help": "factor of the L2 penalty"})
+    adagrad_clip: float = option(0.03, "maximum norm of the gradient of each parameter tensor; 0: no clipping")
+    adagrad_eps: float = option(1e-10, "added to the denominator for numerical stability")
+    weight_decay: float = option(0.0, "factor of the L2 penalty")
     lr: List[float] = II("optimization.lr")  # noqa: UP006
 
 

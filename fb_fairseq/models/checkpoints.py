@@ -78,7 +78,7 @@ def read_dictionaries(trained: TrainedModel, given: str | None = None) -> None:
         if path is None:
             raise trained.error(f"{candidates[0]} is missing; give the folder of its training data, with {name}")
         found = Dictionary.load(path)
-        size = vocabulary_size(trained.parameters, f"{side}.embed_tokens.")
+        size = side and vocabulary_size(trained.parameters, f"{side}.embed_tokens.")  # (labels have no embeddings)
         if size and len(found) != size:
             raise trained.error(f"has {size} symbols, {path} {len(found)}; give the dictionary of its training")
         check_dictionaries(trained.path, trained.dictionaries, dictionary_checksums({kind: found}))

@@ -188,7 +188,8 @@ def make_plan(source: TrainedModel, model, own: dict[str, Tensor], taken: list[i
         chosen = {"mean": taken, "first": taken[:1], "last": taken[-1:]}[rule]
         derived = shared_projections(source.parameters, chosen, "decoder.memory.layer_norm.weight" in own)
         if derived:  # replaces the projections of all layers, whichever it was made of
-            used.update(name for l in taken for name in source.parameters if is_key_or_value_projection(name, l))
+            prefixes = tuple(f"decoder.layers.{l}.self_attn.{kind}_proj" for l in taken for kind in "kv")
+            used.update(name for name in source.parameters if name.startswith(prefixes))
     derived.update(rescaled_embeddings(source, found, model))
     return Plan(
         loaded={name: value for name, value in found.items() if name not in derived},
@@ -202,11 +203,6 @@ def name_in_file(name: str, taken: list[int]) -> str:
     """The file's name of one of the model's parameters: the same, but for the numbers of the layers taken."""
     layer = re.match(r"(decoder\.layers\.)(\d+)(\..*)", name)
     return f"{layer[1]}{taken[int(layer[2])]}{layer[3]}" if layer else name
-
-
-def is_key_or_value_projection(name: str, layer: int) -> bool:
-    """Whether a parameter belongs to the key or value projection of a decoder layer's self-attention."""
-    return name.startswith((f"decoder.layers.{layer}.self_attn.k_proj", f"decoder.layers.{layer}.self_attn.v_proj"))
 
 
 def shared_projections(parameters: dict[str, Tensor], layers: list[int], normalised: bool) -> dict[str, Tensor]:

@@ -113,7 +113,7 @@ class MemoryFiles:
             position: the place in the epoch.
             run: what the checkpoint says; None if it is from before runs were identified.
             rank: the number of this process.
-            streams: those that it needs, at least one.
+            streams: those that it needs.
 
         Returns:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
@@ -125,12 +125,14 @@ class MemoryFiles:
         for name in sorted(files, key=lambda name: name.rank != rank):
             if name[:2] != self._previous[:2]:
                 continue
+            if all(stream in memory for stream in streams):
+                break
             content = _read(files[name])
             if content["place"] == position._asdict() and content.get("run") == run:
                 for ids, states in content["states"]:
                     memory.update(zip(ids.tolist(), states.unbind(2)))
-            if all(stream in memory for stream in streams):
-                return memory
+        if all(stream in memory for stream in streams):
+            return memory
         logger.warning(
             f"no memory of the streams was found beside {self.restored_from} ({self._previous._replace(rank='*')}): "
             "they resume with an empty memory. Their next steps are predicted with less context, and the run will "

@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 import transformers
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
@@ -159,19 +158,3 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
     begins = position_ids[:, 1:] == 0
     packed = (position_ids[:, 0] == 0).all() & (goes_on | begins).all() & begins.any()
     return position_ids.expand(rows, -1).t().contiguous() if bool(packed) else None
-
-
-def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool) -> Tensor:
-    """The targets that count: padding neither predicts nor is predicted.
-
-    Args:
-        targets_BT: the targets; ``IGNORED`` for those that do not count anyway.
-        mask: 0 for padding, [B, at least T]; None: there is none.
-        shifted_here: the target of the last position is not known, nor therefore whether it is padding.
-    """
-    if mask is None:
-        return targets_BT
-    kept_BT = mask[:, -targets_BT.shape[1] :].bool().to(targets_BT.device)
-    if shifted_here:
-        kept_BT = kept_BT & F.pad(kept_BT[:, 1:], (0, 1))
-    return targets_BT.masked_fill(~kept_BT, IGNORED)

@@ -20,7 +20,7 @@ class KnownText:
         start: where the text begins that ``generate`` was given last.
     """
 
-    def __init__(self, complete: bool = True) -> None:
+    def __init__(self, complete: bool) -> None:
         self.start = 0
         self._complete = complete
         self._tokens = 0

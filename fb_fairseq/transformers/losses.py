@@ -1,4 +1,4 @@
-"""The loss that the models give for labels."""
+"""The loss that the models give for labels, and which labels count."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,3 +38,19 @@ def mean_loss(
     if penalty is not None:
         total = total + counted_BT.sum() * penalty
     return total / (counted_BT.sum().clamp(min=1) if number is None else number)
+
+
+def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool) -> Tensor:
+    """The targets that count: padding neither predicts nor is predicted.
+
+    Args:
+        targets_BT: the targets; ``IGNORED`` for those that do not count anyway.
+        mask: 0 for padding, [B, at least T]; None: there is none.
+        shifted_here: the target of the last position is not known, nor therefore whether it is padding.
+    """
+    if mask is None:
+        return targets_BT
+    kept_BT = mask[:, -targets_BT.shape[1] :].bool().to(targets_BT.device)
+    if shifted_here:
+        kept_BT = kept_BT & F.pad(kept_BT[:, 1:], (0, 1))
+    return targets_BT.masked_fill(~kept_BT, IGNORED)

@@ -13,7 +13,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.language_model import OutputLayer
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import (
-    CONFIGS,
     AllAttentionConfig,
     FeedbackTransformerConfig,
     LanguageModelConfig,
@@ -27,9 +26,8 @@ from fb_fairseq.transformers.inputs import (
     LanguageModelOutput,
     check_arguments,
     check_labels,
-    without_padding,
 )
-from fb_fairseq.transformers.losses import mean_loss
+from fb_fairseq.transformers.losses import mean_loss, without_padding
 from fb_fairseq.transformers.trainer import adapt_trainer
 
 
@@ -307,4 +305,3 @@ MODELS = {
         StreamingLSTMForCausalLM,
     )
 }
-assert set(MODELS) == set(CONFIGS)

@@ -43,7 +43,7 @@ class StreamDataset(FairseqDataset):
     def __getitem__(self, index: int):
         batch = self.layout.batch(index)
         source = torch.full((len(batch.streams), batch.steps), self.pad)
-        target = torch.full((len(batch.streams), batch.steps), self.pad)
+        target = source.clone()
         lengths = []
         for row, stream in enumerate(batch.streams):
             first, last = self.layout.targets(stream, batch.offset, batch.steps)

@@ -93,14 +93,14 @@ class LabelledCorpus:
 
 
 def load_labelled(
-    path: str, inputs: Dictionary, labels: Dictionary, *, omit_eos: bool = False, impl=None, combine: bool = False
+    path: str, inputs: Dictionary, labels: Dictionary, *, impl: str | None, combine: bool
 ) -> LabelledCorpus:
     """Load the inputs and labels of a split.
 
     Args:
         path: the folder and the name of the split.
         inputs, labels: the dictionaries.
-        omit_eos, impl: see ``load_corpus``.
+        impl: see ``load_corpus``.
         combine: also append the splits ``<path>1``, ``<path>2``, …, as ``load_corpus`` does.
     """
     splits = [path]
@@ -108,6 +108,6 @@ def load_labelled(
         splits.append(f"{path}{len(splits)}")
     corpora = []
     for side, dictionary in ((INPUT, inputs), (LABEL, labels)):
-        parts = [load_corpus(f"{split}.{PAIR}.{side}", dictionary, omit_eos=omit_eos, impl=impl) for split in splits]
-        corpora.append(Corpus(ConcatDataset([part.dataset for part in parts]), dictionary.eos(), omit_eos))
+        parts = [load_corpus(f"{split}.{PAIR}.{side}", dictionary, impl=impl) for split in splits]
+        corpora.append(Corpus(ConcatDataset([part.dataset for part in parts]), dictionary.eos()))
     return LabelledCorpus(path, *corpora, labels)
