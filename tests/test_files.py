@@ -10,14 +10,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file, open_text, write_json
 
 
-def test_a_file_appears_whole(tmp_path):
-    path = tmp_path / "file"
-    with atomic_write(str(path)) as temporary:
-        Path(temporary).write_text("new")
-        assert not path.exists()
-    assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
-
-
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
     path = tmp_path / "file"

@@ -193,17 +193,6 @@ def test_vector_storage(projections, share):
     assert found["vectors"] == share * found["keys-values"]
 
 
-def test_a_sentence_alone_and_in_a_padded_batch():
-    model = build()
-    sources, targets = [5, 9, 1], [1, 8, 4]
-    source = batch(sources)
-    target = batch(targets)
-    together = forward(model, source, target)
-    for row, (s, t) in enumerate(zip(sources, targets)):
-        alone = forward(model, source[row : row + 1, :s], target[row : row + 1, :t])
-        torch.testing.assert_close(alone[0], together[row, :t], atol=1e-5, rtol=1e-5)
-
-
 def test_layerdrop():
     """Drawn anew for each block."""
     model = build(decoder_layerdrop=0.4).train()

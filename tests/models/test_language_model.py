@@ -41,20 +41,6 @@ def test_names_are_fairseqs(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("positions", ["key", "key-value", "none"])
-def test_a_sentence_alone_and_in_a_padded_batch(model, positions):
-    decoder = build(model, relative_positions=positions).eval()
-    randomise(decoder)
-    batch = tokens(3, 9)
-    for row, length in enumerate((9, 4, 6)):
-        batch[row, length:] = 1
-    logits = decoder(batch, src_lengths=torch.tensor([9, 4, 6]))[0]
-    for row, length in enumerate((9, 4, 6)):
-        alone = decoder(batch[row : row + 1, :length])[0]
-        torch.testing.assert_close(logits[row : row + 1, :length], alone, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("positions", ["key", "none"])
 def test_cutting_a_stream_changes_nothing(model, positions):
     """Absolute positions too continue where the previous block ended."""

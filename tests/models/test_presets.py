@@ -10,8 +10,6 @@ from omegaconf import OmegaConf
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.option_fields import make_options
-from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.papers.values import load
 from tests.models.decoders import dictionary
 
@@ -161,7 +159,6 @@ def test_options_replace_those_of_an_architecture():
 @pytest.mark.parametrize("former,name", [("torch", "reference"), ("native", "cpp")])
 def test_former_names_of_step_loops(former, name):
     assert resolve("feedback_transformer_lm", "--step-loop", former).step_loop == name
-    assert make_options(TransformerOptions, argparse.Namespace(step_loop=former)).step_loop == name
 
 
 def test_other_names_of_step_loops_are_refused():

@@ -34,14 +34,6 @@ def test_wraps_once():
     assert owner.f(3) == 8 and found == [True, True, False]
 
 
-def test_others_wrappers_below_and_on_top():
-    owner = SimpleNamespace(f=wrapped_by_others(lambda x: 2 * x))
-    wrap_once(owner, "f", "add_one", add_one)
-    owner.f = wrapped_by_others(owner.f)
-    wrap_once(owner, "f", "add_one", add_one)
-    assert owner.f(3) == 7
-
-
 def test_static_methods_and_methods():
     class Owner:
         @staticmethod

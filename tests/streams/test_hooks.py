@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams import checkpoints, hooks
+from fb_fairseq.streams import hooks
 
 
 class Iterator:
@@ -23,13 +23,6 @@ def trainer(task=None, problem=None):
     """A trainer of one of fairseq's own models, or of one that was to be initialised."""
     model = object() if problem is None else argparse.Namespace(initialisation_problem=problem)
     return argparse.Namespace(task=task, get_model=lambda: model, get_num_updates=lambda: 0, data_parallel_world_size=1)
-
-
-def test_the_task_learns_what_is_restored():
-    task = argparse.Namespace(memory_files=checkpoints.MemoryFiles("exact"))
-    assert task.memory_files.restored_from is None
-    hooks.before_load(trainer(task), "some/folder/checkpoint_last.pt")
-    assert task.memory_files.restored_from == "some/folder/checkpoint_last.pt"
 
 
 def test_fairseqs_own_tasks_models_and_iterators_are_left_alone():
