@@ -86,17 +86,6 @@ def check_output_file(option: str, path: str, command: str, overwrite: bool = Fa
         raise UserError(f"{option} {path}: this command has not written it; give another path, or --overwrite")
 
 
-def check_output_folder(option: str, path: str) -> None:
-    """Check that files can be written to a folder, which may not exist yet."""
-    existing = os.path.abspath(path)
-    while not os.path.lexists(existing):
-        existing = os.path.dirname(existing)
-    if not os.path.isdir(existing):
-        raise UserError(f"{option} {path}: {existing} is a file; give the name of a folder")
-    if not os.access(existing, os.W_OK):
-        raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")
-
-
 def _check_file(path: str, shown: str) -> None:
     """Check that nothing but a file is at ``path``. ``shown``: the path as the message shows it."""
     if os.path.exists(path) and not os.path.isfile(path):

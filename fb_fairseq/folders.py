@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_output_folder
+from fb_fairseq.files import atomic_write
 
 try:
     import fcntl
@@ -103,6 +103,17 @@ def start_run(option: str, path: str, command: str, known: bool) -> None:
     if not os.path.isfile(mark):
         with atomic_write(mark) as temporary, open(temporary, "w", encoding="utf-8") as file:
             file.write(f"{command}\n")
+
+
+def check_output_folder(option: str, path: str) -> None:
+    """Check that files can be written to a folder, which may not exist yet."""
+    existing = os.path.abspath(path)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise UserError(f"{option} {path}: {existing} is a file; give the name of a folder")
+    if not os.access(existing, os.W_OK):
+        raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")
 
 
 def check_marked_folder(option: str, path: str, mark: str, remedy: str = "give an empty folder") -> None:

@@ -17,8 +17,7 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder
-from fb_fairseq.folders import own_folder
+from fb_fairseq.folders import check_output_folder, own_folder
 
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")

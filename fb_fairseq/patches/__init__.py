@@ -44,8 +44,9 @@ from fb_fairseq.patches import (
     training_files,
 )
 
-# A right command runs without these, too.
-COMFORT = (
+# In the order in which they are applied: of two that wrap the same function, the second is outermost.
+PATCHES = (
+    # A right command runs without these, too.
     libraries.patch_warning_filters,  # no warnings about fairseq's own calls; first, before it is imported
     fairseq_fixed.patch_root_logger,  # no DEBUG lines of other libraries; imports fairseq's models
     error_lines.patch_error_lines,  # a user's mistakes in one line
@@ -56,11 +57,8 @@ COMFORT = (
     training_files.patch_restore_file,  # a --restore-file that is missing is not training from scratch
     training_files.patch_save_dir_lock,  # two runs do not overwrite each other's checkpoints
     interruption.patch_interruption,  # Ctrl-C and kill cost no updates
-)
-
-# Without one of these, a command that is right fails, computes something else, loses data, or runs code or
-# fetches files that a checkpoint names.
-NEEDED = (
+    # Without one of these, a command that is right fails, computes something else, loses data, or runs code or
+    # fetches files that a checkpoint names.
     command_line.patch_command_line,  # --batch-size of streams, half precision on a CPU; whole --help
     overrides.patch_model_overrides,  # no misspelt names
     safe_loading.patch_safe_globals,  # fairseq's checkpoints as data only
@@ -88,9 +86,6 @@ NEEDED = (
     fairseq_fixed.patch_source_lengths,  # --match-source-len
     fairseq_fixed.patch_fused_copies,  # encoders saved by fairseq 0.12.2
 )
-
-# In the order in which they are applied: of two that wrap the same function, the second is outermost.
-PATCHES = (*COMFORT, *NEEDED)
 
 
 def apply_patches() -> None:

@@ -1,4 +1,4 @@
-"""What fairseq-generate and fairseq-interactive may generate, and how empty texts are scored."""
+"""Words that fairseq-generate and fairseq-interactive may generate, and scores of empty texts."""
 
 import torch
 

@@ -4,8 +4,7 @@ import logging
 import os
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder
-from fb_fairseq.folders import lock_folder
+from fb_fairseq.folders import check_output_folder, lock_folder
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 

@@ -27,6 +27,7 @@ OPTIONS = {
     **{kind: (options, WordOptions) for kind, (_, options) in STACKS.items()},
     TRANSLATOR: (EncoderOptions, TransformerOptions, WordOptions),
 }
+# Of the model, beside those of the classes; of its task.
 FURTHER_OPTIONS = ("memory_storage", "share_all_embeddings", "decoder_learned_pos", "max_target_positions")
 TASK_OPTIONS = ("labels", "separate_sequences", "omit_eos", "source_lang", "target_lang")
 

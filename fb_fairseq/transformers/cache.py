@@ -135,8 +135,6 @@ class StreamCache(MemoryCache):
         Returns:
             Features [B, T, D].
         """
-        self.texts = len(x_BTD)
-        self.device = x_BTD.device
         in_blocks = torch.is_grad_enabled() or is_tracing() or self.storage is None
         if self._ring is None and x_BTD.shape[1] == 1 and self.position and not in_blocks:
             self._begin_ring(stack)
@@ -144,7 +142,9 @@ class StreamCache(MemoryCache):
             features_BTD = self._run_blocks(stack, x_BTD, age_TB)
         else:
             features_BTD = torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
-        self.position += x_BTD.shape[1]
+        self.texts, T = x_BTD.shape[:2]
+        self.device = x_BTD.device
+        self.position += T
         self.age_B = None if age_TB is None else age_TB[-1] + 1
         return features_BTD
 

@@ -74,6 +74,8 @@ def test_the_memory_knows_what_it_has_read():
     cache = memory_of(model, IDS[:, :6])
     with pytest.raises(UserError, match="attention_mask: of shape 2x5 "):
         model(IDS[:, 6:7], past_key_values=cache, attention_mask=torch.ones(2, 5))
+    with pytest.raises(UserError, match="2 streams"):
+        model(IDS[:1, 6:8], past_key_values=cache)
     buffer = torch.empty_like(IDS[:, :1])
     for t in (6, 7, 8):
         buffer.copy_(IDS[:, t : t + 1])

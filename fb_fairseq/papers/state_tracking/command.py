@@ -14,7 +14,8 @@ import torch
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_output_folder
+from fb_fairseq.files import atomic_write
+from fb_fairseq.folders import check_output_folder
 from fb_fairseq.hardware import training_hardware
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
