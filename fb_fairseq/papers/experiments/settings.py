@@ -6,34 +6,13 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any
-
-from fb_fairseq.errors import flag
 
 Options = Mapping[str, Any]
 SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")  # of most small settings
 ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
 # (The names in modules.memory.COMPOSITIONS, which would import torch.)
 COMPOSITION = re.compile(r"layer(\d+)|weighted|average|same-and-lower|same|previous")
-
-
-def words(options: Options) -> list[str]:
-    """Options as words of a command line. ``True`` stands for an option without a value; options that are ``False`` or
-    None are left out.
-    """
-    line: list[str] = []
-    for name, value in options.items():
-        if value is True:
-            line.append(flag(name))
-        elif value is not False and value is not None:
-            line += [flag(name), number(value) if isinstance(value, float) else str(value)]
-    return line
-
-
-def number(value: float) -> str:
-    """A decimal number, rounded to six digits and without an exponent: 0.00015."""
-    return f"{Decimal(repr(float(f'{value:.6g}'))):f}"
 
 
 @dataclass(frozen=True)
@@ -68,11 +47,6 @@ class Training:
     warmup: Options = field(default_factory=dict)
     bptt_warmup: Options = field(default_factory=dict)
     post_norm_lr: float | None = None
-
-
-def resolved(options: Options, updates: int) -> dict[str, Any]:
-    """The options, with values that are functions of the number of updates as numbers."""
-    return {name: value(updates) if callable(value) else value for name, value in options.items()}
 
 
 def change(**fields: Any) -> Callable[[Any], Any]:

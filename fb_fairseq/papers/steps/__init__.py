@@ -8,6 +8,7 @@ the steps of a call; all three are data. ``engine.py`` runs steps, or leaves out
                   checks files
     recipes.py    the names of all recipes
     command.py, options.py   the command line; start.py: that of the quickstart
+    words.py      options as words of the steps' commands
     progress.py   what is said of steps; environment.py: in which commands run; machine.py: what
                   results are made on
 """

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import product
 
 from fb_fairseq.drawing.models import model_name
-from fb_fairseq.papers.experiments.settings import words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import against, result, suffix, summary
+from fb_fairseq.papers.steps.words import words
 
 AGENTS = ("feedback", "transformer", "lstm")
 FULL_SEEDS = range(1, 11)  # "averaged over 10 trials" (v3 §4.2.2, §6.1)

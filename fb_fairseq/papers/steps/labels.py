@@ -9,12 +9,13 @@ from typing import Any
 
 from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import flag
-from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition, words
+from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.data import SPLITS, preprocess
 from fb_fairseq.papers.steps.language_modeling import divided
 from fb_fairseq.papers.steps.options import check_models, known, several
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
+from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import LabelsRecipe, Option
 from fb_fairseq.papers.toy_tasks.common.recipe import FULL, SMALL, Setting

@@ -16,8 +16,6 @@ from fb_fairseq.papers.experiments.settings import (
     Options,
     Scale,
     Training,
-    resolved,
-    words,
 )
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
@@ -32,6 +30,7 @@ from fb_fairseq.papers.steps.training import (
     suffix,
     summary,
 )
+from fb_fairseq.papers.steps.words import resolved, words
 
 Prepare = Callable[[Call], Iterator[Step]]
 CHANGES = ("updates", "lr", "finetune_updates", "valid_streams", "test_streams")  # fields of Training

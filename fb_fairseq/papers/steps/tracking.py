@@ -8,10 +8,11 @@ from itertools import product
 from typing import Any
 
 from fb_fairseq.command_line import whole_number
-from fb_fairseq.papers.experiments.settings import composition, words
+from fb_fairseq.papers.experiments.settings import composition
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import FIGURES, suffix
+from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.toy_tasks.common import TrackingRecipe
 
 COMMAND = (*PYTHON, "fb_fairseq", "state-tracking")

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fb_fairseq.papers.experiments.settings import words
 from fb_fairseq.papers.steps import PYTHON, Call, Step
+from fb_fairseq.papers.steps.words import words
 
 FINETUNED = "-finetuned"
 NEVER = 1_000_000  # epochs: validation and checkpoints follow the updates, as an epoch's length depends on the data

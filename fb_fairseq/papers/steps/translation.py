@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments.settings import Options, Translation, TranslationScale, resolved, words
+from fb_fairseq.papers.experiments.settings import Options, Translation, TranslationScale
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
+from fb_fairseq.papers.steps.words import resolved, words
 
 INITIALISED = "initialised"  # from the Transformer's parameters (v1 §3.2)
 MODELS = ("transformer", "feedback", INITIALISED)

@@ -8,8 +8,8 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
-from fb_fairseq.papers.experiments.settings import number, words
 from fb_fairseq.papers.experiments.sizes import equal_lstm
+from fb_fairseq.papers.steps.words import number, words
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
