@@ -37,16 +37,16 @@ def steps_of(
     """Train and evaluate the agents. ``default_spans``: see ``recipe``."""
     given = call.options
     runs = {}
-    check_models(given.get("models", ()), AGENTS)
+    models = given.get("models", agents)
+    check_models(models, AGENTS)
     small_spans, full_spans = default_spans
     spans = given.get("spans") or (small_spans if call.small else full_spans) or [None]
     seeds = given.get("seeds") or ([1] if call.small else FULL_SEEDS)
-    models = given.get("models", agents)
     for seed, span, agent in product(seeds, spans, models):
-        if agent == "lstm" and span != spans[0]:  # it has no span
-            continue
         own = None if agent == "lstm" else span
         run = f"{agent}{suffix(seed, span=own)}"
+        if run in runs:  # an LSTM, which has no span
+            continue
         options = {"environment": environment, "small": call.small, "agent": agent, "seed": seed, "span": own}
         path = call.at(run, "checkpoint.pt")
         log = call.at(f"{run}.log")

@@ -22,7 +22,10 @@ def main(kind: str, path: str, wanted: str) -> None:
     else:
         with open_text(path) as file:
             found = str(sum(1 for _ in file))
-    if found != wanted and not (kind == "least" and int(found) >= int(wanted)):
+    if kind == "least":
+        if int(found) < int(wanted):
+            raise UserError(f"{path}: has {found} lines, fewer than {wanted}; give more text")
+    elif found != wanted:
         raise UserError(
             f"{path}: {kind} {found}, not {wanted}; give the published corpus intact, or --small with another"
         )

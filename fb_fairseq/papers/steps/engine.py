@@ -308,7 +308,9 @@ def run(recipe: str, steps: Sequence[Step], out: str, *, jobs: int = 1, processe
     """
     for path in (path for step in steps for path in step.reads):
         if not os.path.isfile(path):
-            raise UserError(f"{path}: no such file; give one that exists (--help says which data a recipe needs)")
+            raise UserError(
+                f"{path or 'DATA'}: no such file; give one that exists (--help says which data a recipe needs)"
+            )
     check_marked_folder("--out", out, os.path.join(out, MARK))
     lock_folder("--out", out)
     engine = Engine(recipe, out, steps)

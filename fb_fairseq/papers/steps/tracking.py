@@ -38,7 +38,7 @@ def recipe(task: str, described: TrackingRecipe) -> Recipe:
         "longest": (whole_number, "training sequences have up to so many elements (recall: pairs)"),
         "test_sequences": (whole_number, "sequences of each size in tests (default: 3000)"),
         "curriculum": (str, "growing (default): training sequences grow; or mixed: they have all lengths"),
-        "no_speed": (None, "do not measure steps per second"),
+        "no_speed": (None, "do not measure steps per second (at the first of --layers and of --spans)"),
     }
     if "group" in described.small:
         options["group"] = (str, f"of word problems (default: {described.small['group']})")
@@ -74,6 +74,7 @@ def steps_of(task: str, described: TrackingRecipe, call: Call) -> Iterator[Step]
         log = call.at(f"{run}.log")
         yield Step(f"train {run}", command, [call.at(run, "result.json"), log], log=log, trains=True)
     options = {name: value for name, value in setting.items() if name not in ("updates", "curriculum")}
+    options.update(layers=given.get("layers", [setting["layers"]])[0], span=given.get("spans", [None])[0])
     for model in models:
         if model in KNOWN and not given.get("no_speed"):
             file = call.at("speed", f"{model}.txt")

@@ -97,10 +97,14 @@ def test_mistakes(words, message):
 def test_without_data(capsys, tmp_path, monkeypatch):
     """Missing files are named before anything runs."""
     monkeypatch.chdir(tmp_path)
-    for data in ([], ["nowhere"]):
+    for call, file in (
+        (["char_ptb"], "ptb.train.txt"),
+        (["char_ptb", "nowhere"], "nowhere/ptb.train.txt"),
+        (["enwik8"], "DATA"),
+    ):
         with pytest.raises(SystemExit):
-            command.main(["char_ptb", *data])
-        assert re.search(r"error: .*ptb.train.txt: no such file; give one that exists", capsys.readouterr().err)
+            command.main(call)
+        assert f"error: {file}: no such file; give one that exists" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         command.main(["cnn_dm", "--small", str(tmp_path)])
     assert "no *.csv or *.csv.gz in this folder" in capsys.readouterr().err
@@ -134,12 +138,15 @@ def test_axes():
         "4",
         "--models",
         "feedback layer1",
+        "--layers",
+        "3 5",
         "--curriculum",
         "mixed",
     )
-    assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
+    assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 16
     (speed,) = commands(text, "python -m fb_fairseq benchmark tracking")
     assert "--curriculum" not in speed
+    assert [speed[speed.index(option) + 1] for option in ("--layers", "--span")] == ["3", "4"]
 
 
 def test_data_of_toy_tasks():
@@ -157,6 +164,11 @@ def test_data_of_toy_tasks():
     prepared = commands(text, "fairseq-preprocess")
     assert ["--srcdict" in words for words in prepared] == [False, True, True]
     assert "--nested-assignments" in printed("algorithmic", "--nested-assignments")
+    helps = {name: text for name, (_, text) in recipes.find("copy").options.items()}
+    assert (
+        helps["length"] == "number of digits in a sequence" == helps["test_length"].removesuffix(" of the test split")
+    )
+    assert helps["shortest"] == "training sequences have N to --length"
 
 
 def test_gpus_and_launch():
@@ -214,10 +226,13 @@ def test_a_csv_that_was_cut_off(tmp_path):
     pytest.importorskip("sacremoses")
     (tmp_path / "a.csv").write_text("id,article,highlights\n1,x y,z\n2,x")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,article,highlights\n1,x y,z\n2,x,y")[:-9])
-    for name in ("a.csv", "a.csv.gz"):
+    (tmp_path / "b.csv.gz").write_bytes((tmp_path / "a.csv.gz").read_bytes()[:15])
+    for name in ("a.csv", "a.csv.gz", "b.csv.gz"):
         words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
         done = run_module("experiments.corpora.read_csv", *words)
         assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
+    errors = run_module("steps.check", "least", tmp_path / "a.csv", 4).errors
+    assert errors.endswith("a.csv: has 3 lines, fewer than 4; give more text\n")
 
 
 def test_memory_composition():

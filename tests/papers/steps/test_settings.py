@@ -117,7 +117,9 @@ def test_deep_encoder():
     assert args.encoder_layerdrop > 0 and args.encoder_embed_dim == 1024
     (small,) = trainings(printed("wmt14_en_de", "--small", "--models", "deep-encoder"))
     assert (small.encoder_layers, small.decoder_layers) == (12, 2) and small.encoder_embed_dim == 128
-    refuses("has 2 decoder layers; give --layers 2", "wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
+    several = trainings(printed("wmt14_en_de", "--models", "feedback deep-encoder"))
+    assert [(run.encoder_layers, run.decoder_layers) for run in several] == [(6, 6), (6, 2), (12, 2), (6, 1)]
+    refuses("deep-encoder has 2 decoder layers; give 2", "wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
 
 
 def test_summaries_are_tuned_in_length():
