@@ -69,6 +69,7 @@ MULTI30K = Scale(
     raw=True,
 )
 
+IWSLT14_LINES = {"train": 160_239, "valid": 7283, "test": 6750}
 MULTI30K_CORPUS = "with --small the folder of Multi30k's task 1, raw (train.de.gz, …)"
 IWSLT14_DE_EN = Translation(
     name="iwslt14_de_en",
@@ -79,7 +80,12 @@ IWSLT14_DE_EN = Translation(
     full=IWSLT14,
     small=MULTI30K,
 )
-WMT14_SPLITS = ("train.tok.clean.bpe.32000", "newstest2013.tok.bpe.32000", "newstest2014.tok.bpe.32000")
+# Names of the files without the language, for training, validation and testing; and their numbers of lines.
+WMT14_LINES = {
+    "train.tok.clean.bpe.32000": 4_500_966,
+    "newstest2013.tok.bpe.32000": 3000,
+    "newstest2014.tok.bpe.32000": 3003,
+}
 WMT14_EN_DE = Translation(
     name="wmt14_en_de",
     summary="WMT'14 English to German with the big Transformer (v3 Table 2, Figure 4)",
