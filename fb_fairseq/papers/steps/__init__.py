@@ -1,5 +1,6 @@
 """Experiments as lists of steps. A step is a command and the files that it writes; a recipe is a function that yields
-the steps of a call; all three are data. ``engine.py`` runs steps, or leaves out what is done; ``show.py`` prints them.
+the steps of a call; all three are data. ``plan.py`` tells which steps are done, ``engine.py`` runs the others;
+``show.py`` prints all.
 
     language_modeling.py, translation.py, labels.py, agents.py, tracking.py   the steps of each kind of experiment
     memory_composition.py, quickstart.py   those of one experiment each
