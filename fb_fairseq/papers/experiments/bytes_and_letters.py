@@ -14,7 +14,7 @@ FEEDBACK = Training(
     options=dict(clip_norm=0.1),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "the BPTT length is decreased to 64 for the first half of the training"
-    bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=50_000),
+    bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=lambda updates: updates // 2),
 )
 ALL_ATTENTION = Training(
     # All-attention §5.1; the published code evaluates with 8 streams
