@@ -102,7 +102,7 @@ def panels(groups: Sequence[Group], field: str, metrics: Sequence[str]) -> list[
     return [Panel(partial(draw, groups=groups, field=field, metric=metric)) for metric in drawn]
 
 
-def main(out: str, field: str, *metrics: str) -> None:
+def main(out: str, field: str, metrics: list[str]) -> None:
     """Write OUT/FIELD.png, with the metrics that the results have."""
     drawn = panels(grouped(read_runs(out)), field, metrics)
     if not drawn:
