@@ -51,8 +51,8 @@ def labels(groups: Sequence[Group], field: str = "") -> list[str]:
     for group, words in zip(groups, settings_apart(groups, field)):
         model = str(group.identity["model"])
         value = value_of(group, field)
-        for end in (f"-{field}{value:g}", f"-{field}-{value:g}") if value is not None else ():
-            model = model.removesuffix(end)
+        if value is not None:
+            model = model.removesuffix(f"-{field}{value:g}")
         tuned = ["fine-tuned"] if group.identity.get("finetuned") else []
         found.append(", ".join([model_name(model), *tuned, *words]))
     return found

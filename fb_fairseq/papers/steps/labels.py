@@ -12,9 +12,8 @@ from fb_fairseq.errors import flag
 from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.data import SPLITS, preprocess
-from fb_fairseq.papers.steps.language_modeling import divided
 from fb_fairseq.papers.steps.options import Options, check_models, known, several
-from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
+from fb_fairseq.papers.steps.training import against, batch_of, best, curves, fairseq_train, result, suffix, summary
 from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import LabelsRecipe
@@ -140,17 +139,13 @@ def trainings(
         seed: of the parameters and the data.
         stages: the runs' names, with the sizes of their sequences; None: the full size.
     """
-    batch = {
-        "batch_size": divided(call, setting.streams, "streams"),
-        "update_freq": call.options.get("update_freq", 1),
-    }
     start = {}
     for run, stage in stages.items():
         yield fairseq_train(
             call,
             run,
             data=data_name(seed, stage),
-            options={**options, **start, **batch},
+            options={**options, **start, **batch_of(call, setting.streams)},
             updates=setting.updates,
             every=setting.updates // 5 + 1,
             seed=seed,

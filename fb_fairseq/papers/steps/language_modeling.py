@@ -22,6 +22,7 @@ from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import (
     FINETUNED,
     against,
+    batch_of,
     best,
     curves,
     drawn,
@@ -123,14 +124,6 @@ def model_of(name: str, scale: Scale) -> Model:
     return found or Model(name)
 
 
-def divided(call: Call, number: int, what: str) -> int:
-    """The share of a process in a part of an update."""
-    parts = call.processes * call.options.get("update_freq", 1)
-    if number % parts:
-        raise UserError(f"{number} {what} cannot be divided by {parts}: --processes (or GPUs) times --update-freq")
-    return number // parts
-
-
 def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
     """Train a model, fine-tune it, evaluate both, and continue a text with the last one.
 
@@ -158,8 +151,7 @@ def trained(run: Run, call: Call) -> Iterator[Step]:
         "arch": model.arch,
         **run.options,
         "tokens_per_sample": training.tokens_per_sample,
-        "batch_size": divided(call, training.streams, "streams"),
-        "update_freq": call.options.get("update_freq", 1),
+        **batch_of(call, training.streams),
         "valid_streams": training.valid_streams,
         "optimizer": training.optimizer,
         **resolved(training.options, training.updates),
