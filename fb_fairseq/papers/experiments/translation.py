@@ -1,9 +1,8 @@
 """Translation: IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k."""
 
-from fb_fairseq.papers.experiments.settings import Translation
-from fb_fairseq.papers.experiments.settings import TranslationScale as Scale
+from fb_fairseq.papers.experiments.settings import Translation, TranslationScale
 
-IWSLT14 = Scale(
+IWSLT14 = TranslationScale(
     # v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"
     transformer="transformer_iwslt_de_en",
     feedback="feedback_decoder_iwslt_de_en",
@@ -21,7 +20,7 @@ IWSLT14 = Scale(
     ),
     decoding=dict(beam=5),
 )
-WMT14 = Scale(
+WMT14 = TranslationScale(
     # v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We average the
     # last 10 checkpoints and apply compound splitting and compute tokenized BLEU"
     transformer="transformer_wmt_en_de_big",
@@ -39,7 +38,7 @@ WMT14 = Scale(
     # Fan et al. 2019 (arXiv 1909.11556).
     variants={"deep-encoder": dict(encoder_layers=12, encoder_layerdrop=0.2, decoder_layers=2)},
 )
-MULTI30K = Scale(
+MULTI30K = TranslationScale(
     # this project: small models on Multi30k
     transformer="transformer",
     feedback="feedback_decoder",

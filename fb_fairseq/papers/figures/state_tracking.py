@@ -25,7 +25,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
 from fb_fairseq.papers.results.words import in_words, markdown, spread
-from fb_fairseq.papers.toy_tasks.word_problem import named
+from fb_fairseq.papers.toy_tasks.word_problem import group_named
 
 Runs = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
@@ -128,7 +128,7 @@ def draw_accuracy(axes, settings: Runs) -> None:
     axes.set_xlabel("number of pairs")
     axes.set_ylabel("right values (%)")
     if first["task"] == "word_problem":
-        chance = 100 / len(named(first["group"]).elements)
+        chance = 100 / len(group_named(first["group"]).elements)
         draw_reference(axes, chance, f"chance: {chance:.1f}%")
         axes.set_xlabel("position in the sequence (elements)")
         axes.set_ylabel("correct products (%)")

@@ -11,7 +11,7 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.folders import check_own_folder
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
-from fb_fairseq.papers.toy_tasks.word_problem import named
+from fb_fairseq.papers.toy_tasks.word_problem import group_named
 from fb_fairseq.symbols import SPECIAL
 from fb_fairseq.tensor_files import load_file, using
 from fb_fairseq.trained_model import PREFIX, TrainedModel
@@ -50,7 +50,7 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     if "flawless" not in result:
         raise UserError(f"{run}: in its tests, mistakes were not counted; {again}")
     tagger = trainer.model
-    symbols = [*SPECIAL, *named(options.group).elements]
+    symbols = [*SPECIAL, *group_named(options.group).elements]
     words, output = tagger.embedding.weight, tagger.classifier
     neutral_ND = words[:1].expand(len(SPECIAL), -1)
     parameters = {

@@ -54,29 +54,24 @@ def recipe(task: str, described: TrackingRecipe) -> Recipe:
 
 def steps_of(task: str, described: TrackingRecipe, call: Call) -> Iterator[Step]:
     """Train and test the models, measure their speed, and draw the comparison."""
-    given = call.options
     setting = {"task": task, **(described.small if call.small else described.full), **call.given(*CHANGES)}
-    models = given.get("models", MODELS)
-    check_models(models, [*KNOWN, "average", "previous", "layer1"], composition)
-    axes = (
-        given.get("seeds", [1]),
-        given.get("lrs", [0.003]),
-        given.get("layers", [None]),
-        given.get("spans", [None]),
-    )
-    for seed, lr, layers, span, model in product(*axes, models):
+    given = {"models": MODELS, "layers": [setting["layers"]], "spans": [None], **call.options}
+    check_models(given["models"], [*KNOWN, "average", "previous", "layer1"], composition)
+    axes = (given.get("seeds", [1]), given.get("lrs", [0.003]), given["layers"], given["spans"], given["models"])
+    for seed, lr, layers, span, model in product(*axes):
         composed = composition(model)
-        run = f"{model}{suffix(1, layers, span)}-lr{lr:g}-seed{seed}"
+        end = suffix(1, layers if "layers" in call.options else None, span)
+        run = f"{model}{end}-lr{lr:g}-seed{seed}"
         options: dict[str, Any] = {**setting, "model": "feedback" if composed else model, "lr": lr, "seed": seed}
-        options.update(layers=layers or setting["layers"], span=span)
+        options.update(layers=layers, span=span)
         options["memory_composition"] = composed and composed["memory_composition"]
         command = [*COMMAND, "train", *words(options), "--out", call.at(run), *call.extra]
         log = call.at(f"{run}.log")
         yield Step(f"train {run}", command, [call.at(run, "result.json"), log], log=log, trains=True)
     options = {name: value for name, value in setting.items() if name not in ("updates", "curriculum")}
-    options.update(layers=given.get("layers", [setting["layers"]])[0], span=given.get("spans", [None])[0])
-    for model in models:
-        if model in KNOWN and not given.get("no_speed"):
+    options.update(layers=given["layers"][0], span=given["spans"][0])
+    for model in given["models"]:
+        if model in KNOWN and "no_speed" not in given:
             file = call.at("speed", f"{model}.txt")
             command = [*PYTHON, "fb_fairseq", "benchmark", "tracking", "--models", model, *words(options)]
             yield Step(f"measure the speed of {model}", command, [file], output=file, alone=True)
