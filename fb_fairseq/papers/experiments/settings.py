@@ -20,14 +20,15 @@ class Training:
     """How a language model is trained, fine-tuned and evaluated.
 
     Attributes:
-        optimizer: fairseq's name of it.
+        updates: of training, without fine-tuning.
         lr: fine-tuning has a tenth of it.
         streams: parallel streams in an update, over all processes.
         tokens_per_sample: steps of each stream in an update.
         validate_every: updates between validations, and between checkpoints.
-        finetune_updates: 0: no fine-tuning.
+        finetune_updates: further ones; 0: no fine-tuning.
         valid_streams: in validation; each starts with an empty memory.
         test_streams: in the evaluation.
+        optimizer: fairseq's name of it.
         options: of training and fine-tuning.
         warmup: of training only.
         bptt_warmup: of training only: they shorten its first blocks.
@@ -108,7 +109,8 @@ class LanguageModeling:
     """An experiment with language models.
 
     Attributes:
-        name, summary: for the list of recipes.
+        name: the recipe's.
+        summary: one line for the list of recipes.
         corpus: what DATA is.
         metric: of the learning curves: bpb, loss or ppl.
         prompt: text that the step generate continues.
@@ -138,10 +140,12 @@ class TranslationScale:
     Attributes:
         transformer: the architecture of the vanilla model.
         feedback: that of the feedback decoder.
+        updates: of training.
         max_tokens: in an update, over all processes.
         validate_every: updates between validations, and between checkpoints.
         layers: the default of ``--layers``, numbers of decoder layers.
-        decoding: of generation.
+        training: options of training, of all models.
+        decoding: options of generation.
         sizes: of the models.
         average: number of last checkpoints to average; 1: the best one is taken.
         lenpens: length penalties to try.
@@ -174,6 +178,8 @@ class Translation:
     """An experiment with translation or summarization.
 
     Attributes:
+        name: the recipe's.
+        summary: one line for the list of recipes.
         corpus: what DATA is.
         pair: source and target language.
         metric: that of tuning: a name of ``score --metrics``, and its key in the JSON.

@@ -75,8 +75,9 @@ def notes(options: Options, result: dict) -> list[tuple[str, str]]:
     values = ((each.name, getattr(options, each.name), each.default) for each in fields(options))
     words = [f"{flag(name)} {value}" for name, value, default in values if value != default]
     tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"
+    written = "0 or 1" if options.group == "parity" else "the images of 1, 2, …"
     found = [
-        ("task", f"the product so far of elements of {options.group}, each written as the images of 1, 2, …"),
+        ("task", f"the product so far of elements of {options.group}, each written as {written}"),
         ("command", f"`fb-fairseq state-tracking train --out DIR {' '.join(words)}`"),
         ("seed, hardware, time", f"{options.seed}; {result['hardware']}; {result['seconds']} s"),
         (f"test, {options.test_sequences:,} sequences of {len(result['sizes'])}", tested),
