@@ -48,7 +48,7 @@ def resume(trainer: Trainer, checkpoint: str) -> None:
         trainer.load_state_dict(state)
 
 
-def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> Trainer:
+def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> None:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
 
     Args:
@@ -73,7 +73,7 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
         frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
         text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
         print(text, file=sys.stderr)
-        return trainer
+        return
     truncate_log(log, trainer.frames)
     logged_at = saved_at = perf_counter()
     logged_frames = trainer.frames
@@ -94,7 +94,6 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
                 save_file(trainer.state_dict(), checkpoint)
                 saved_at = now
     interruption.end_if_requested(blocks, -(-options.frames // frames_per_update))
-    return trainer
 
 
 def write_entry(log: str, trainer: Trainer, fps: float) -> None:

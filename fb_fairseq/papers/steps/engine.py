@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fb_fairseq.errors import UserError
@@ -174,16 +174,14 @@ def launched(step: Step, log: str, variables: Mapping[str, str]) -> Running:
         variables: the command's environment.
     """
     words = environment.resolved(step.words)
-    with ExitStack() as files:
-        file = files.enter_context(open(log, "ab"))
+    with open(log, "ab") as file:
         file.write(f"{shlex.join(words)}\n".encode())
-        file.flush()
-        begin = file.tell()  # (the command moves it)
-        source = files.enter_context(open(step.source or os.devnull, "rb"))
-        target = files.enter_context(open(unfinished(step.output), "wb")) if step.output else file
+        begin = file.tell()
+    target = open(unfinished(step.output), "wb") if step.output else open(log, "ab")
+    with open(log, "ab") as errors, open(step.source or os.devnull, "rb") as source, target:
         try:
             process = subprocess.Popen(
-                words, env=variables, stdin=source, stdout=target, stderr=file, start_new_session=True
+                words, env=variables, stdin=source, stdout=target, stderr=errors, start_new_session=True
             )
         except FileNotFoundError:
             raise UserError(

@@ -84,6 +84,7 @@ def options_of(scale: TranslationScale, call: Call, model: str, depth: int, more
         more: further options of the model.
     """
     given = call.options
+    freq = given.get("update_freq", 1)
     arch = scale.feedback
     projections = given.get("projections", "per-layer" if model == INITIALISED else scale.projections)
     if model == "transformer":
@@ -100,8 +101,8 @@ def options_of(scale: TranslationScale, call: Call, model: str, depth: int, more
         "label_smoothing": 0.1,
         "optimizer": "adam",
         "adam_betas": "(0.9, 0.98)",
-        "max_tokens": scale.max_tokens // call.processes // given.get("update_freq", 1),
-        "update_freq": given.get("update_freq", 1),
+        "max_tokens": scale.max_tokens // call.processes // freq,
+        "update_freq": freq,
         "keep_interval_updates": scale.average,
         "num_workers": 0,
     }
