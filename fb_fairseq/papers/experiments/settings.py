@@ -10,7 +10,7 @@ from typing import Any
 
 Options = Mapping[str, Any]
 SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")  # of most small settings
-ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
+ARCHITECTURES = (*SMALL_MODELS, "streaming_lstm_lm")
 # (The names in modules.memory.COMPOSITIONS, which would import torch.)
 COMPOSITION = re.compile(r"layer(\d+)|weighted|average|same-and-lower|same|previous")
 
@@ -95,7 +95,7 @@ class Scale:
     models: Sequence[str] = SMALL_MODELS
     named: Mapping[str, Model] = field(default_factory=dict)
     architectures: bool = True
-    model: Callable[[str], Model | None] | None = None
+    model: Callable[[str], Model | None] = lambda name: None
     layers: Sequence[int] = ()
     shape: Callable[[str, int], Options] | None = None
 

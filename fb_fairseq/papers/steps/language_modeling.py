@@ -116,7 +116,7 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
 
 def model_of(name: str, scale: Scale) -> Model:
     """The model of a name in ``--models``."""
-    found = scale.named.get(name) or (scale.model(name) if scale.model else None)
+    found = scale.named.get(name) or scale.model(name)
     if found is None:
         architectures = ARCHITECTURES if scale.architectures else ()
         choices = dict.fromkeys([*scale.models, *scale.named, *architectures])

@@ -5,17 +5,15 @@ import runpy
 
 from fb_fairseq.errors import UserError, choose, debugging
 from fb_fairseq.papers import toy_tasks
-from fb_fairseq.papers.experiments.bytes_and_letters import ENWIK8, ENWIK8_MD5, TEXT8, TEXT8_MD5
-from fb_fairseq.papers.experiments.char_ptb import CHAR_PTB
-from fb_fairseq.papers.experiments.persistent_memory import PERSISTENT_MEMORY
-from fb_fairseq.papers.experiments.summarization import CNN_DM
-from fb_fairseq.papers.experiments.translation import IWSLT14_DE_EN, IWSLT14_LINES, WMT14_EN_DE, WMT14_LINES
-from fb_fairseq.papers.experiments.wikitext103 import WIKITEXT103
-from fb_fairseq.papers.experiments.wikitext103_tables import (
-    WIKITEXT103_ABLATION,
-    WIKITEXT103_END_OF_LINE,
-    WIKITEXT103_TRAINING_TIME,
+from fb_fairseq.papers.experiments import (
+    bytes_and_letters,
+    char_ptb,
+    persistent_memory,
+    summarization,
+    wikitext103,
+    wikitext103_tables,
 )
+from fb_fairseq.papers.experiments.translation import IWSLT14_DE_EN, IWSLT14_LINES, WMT14_EN_DE, WMT14_LINES
 from fb_fairseq.papers.steps import (
     Recipe,
     agents,
@@ -38,21 +36,21 @@ def of_task(name: str) -> Recipe:
     return (labels if isinstance(described, LabelsRecipe) else tracking).recipe(name, described)
 
 
-PREPARE_TEXT8 = corpora.prepare_bytes("text8", TEXT8_MD5)
+PREPARE_TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
 LANGUAGE_MODELS = (
-    (CHAR_PTB, corpora.prepare_ptb),
-    (ENWIK8, corpora.prepare_bytes("enwik8", ENWIK8_MD5)),
-    (TEXT8, PREPARE_TEXT8),
-    (PERSISTENT_MEMORY, PREPARE_TEXT8),
-    (WIKITEXT103, corpora.prepare_wikitext),
-    (WIKITEXT103_ABLATION, corpora.prepare_wikitext),
-    (WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
-    (WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
+    (char_ptb.CHAR_PTB, corpora.prepare_ptb),
+    (bytes_and_letters.ENWIK8, corpora.prepare_bytes("enwik8", bytes_and_letters.ENWIK8_MD5)),
+    (bytes_and_letters.TEXT8, PREPARE_TEXT8),
+    (persistent_memory.PERSISTENT_MEMORY, PREPARE_TEXT8),
+    (wikitext103.WIKITEXT103, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_ABLATION, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_TRAINING_TIME, corpora.prepare_wikitext),
+    (wikitext103_tables.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
 )
 TRANSLATIONS = (
     (IWSLT14_DE_EN, corpora.prepare_pair(IWSLT14_DE_EN.pair, IWSLT14_LINES)),
     (WMT14_EN_DE, corpora.prepare_pair(WMT14_EN_DE.pair, WMT14_LINES, joined_dictionary=True)),
-    (CNN_DM, corpora.prepare_cnn_dm),
+    (summarization.CNN_DM, corpora.prepare_cnn_dm),
 )
 OF_TEXT = {
     **{setting.name: language_modeling.recipe(setting, prepare) for setting, prepare in LANGUAGE_MODELS},
