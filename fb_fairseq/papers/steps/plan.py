@@ -5,6 +5,7 @@ that was begun starts anew, a training from its checkpoint.
 
 import glob
 import os
+import re
 from collections.abc import Sequence
 
 from fb_fairseq.checksums import checksum_of
@@ -49,12 +50,8 @@ class Plan:
         self.after = [self.origins(place) for place in range(len(steps))]
 
     def here(self, word: object) -> str:
-        """A word with ``HERE`` in the place of the output folder."""
-        name, equals, value = str(word).partition("=")
-        for before, path in (("", str(word)), (f"{name}{equals}", value)):
-            if path == self.out or path.startswith(f"{self.out}/"):
-                return f"{before}{HERE}{path[len(self.out) :]}"
-        return str(word)
+        """A word, which may be NAME=PATH, with ``HERE`` in the place of the output folder."""
+        return re.sub(rf"^([^=]*=)?{re.escape(self.out)}(?=/|\Z)", rf"\g<1>{HERE}", str(word))
 
     def origins(self, place: int) -> list[int]:
         """The earlier steps whose files a step's words name, or which read a file of the user that it reads."""

@@ -3,6 +3,7 @@ translate the test set with the options of generation that are best on the valid
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,26 +14,29 @@ from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
 from fb_fairseq.papers.steps.words import resolved, words
 
+Prepare = Callable[[Call], Iterator[Step]]
 INITIALISED = "initialised"  # from the Transformer's parameters (v1 §3.2)
 MODELS = ("transformer", "feedback", INITIALISED)
 
 
-def recipe(setting: Translation, prepare: Callable[[Call], Iterator[Step]]) -> Recipe:
+def recipe(setting: Translation, prepare: Prepare) -> Recipe:
     """The recipe of a setting. ``prepare`` yields the steps that make OUT/data of DATA."""
     options = {
         **known("models layers seeds updates update_freq"),
         "projections": (str, "of the memory: per-layer or shared"),
     }
-
-    def steps(call: Call) -> Iterator[Step]:
-        yield from prepare(call)
-        yield from steps_of(setting, call)
-
-    return Recipe(setting.summary, steps, options, setting.corpus)
+    return Recipe(setting.summary, partial(steps_of, setting, prepare), options, setting.corpus)
 
 
-def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
-    """The steps of all models, and the last ones."""
+def steps_of(setting: Translation, prepare: Prepare, call: Call) -> Iterator[Step]:
+    """The steps of a call.
+
+    Args:
+        setting: the experiment.
+        prepare: yields the steps that make OUT/data of DATA.
+        call: the call.
+    """
+    yield from prepare(call)
     scale = setting.small if call.small else setting.full
     variants = setting.full.variants  # in the small setting, too
     given = call.options
