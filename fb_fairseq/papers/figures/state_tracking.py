@@ -125,16 +125,13 @@ def draw_accuracy(axes, settings: Runs) -> None:
     explain_range(axes, settings.values())
     first = next(iter(settings.values()))[0]
     axes.axvline(first["longest"], color=GREY, linestyle="--", label=f"longest in training: {first['longest']}")
-    axes.set_xlabel("number of pairs")
-    axes.set_ylabel("right values (%)")
+    axes.set(xlabel="number of pairs", ylabel="right values (%)", ylim=(-2, 102))
     if first["task"] == "word_problem":
         chance = 100 / len(group_named(first["group"]).elements)
         draw_reference(axes, chance, f"chance: {chance:.1f}%")
-        axes.set_xlabel("position in the sequence (elements)")
-        axes.set_ylabel("correct products (%)")
+        axes.set(xlabel="position in the sequence (elements)", ylabel="correct products (%)")
     axes.set_xscale("log", base=2)
     write_out(axes.xaxis)
-    axes.set_ylim(-2, 102)
 
 
 def main(out: str, recipe: str) -> None:

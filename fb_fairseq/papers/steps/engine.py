@@ -22,6 +22,7 @@ from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
 from fb_fairseq.papers.steps.show import typed
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
+UNFINISHED = ".unfinished"  # end of the name of an output that is being written
 PAUSE = 0.05  # seconds between two looks at what runs
 
 
@@ -110,7 +111,7 @@ class Engine:
                 self.note(place, running)
             return
         del self.running[place]
-        error = error_of(step, running)
+        error = finish(step, running)
         self.note(place, running, done=not error)
         if error:
             error = f"{error}; see {running.log}"
@@ -177,7 +178,7 @@ def launched(step: Step, log: str, variables: Mapping[str, str]) -> Running:
     with open(log, "ab") as file:
         file.write(f"{shlex.join(words)}\n".encode())
         begin = file.tell()
-    target = open(unfinished(step.output), "wb") if step.output else open(log, "ab")
+    target = open(step.output + UNFINISHED, "wb") if step.output else open(log, "ab")
     with open(log, "ab") as errors, open(step.source or os.devnull, "rb") as source, target:
         try:
             process = subprocess.Popen(
@@ -191,13 +192,15 @@ def launched(step: Step, log: str, variables: Mapping[str, str]) -> Running:
     return Running(process, time.monotonic(), log, begin)
 
 
-def error_of(step: Step, running: Running) -> str:
-    """What went wrong in a step whose command has ended; empty if nothing did, and then its output is in its place."""
+def finish(step: Step, running: Running) -> str:
+    """End a step whose command has ended: its output, if it has succeeded, gets its name. Returns the error; empty if
+    there is none.
+    """
     status = running.process.returncode
     if status:
         return f"failed: {last_line(running.log, running.start) or f'status {status}'}"
     if step.output:
-        os.replace(unfinished(step.output), step.output)
+        os.replace(step.output + UNFINISHED, step.output)
     missing = [path for path in step.writes if not os.path.exists(path)]
     return f"did not write {missing[0]}" if missing else ""
 
@@ -206,11 +209,6 @@ def send(process: subprocess.Popen[bytes], number: int) -> None:
     """Send a signal to a command and its children. (Programs take SIGTERM for what SIGHUP means here.)"""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
-
-
-def unfinished(output: str) -> str:
-    """The file of an output that is being written."""
-    return f"{output}.unfinished"
 
 
 def run(recipe: str, steps: Sequence[Step], out: str, *, jobs: int = 1, processes: int = 1, told: bool = False) -> None:

@@ -67,7 +67,7 @@ class Plan:
         return [number for number, name in enumerate(self.names[:place]) if name in found]
 
     def recorded(self, place: int) -> Entry:
-        """What the record has of a step; empty if it has not begun in any call."""
+        """The entry of a step in the record; empty if it has not begun in any call."""
         return self.record["steps"].get(self.names[place], {})
 
     def check(self, processes: int) -> None:
