@@ -51,9 +51,8 @@ def name_of(group: Group) -> str:
 
 def updates_of(group: Group) -> str:
     """How many updates each run got; the fewest and the most if they differ, as after early stopping."""
-    updates = list(filter(math.isfinite, group.values("num_updates")))
-    ends = {min(updates), max(updates)} if updates else ()
-    return " to ".join(f"{round(number):,}" for number in sorted(ends))
+    updates = sorted(filter(math.isfinite, group.values("num_updates")))
+    return " to ".join(dict.fromkeys(f"{round(number):,}" for number in updates[:1] + updates[-1:]))
 
 
 def paper_table(table: dict, groups: list[Group]) -> list[str]:
