@@ -2,7 +2,7 @@
 first stages of a curriculum are runs of their own, with the size in their names.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -29,14 +29,13 @@ OPTIONS = {
 
 def recipe(task: str, described: LabelsRecipe) -> Recipe:
     """The recipe of a toy task."""
-    data = data_options(task)
-    options = {**OPTIONS, **data}
+    options = {**OPTIONS, **data_options(task)}
     if described.curriculum_option:
         options["curriculum"] = (
             several(whole_number),
             f"sizes of a curriculum's first stages ({flag(described.curriculum_option)})",
         )
-    return Recipe(described.summary, partial(steps_of, task, described, data), options, sizes="small")
+    return Recipe(described.summary, partial(steps_of, task, described), options, sizes="small")
 
 
 def data_options(task: str) -> Options:
@@ -49,18 +48,17 @@ def data_options(task: str) -> Options:
     return found
 
 
-def steps_of(task: str, described: LabelsRecipe, data: Collection[str], call: Call) -> Iterator[Step]:
+def steps_of(task: str, described: LabelsRecipe, call: Call) -> Iterator[Step]:
     """The steps of a call.
 
     Args:
         task: name of the toy task.
         described: its recipe.
-        data: the names of its ``data_options``.
         call: the call.
     """
     given = call.options
     setting = SMALL.changed(**described.small) if call.small else FULL.changed(**described.full)
-    setting = setting.changed(sequences=call.given(*data), **call.given("updates"))
+    setting = setting.changed(sequences=call.given(*data_options(task)), **call.given("updates"))
     models = given.get("models", MODELS)
     check_models(
         models, [*ARCHITECTURES, "average", "layer1"], lambda name: name.startswith(ARCHITECTURES) or composition(name)
