@@ -247,9 +247,8 @@ def test_how_elements_are_written():
 
 def test_a_model_that_an_old_version_does_not_have():
     pytest.importorskip("transformers")
-    build = of_transformers("Nosuch", "state", lambda shape: {})
     with pytest.raises(UserError, match="^Nosuch: .* pip install -U .*, or leave the model out"):
-        build(Shape(layers=2, width=8, heads=2, inner=8, span=8))
+        of_transformers("Nosuch", "state", dict)(Shape(2, 8, 2, 8, 8))
 
 
 def test_exports_of_other_runs(tmp_path, refused):

@@ -77,7 +77,6 @@ def test_names_that_are_kept_twice():
             "--text .*: has fewer than 1,000 bytes; give a longer text",
         ),
         ("copy --lr 0.1", "--lr: unknown option"),
-        ("maze DATA", "DATA: unknown option, or more than the recipe takes"),
         ("quickstart -- --lr 1", "--: this recipe takes no further options"),
         ("char_ptb --seeds 0", "--seeds/--seed: 0: give a number, 1 or more"),
         ("char_ptb --lr 0", "--lr: 0: give a number above 0"),
