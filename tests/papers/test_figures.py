@@ -143,8 +143,8 @@ def test_state_tracking():
         "LSTM, longest 4": [(1, 0.2)],
     }
     assert state_tracking.table(dict(reversed(found.items())))[2:] == [
-        "| LSTM, longest 4 | 9 | 2 | 1 | 50.00 | 25.00 | – | – | 0.2 | 1 |",
-        "| LSTM, longest 2 | 9 | 2 / 2 | 1 / 1 | 50.00 ± 0.00 | – | – | – | 0.2 | 2 |",
+        "| LSTM, longest 4 | 9 | 2 | 1 | 50.00 | 25.00 | 0.2 | 1 |",
+        "| LSTM, longest 2 | 9 | 2 / 2 | 1 / 1 | 50.00 ± 0.00 | – | 0.2 | 2 |",
     ]
 
 

@@ -98,7 +98,9 @@ def table(settings: Runs) -> list[str]:
     first = next(iter(settings.values()))[0]
     sizes = [int(factor * first["longest"]) for factor in SHOWN if factor * first["longest"] in first["sizes"]]
     columns = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
-    columns += ["% without a mistake", "slips per step", "learning rate", "seeds"]
+    counted = all("flawless" in run for runs in settings.values() for run in runs)  # (since 2026-11-28)
+    if counted:
+        columns += ["% without a mistake", "slips per step"]
     rows = []
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]
@@ -107,11 +109,11 @@ def table(settings: Runs) -> list[str]:
         for size in sizes:
             found = [100 * run["accuracy"][tested.index(size)] for run in runs] if size in tested else []
             row.append(spread(found, "accuracy"))
-        counted = [run for run in runs if "flawless" in run]  # (all since 2026-11-28)
-        row.append(spread([100 * run["flawless"] for run in counted], "accuracy"))
-        row.append(f"{mean(run['slips'] for run in counted):.1e}" if counted else "–")
+        if counted:
+            row.append(spread([100 * run["flawless"] for run in runs], "accuracy"))
+            row.append(f"{mean(run['slips'] for run in runs):.1e}")
         rows.append([*row, f"{runs[0]['lr']:g}", str(len(runs))])
-    return markdown(columns, rows)
+    return markdown([*columns, "learning rate", "seeds"], rows)
 
 
 def draw_accuracy(axes, settings: Runs) -> None:
