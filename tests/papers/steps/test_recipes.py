@@ -82,7 +82,6 @@ def test_names_that_are_kept_twice():
         ("char_ptb --lr 0", "--lr: 0: give a number above 0"),
         ("char_ptb -- --lr=1", "--lr: give it before the --; fine-tuning then has a tenth of it"),
         ("char_ptb --small --processes 3", "64 streams cannot be divided by 3: --processes"),
-        ("char_ptb --small --processes 2 --jobs 2", "--jobs 2: each training uses all GPUs"),
         *(
             (f"copy --out a{part}b", f"--out a.*b: fairseq interprets {re.escape(part)} in paths")
             for part in (":", ",", "${")
