@@ -11,7 +11,8 @@ their own for each recipe, with the number of updates, hours of training and the
 import math
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.papers.results.runs import HEADINGS, IDENTITY, WORDS, Group, grouped, markdown, read_runs, spread
+from fb_fairseq.papers.results.runs import IDENTITY, Group, grouped, read_runs
+from fb_fairseq.papers.results.words import HEADINGS, in_words, markdown, spread
 from fb_fairseq.papers.values import load
 
 DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
@@ -43,15 +44,15 @@ def name_of(group: Group) -> str:
     identity = group.identity
     words = [str(identity["model"])]
     named = [name for name in ("layers", "attention_span", "span", "projections", "data") if identity.get(name)]
-    words += [WORDS.get(name, str)(identity[name]) for name in named]
+    words += [in_words(name, identity[name]) for name in named]
     words += ["fine-tuned"] if identity.get("finetuned") else []
     return ", ".join([*words, *group.words()])
 
 
 def updates_of(group: Group) -> str:
     """How many updates each run got; the fewest and the most if they differ, as after early stopping."""
-    updates = [f"{round(number):,}" for number in sorted(set(filter(math.isfinite, group.values("num_updates"))))]
-    return " to ".join(updates[:1] + updates[1:][-1:])
+    updates = sorted(filter(math.isfinite, group.values("num_updates")))
+    return " to ".join(dict.fromkeys(f"{round(number):,}" for number in updates[:1] + updates[-1:]))
 
 
 def paper_table(table: dict, groups: list[Group]) -> list[str]:

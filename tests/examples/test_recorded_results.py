@@ -8,7 +8,8 @@ import pytest
 
 from fb_fairseq.papers.compare import main
 from fb_fairseq.papers.figures.state_tracking import best_results, table
-from fb_fairseq.papers.results.runs import grouped, read_runs, spread
+from fb_fairseq.papers.results.runs import grouped, read_runs
+from fb_fairseq.papers.results.words import spread
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "examples/results"

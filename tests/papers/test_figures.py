@@ -8,7 +8,8 @@ import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
-from fb_fairseq.papers.results.runs import grouped, read_runs, spread
+from fb_fairseq.papers.results.runs import grouped, read_runs
+from fb_fairseq.papers.results.words import spread
 from tests.papers.programs import run_module
 
 pytest.importorskip("matplotlib")
@@ -82,6 +83,7 @@ def test_memory_composition(tmp_path):
     fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
     runs = [("layer1", 3, False, 1, 3.0), ("layer1", 2, True, 1, 1.0), ("layer1", 3, True, 1, 2.5)]
     runs += [("layer1", 3, True, 2, 2.0), ("relative_transformer_lm_char_ptb", None, False, 1, 2.75)]
+    runs += [("relative_transformer_lm_char_ptb", None, True, 1, None), ("layer2", 3, True, 1, None)]  # not evaluated
     results = {str(i): {"recipe": "char_ptb", **dict(zip(fields, run))} for i, run in enumerate(runs)}
     (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
     done = run_module("figures.memory_composition", tmp_path, 3)

@@ -1,4 +1,5 @@
-"""``fb-fairseq benchmark`` (command.py): time and memory of training and decoding. Needs torch only.
+"""``fb-fairseq benchmark`` (command.py): time and memory of training and decoding. Needs torch; two tasks of
+Table 5 also need fairseq.
 
     train.py    training: the step loops, shorter spans, longer blocks
     decode.py   decoding of an endless stream

@@ -5,6 +5,7 @@ neither time nor state should grow from the second part on.
 """
 
 import argparse
+import statistics
 from collections.abc import Callable
 from functools import partial
 
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> dict[str, dict]:
         times = each["ms_per_token"]
         sizes = each["state_bytes"]
         each["tokens_per_second"] = round(args.batch_size * PARTS / sum(times) * 1e3, 1)
-        measured = [times[1], sorted(times)[PARTS // 2], times[-1], each["tokens_per_second"], sizes[1], sizes[-1]]
+        measured = [times[1], statistics.median(times), times[-1], each["tokens_per_second"], sizes[1], sizes[-1]]
         rows.append([name, each["parameters"], *measured])
     times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
     table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)

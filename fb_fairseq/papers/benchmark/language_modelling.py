@@ -41,12 +41,13 @@ class LanguageModelling(Task):
 
     def decoder(self, kind: str) -> LanguageModelDecoder:
         """A decoder with random parameters."""
+        options = {**self.options, **MODELS[kind].options}
         if kind == TRANSFORMER:
             model = RelativeTransformerLanguageModel
-            cfg = RelativeTransformerLMConfig(**self.options)
+            cfg = RelativeTransformerLMConfig(**options)
         else:
-            cfg = FeedbackTransformerLMConfig(**self.options, **MODELS[kind].options)
             model = FeedbackTransformerLanguageModel
+            cfg = FeedbackTransformerLMConfig(**options)
         task = argparse.Namespace(source_dictionary=self.dictionary, target_dictionary=self.dictionary)
         return model.build_model(cfg, task).to(self.device).decoder
 

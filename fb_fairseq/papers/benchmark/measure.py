@@ -2,6 +2,7 @@
 
 import gc
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,14 +18,23 @@ R = TypeVar("R")
 SILENT = "9"  # torch's profiler otherwise writes several lines to stderr
 
 
+def is_gpu(device: str) -> bool:
+    """Whether a device is a GPU."""
+    return device.startswith("cuda")
+
+
+def synchronize(device: str) -> None:
+    """Wait for the work that is left running on a GPU."""
+    if is_gpu(device):
+        torch.cuda.synchronize(device)
+
+
 def seconds(function: Callable, device: str) -> float:
     """Wall-clock time of a call, including the work that it leaves running on the GPU."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+    synchronize(device)
     start = time.perf_counter()
     function()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+    synchronize(device)
     return time.perf_counter() - start
 
 
@@ -51,7 +61,7 @@ def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int
     for number in range(1, repeats + 1):
         progress(f"timed run {number} of {repeats}")
         times.append([seconds(function, device) for function in functions])
-    return [sorted(column)[repeats // 2] for column in zip(*times)]
+    return list(map(statistics.median, zip(*times)))
 
 
 class Work(NamedTuple):
@@ -76,7 +86,7 @@ class Work(NamedTuple):
 
 def repeated(function: Callable[[], object], device: str, times: int = 0) -> Callable[[], None]:
     """A function that makes so many calls; on a GPU at least as many as it takes to capture a graph."""
-    if device.startswith("cuda"):
+    if is_gpu(device):
         times = max(times, GRAPHS.capture_at + 1)
 
     def loop() -> None:
@@ -101,7 +111,7 @@ def measure(
         The results, in order.
     """
     found: list[R] = []
-    groups = [[make] for make in makers] if device.startswith("cuda") else [makers]
+    groups = [[make] for make in makers] if is_gpu(device) else [makers]
     for group in groups:
         works = [make() for make in group]
         for work in works:
@@ -116,7 +126,7 @@ def measure(
 def release(device: str) -> None:
     """Free what models that are gone have left in memory."""
     gc.collect()
-    if device.startswith("cuda"):
+    if is_gpu(device):
         torch.cuda.empty_cache()
 
 
@@ -147,12 +157,12 @@ def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
 
 def peak_bytes(function: Callable, device: str) -> int:
     """The most bytes that tensors occupy at the same time during a call, beyond those that they occupy before it."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+    if is_gpu(device):
+        synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         function()
-        torch.cuda.synchronize(device)
+        synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     release_free()
     os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, progress, release, table
+from fb_fairseq.papers.benchmark.measure import Work, is_gpu, measure, peak_bytes, progress, release, table
 from fb_fairseq.papers.benchmark.tasks import PHASES, TRANSFORMER, Task, papers_speed
 
 # Modules and classes; the first two need fairseq.
@@ -81,9 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure all tasks, and print the table. Returns what ``measured`` returns, of each task and phase."""
+    """Measure all tasks, and print the table. Returns what ``measured`` returns, of each task and phase. The defaults
+    of ``--small`` and ``--memory`` are written to ``args``, which the command prints as the setting.
+    """
     if args.small is None:
-        args.small = not args.device.startswith("cuda")
+        args.small = not is_gpu(args.device)
     if args.memory is None:
         args.memory = SMALL_MEMORY if args.small else FULL_MEMORY
     if not args.memory > 0:

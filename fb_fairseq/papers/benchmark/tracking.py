@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     device = torch.device(args.device)
     found: dict[str, dict[str, float]] = {name: {} for name in args.models}
     for phase, make in {"training": training, "decoding": decoding}.items():
-        # (With a mixed curriculum, each update would draw a size.)
+        # With a mixed curriculum, each update would draw a size; of so many updates, none changes the learning rate.
         options = [given_options(args, model=name, updates=10**9, curriculum="growing") for name in args.models]
         makers = [partial(make, own, device) for own in options]
         rates = measure(makers, device.type, args.repeats, lambda work, seconds: round(work.words / seconds))

@@ -1,6 +1,8 @@
 """enwik8 as bytes and text8 as letters: Feedback Transformer v3 Table 9 and §7.6, All-attention §5.1."""
 
-from fb_fairseq.papers.experiments import settings, sizes
+from dataclasses import replace
+
+from fb_fairseq.papers.experiments import char_ptb, settings, sizes
 from fb_fairseq.papers.experiments.settings import LanguageModeling, Options, Scale, Training
 
 FEEDBACK = Training(
@@ -14,7 +16,7 @@ FEEDBACK = Training(
     options=dict(clip_norm=0.1),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "the BPTT length is decreased to 64 for the first half of the training"
-    bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=50_000),
+    bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=lambda updates: updates // 2),
 )
 ALL_ATTENTION = Training(
     # All-attention §5.1; the published code evaluates with 8 streams
@@ -29,18 +31,7 @@ ALL_ATTENTION = Training(
     options=dict(adagrad_clip=0.03, clip_norm=0, patience=10),
     warmup=dict(lr_scheduler="fixed", warmup_updates=32_000),
 )
-SMALL = Training(
-    # this project: minutes to an hour on a CPU
-    updates=1500,
-    finetune_updates=150,
-    lr=0.002,
-    streams=64,
-    tokens_per_sample=32,
-    validate_every=250,
-    test_streams=64,
-    options=dict(clip_norm=1.0),
-    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
-)
+SMALL = replace(char_ptb.SMALL, updates=1500, finetune_updates=150)  # minutes to an hour on a CPU
 ENWIK8_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
 TEXT8_MD5 = "3bea1919949baf155f99411df5fada7e"
 

@@ -48,7 +48,7 @@ MD5 = {  # of the published files
 def check_depth(layers: int) -> None:
     """Stop unless the number of layers divides the widths."""
     if 144 % layers:
-        raise UserError(f"--layers {layers}: give 1, 2, 3, 4, 6, 8, 9 or 12, which divide the widths")
+        raise UserError(f"--layers {layers}: give a divisor of 144, such as 2, 4, 6 or 9, which divides the widths")
 
 
 def full_shape(arch: str, layers: int) -> Options:

@@ -29,7 +29,7 @@ def setting(updates: int, layers: int, width: int, span: int, lr: float) -> Lang
         attention_span=span,
     )
     named = {RUN: Model("feedback_transformer_lm", sizes)}
-    return LanguageModeling("quickstart", "", "", metric="bpb", prompt=PROMPT, small=Scale(training, [RUN], named))
+    return LanguageModeling("quickstart", "", "", metric="bpb", small=Scale(training, [RUN], named))
 
 
 # By minutes of training, about, on two idle CPU cores. In so few updates, a longer span is no better.

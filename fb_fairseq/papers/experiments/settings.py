@@ -6,34 +6,13 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any
-
-from fb_fairseq.errors import flag
 
 Options = Mapping[str, Any]
 SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")  # of most small settings
-ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
+ARCHITECTURES = (*SMALL_MODELS, "streaming_lstm_lm")
 # (The names in modules.memory.COMPOSITIONS, which would import torch.)
 COMPOSITION = re.compile(r"layer(\d+)|weighted|average|same-and-lower|same|previous")
-
-
-def words(options: Options) -> list[str]:
-    """Options as words of a command line. ``True`` stands for an option without a value; options that are ``False`` or
-    None are left out.
-    """
-    line: list[str] = []
-    for name, value in options.items():
-        if value is True:
-            line.append(flag(name))
-        elif value is not False and value is not None:
-            line += [flag(name), number(value) if isinstance(value, float) else str(value)]
-    return line
-
-
-def number(value: float) -> str:
-    """A decimal number, rounded to six digits and without an exponent: 0.00015."""
-    return f"{Decimal(repr(float(f'{value:.6g}'))):f}"
 
 
 @dataclass(frozen=True)
@@ -41,14 +20,15 @@ class Training:
     """How a language model is trained, fine-tuned and evaluated.
 
     Attributes:
-        optimizer: fairseq's name of it.
+        updates: of training, without fine-tuning.
         lr: fine-tuning has a tenth of it.
         streams: parallel streams in an update, over all processes.
         tokens_per_sample: steps of each stream in an update.
         validate_every: updates between validations, and between checkpoints.
-        finetune_updates: 0: no fine-tuning.
+        finetune_updates: further ones; 0: no fine-tuning.
         valid_streams: in validation; each starts with an empty memory.
         test_streams: in the evaluation.
+        optimizer: fairseq's name of it.
         options: of training and fine-tuning.
         warmup: of training only.
         bptt_warmup: of training only: they shorten its first blocks.
@@ -68,11 +48,6 @@ class Training:
     warmup: Options = field(default_factory=dict)
     bptt_warmup: Options = field(default_factory=dict)
     post_norm_lr: float | None = None
-
-
-def resolved(options: Options, updates: int) -> dict[str, Any]:
-    """The options, with values that are functions of the number of updates as numbers."""
-    return {name: value(updates) if callable(value) else value for name, value in options.items()}
 
 
 def change(**fields: Any) -> Callable[[Any], Any]:
@@ -120,7 +95,7 @@ class Scale:
     models: Sequence[str] = SMALL_MODELS
     named: Mapping[str, Model] = field(default_factory=dict)
     architectures: bool = True
-    model: Callable[[str], Model | None] | None = None
+    model: Callable[[str], Model | None] = lambda name: None
     layers: Sequence[int] = ()
     shape: Callable[[str, int], Options] | None = None
 
@@ -134,7 +109,8 @@ class LanguageModeling:
     """An experiment with language models.
 
     Attributes:
-        name, summary: for the list of recipes.
+        name: the recipe's.
+        summary: one line for the list of recipes.
         corpus: what DATA is.
         metric: of the learning curves: bpb, loss or ppl.
         prompt: text that the step generate continues.
@@ -164,10 +140,12 @@ class TranslationScale:
     Attributes:
         transformer: the architecture of the vanilla model.
         feedback: that of the feedback decoder.
+        updates: of training.
         max_tokens: in an update, over all processes.
         validate_every: updates between validations, and between checkpoints.
         layers: the default of ``--layers``, numbers of decoder layers.
-        decoding: of generation.
+        training: options of training, of all models.
+        decoding: options of generation.
         sizes: of the models.
         average: number of last checkpoints to average; 1: the best one is taken.
         lenpens: length penalties to try.
@@ -200,6 +178,8 @@ class Translation:
     """An experiment with translation or summarization.
 
     Attributes:
+        name: the recipe's.
+        summary: one line for the list of recipes.
         corpus: what DATA is.
         pair: source and target language.
         metric: that of tuning: a name of ``score --metrics``, and its key in the JSON.

@@ -1,7 +1,6 @@
 """Summarization: CNN/DailyMail (v3 §6.3, Table 8), as translation from articles to summaries."""
 
-from fb_fairseq.papers.experiments.settings import Translation
-from fb_fairseq.papers.experiments.settings import TranslationScale as Scale
+from fb_fairseq.papers.experiments.settings import Translation, TranslationScale
 
 SIDES = ("article", "summary")
 # Of each split: the name of its CSV file, and the number of pairs in it.
@@ -10,7 +9,7 @@ HELD_OUT = 100  # pairs of a sample for testing, and as many for validation
 
 # "use 3-gram blocking and tune length": the length penalty first, then the longest and shortest output
 DECODING = dict(beam=5, no_repeat_ngram_size=3, max_len_a=0)
-FULL = Scale(
+FULL = TranslationScale(
     # v3 §6.3 and Table 8, Summarization
     transformer="transformer",
     feedback="feedback_decoder_cnn_dm",
@@ -29,7 +28,7 @@ FULL = Scale(
         dict(max_len_b=140, min_len=55),
     ],
 )
-SMALL = Scale(
+SMALL = TranslationScale(
     # this project: small models on a sample
     transformer="transformer",
     feedback="feedback_decoder",

@@ -1,9 +1,8 @@
 """Translation: IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k."""
 
-from fb_fairseq.papers.experiments.settings import Translation
-from fb_fairseq.papers.experiments.settings import TranslationScale as Scale
+from fb_fairseq.papers.experiments.settings import Translation, TranslationScale
 
-IWSLT14 = Scale(
+IWSLT14 = TranslationScale(
     # v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"
     transformer="transformer_iwslt_de_en",
     feedback="feedback_decoder_iwslt_de_en",
@@ -21,7 +20,7 @@ IWSLT14 = Scale(
     ),
     decoding=dict(beam=5),
 )
-WMT14 = Scale(
+WMT14 = TranslationScale(
     # v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We average the
     # last 10 checkpoints and apply compound splitting and compute tokenized BLEU"
     transformer="transformer_wmt_en_de_big",
@@ -39,7 +38,7 @@ WMT14 = Scale(
     # Fan et al. 2019 (arXiv 1909.11556).
     variants={"deep-encoder": dict(encoder_layers=12, encoder_layerdrop=0.2, decoder_layers=2)},
 )
-MULTI30K = Scale(
+MULTI30K = TranslationScale(
     # this project: small models on Multi30k
     transformer="transformer",
     feedback="feedback_decoder",
@@ -69,6 +68,7 @@ MULTI30K = Scale(
     raw=True,
 )
 
+IWSLT14_LINES = {"train": 160_239, "valid": 7283, "test": 6750}
 MULTI30K_CORPUS = "with --small the folder of Multi30k's task 1, raw (train.de.gz, …)"
 IWSLT14_DE_EN = Translation(
     name="iwslt14_de_en",
@@ -79,7 +79,12 @@ IWSLT14_DE_EN = Translation(
     full=IWSLT14,
     small=MULTI30K,
 )
-WMT14_SPLITS = ("train.tok.clean.bpe.32000", "newstest2013.tok.bpe.32000", "newstest2014.tok.bpe.32000")
+# Names of the files without the language, for training, validation and testing; and their numbers of lines.
+WMT14_LINES = {
+    "train.tok.clean.bpe.32000": 4_500_966,
+    "newstest2013.tok.bpe.32000": 3000,
+    "newstest2014.tok.bpe.32000": 3003,
+}
 WMT14_EN_DE = Translation(
     name="wmt14_en_de",
     summary="WMT'14 English to German with the big Transformer (v3 Table 2, Figure 4)",

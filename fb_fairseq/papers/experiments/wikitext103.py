@@ -17,7 +17,7 @@ FULL = Training(
     options=dict(clip_norm=0.1),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
-    bptt_warmup=dict(bptt_warmup_tokens=32, bptt_warmup_iterations=50_000),
+    bptt_warmup=dict(bptt_warmup_tokens=32, bptt_warmup_iterations=lambda updates: updates // 4),
     post_norm_lr=0.00025,  # not in the paper: that of the all-attention paper, whose models are post-norm
 )
 ALL_ATTENTION = Training(

@@ -16,7 +16,8 @@ from fb_fairseq.drawing.marks import draw_points, draw_reference, explain_range
 from fb_fairseq.drawing.models import colors, model_name
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
-from fb_fairseq.papers.results.runs import HEADINGS, NAMED, WORDS, Group, grouped, read_runs
+from fb_fairseq.papers.results.runs import NAMED, Group, grouped, read_runs
+from fb_fairseq.papers.results.words import HEADINGS, in_words
 
 LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
 FIELD_LABELS = {
@@ -39,8 +40,8 @@ def settings_apart(groups: Sequence[Group], field: str = "") -> list[list[str]]:
     names = [name for name in names if len({group.identity.get(name) for group in groups} - {None}) > 1]
     found = []
     for group in groups:
-        own = [(name, group.identity[name]) for name in names if group.identity.get(name) is not None]
-        found.append([*(WORDS.get(name, str)(value) for name, value in own), *group.words(field)])
+        own = [in_words(name, group.identity[name]) for name in names if name in group.identity]
+        found.append(own + group.words(field))
     return found
 
 
@@ -50,8 +51,8 @@ def labels(groups: Sequence[Group], field: str = "") -> list[str]:
     for group, words in zip(groups, settings_apart(groups, field)):
         model = str(group.identity["model"])
         value = value_of(group, field)
-        for end in (f"-{field}{value:g}", f"-{field}-{value:g}") if value is not None else ():
-            model = model.removesuffix(end)
+        if value is not None:
+            model = model.removesuffix(f"-{field}{value:g}")
         tuned = ["fine-tuned"] if group.identity.get("finetuned") else []
         found.append(", ".join([model_name(model), *tuned, *words]))
     return found
@@ -97,11 +98,11 @@ def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
 def panels(groups: Sequence[Group], field: str, metrics: Sequence[str]) -> list[Panel]:
     """A panel for each metric that results with the field have."""
     having = [group for group in groups if value_of(group, field) is not None]
-    drawn = [metric for metric in metrics if lines(having, field, metric)]
+    drawn = [metric for metric in metrics if any(group.values(metric) for group in having)]
     return [Panel(partial(draw, groups=groups, field=field, metric=metric)) for metric in drawn]
 
 
-def main(out: str, field: str, *metrics: str) -> None:
+def main(out: str, field: str, metrics: list[str]) -> None:
     """Write OUT/FIELD.png, with the metrics that the results have."""
     drawn = panels(grouped(read_runs(out)), field, metrics)
     if not drawn:

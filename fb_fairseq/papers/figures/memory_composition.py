@@ -31,14 +31,15 @@ TASKS = {  # by folder: the title, the metric and its name
 
 
 def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
-    """The values of each composition, of the fine-tuned model if there is one."""
+    """The values of each composition that has the metric, of the fine-tuned model if there is one."""
     # (Those of the papers' setting have six layers, and do not say so.)
     own = [group for group in groups if group.identity.get("layers", layers) == layers]
     own.sort(key=lambda group: bool(group.identity.get("finetuned")))
     found = {}
     for group, words in zip(own, settings_apart(own)):
         name = str(group.identity["model"]).replace("_char_ptb", "")
-        found[", ".join([name, *words])] = group.values(metric)
+        if values := group.values(metric):
+            found[", ".join([name, *words])] = values
     return found
 
 

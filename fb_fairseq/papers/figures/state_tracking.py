@@ -24,12 +24,12 @@ from fb_fairseq.drawing.style import GREY
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.record import HERE, read_record
-from fb_fairseq.papers.results.runs import WORDS, markdown, read, spread
-from fb_fairseq.papers.toy_tasks.word_problem import named
+from fb_fairseq.papers.results.words import in_words, markdown, spread
+from fb_fairseq.papers.toy_tasks.word_problem import group_named
 
 Runs = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
-SAID = {"span": WORDS["span"], "layers": WORDS["layers"], "curriculum": "{} lengths".format}
+SAID = ("span", "layers", "curriculum")  # first, and without their names
 SAME = "Recurrent Transformer"  # that of the memory "same" (arXiv 2604.21215)
 SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
 
@@ -45,7 +45,7 @@ def read_results(out: str, recipe: str) -> dict[str, dict]:
         if "settings" not in entry:
             raise UserError(f"{out}/{name}: was not trained by the recipe; move it to another folder")
         made = {"recipe": recipe, "settings": entry["settings"], "commit": entry["commit"]}
-        found[name] = {**json.loads(read(path)), **made}
+        found[name] = {**json.loads(Path(path).read_text()), **made}
     if not found:
         raise UserError(f"{out}: contains no results of runs; give the --out folder of a recipe")
     return found
@@ -66,8 +66,11 @@ def apart(own: Mapping[str, str], alike: Iterable[Mapping[str, str]]) -> list[st
         own: the setting.
         alike: all settings with the same title.
     """
-    names = [name for name in dict.fromkeys([*SAID, *own]) if any(other.get(name) != own.get(name) for other in alike)]
-    return [SAID.get(name, f"{name} {{}}".format)(own[name]) for name in names if name in own]
+    found = []
+    for name in dict.fromkeys([*SAID, *own]):
+        if name in own and any(other.get(name) != own[name] for other in alike):
+            found.append(in_words(name, own[name]) if name in SAID else f"{name} {own[name]}")
+    return found
 
 
 def best_results(runs: Iterable[dict]) -> Runs:
@@ -102,9 +105,10 @@ def table(settings: Runs) -> list[str]:
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]
         row += [" / ".join(str(run[what]) for run in runs) for what in ("learned", "longest_good")]
+        tested = runs[0]["sizes"]  # the same for all seeds
         for size in sizes:
-            tested = [run for run in runs if size in run["sizes"]]
-            row.append(spread([100 * run["accuracy"][run["sizes"].index(size)] for run in tested], "accuracy"))
+            found = [100 * run["accuracy"][tested.index(size)] for run in runs] if size in tested else []
+            row.append(spread(found, "accuracy"))
         if counted:
             row.append(spread([100 * run["flawless"] for run in runs], "accuracy"))
             row.append(f"{mean(run['slips'] for run in runs):.1e}")
@@ -117,22 +121,19 @@ def draw_accuracy(axes, settings: Runs) -> None:
     color = colors(settings)
     for name, runs in settings.items():
         sizes = runs[0]["sizes"]
-        places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)} & set(range(len(sizes))))
+        places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)})
         values = [[100 * run["accuracy"][place] for run in runs] for place in places]
         draw_band(axes, [sizes[place] for place in places], values, name, color[name])
     explain_range(axes, settings.values())
     first = next(iter(settings.values()))[0]
     axes.axvline(first["longest"], color=GREY, linestyle="--", label=f"longest in training: {first['longest']}")
-    axes.set_xlabel("number of pairs")
-    axes.set_ylabel("right values (%)")
+    axes.set(xlabel="number of pairs", ylabel="right values (%)", ylim=(-2, 102))
     if first["task"] == "word_problem":
-        chance = 100 / len(named(first["group"]).elements)
+        chance = 100 / len(group_named(first["group"]).elements)
         draw_reference(axes, chance, f"chance: {chance:.1f}%")
-        axes.set_xlabel("position in the sequence (elements)")
-        axes.set_ylabel("correct products (%)")
+        axes.set(xlabel="position in the sequence (elements)", ylabel="correct products (%)")
     axes.set_xscale("log", base=2)
     write_out(axes.xaxis)
-    axes.set_ylim(-2, 102)
 
 
 def main(out: str, recipe: str) -> None:

@@ -143,22 +143,23 @@ def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.
     return result
 
 
-def cutoffs_of(source: Source, indices: list[int], dictionary_size: int) -> list[int]:
+def cutoffs_of(path: str, tables: list[Tensor], indices: list[int], dictionary_size: int) -> list[int]:
     """The ends of the clusters of an adaptive softmax in the new dictionary, the last of which is its size. fairseq's
     special symbols join the shortlist; symbols of the other clusters must keep their places.
 
     Args:
-        source: the checkpoint.
+        path: the checkpoint, for messages.
+        tables: its embeddings, one for each cluster.
         indices: of its symbols, in the new dictionary.
         dictionary_size: of the new dictionary.
     """
-    sizes = list(map(len, embedding_tables(source)))
+    sizes = list(map(len, tables))
     sizes[0] += dictionary_size - sum(sizes)
     cutoffs = list(accumulate(sizes))
     tails = list(range(cutoffs[0], cutoffs[-1]))
     if indices[len(indices) - len(tails) :] != tails or len(set(indices)) < len(indices):
         raise UserError(
-            f"{source.path}: fairseq's special symbols would change the clusters of the adaptive softmax; import needs "
+            f"{path}: fairseq's special symbols would change the clusters of the adaptive softmax; import needs "
             "them among the most frequent symbols of --dict"
         )
     return cutoffs
@@ -180,7 +181,7 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
     if len(tables) > 1:
         clusters = source.take("out_emb.cluster_proj.weight")
         cluster_bias = source.take("out_emb.cluster_proj.bias")
-    cutoffs = cutoffs_of(source, indices, dictionary_size)
+    cutoffs = cutoffs_of(source.path, tables, indices, dictionary_size)
 
     def shortlist(rows: Tensor, fill: float = 0.0) -> Tensor:
         return scatter_rows(rows, indices[: len(tables[0])], cutoffs[0], fill)

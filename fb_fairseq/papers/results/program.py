@@ -7,19 +7,17 @@ from fb_fairseq.command_line import CommandParser, replace_in_output
 
 
 def run_main(main: Callable) -> None:
-    """Run ``python -m MODULE …``: call ``main`` with the words of the command line. Its parameters are the arguments,
-    their types are converted.
+    """Run ``python -m MODULE …``: call ``main`` with the words of the command line.
+
+    Args:
+        main: its parameters are the arguments, of these types; the last one may be a list of words, at least one.
     """
     replace_in_output()
     module = main.__globals__
     parser = CommandParser(prog=f"python -m {module['__spec__'].name}", description=module["__doc__"])
-    parameters = inspect.signature(main).parameters.values()
-    for parameter in parameters:
-        several = parameter.kind is parameter.VAR_POSITIONAL
-        parser.add_argument(
-            parameter.name, type=parameter.annotation, nargs="+" if several else None, metavar=parameter.name.upper()
-        )
-    given = vars(parser.parse_args())
+    for name, parameter in inspect.signature(main).parameters.items():
+        kind = {"nargs": "+"} if parameter.annotation == list[str] else {"type": parameter.annotation}
+        parser.add_argument(name, metavar=name.upper(), **kind)
+    args = parser.parse_args()
     with parser.one_line_errors():
-        words = [given[each.name] if each.kind is each.VAR_POSITIONAL else [given[each.name]] for each in parameters]
-        main(*(word for group in words for word in group))
+        main(**vars(args))

@@ -70,8 +70,8 @@ def settings_of(name: str, steps: Mapping[str, Entry]) -> dict[str, str]:
             continue
         for other in others:
             for key, value in settings_of(other, steps).items():
-                own = path.endswith(".pt") or found.get(key, value) != value
-                found.setdefault(f"{option} {key}" if own else key, value)
+                prefixed = path.endswith(".pt") or found.get(key, value) != value
+                found.setdefault(f"{option} {key}" if prefixed else key, value)
     return dict(sorted(found.items()))
 
 

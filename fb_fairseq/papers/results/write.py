@@ -15,8 +15,8 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.results.record import HERE, MARK, read_record
-from fb_fairseq.papers.results.runs import HEADINGS, read
 from fb_fairseq.papers.results.settings import options_of, trainings
+from fb_fairseq.papers.results.words import HEADINGS
 
 PATTERNS = {  # of measures in logs
     "bits": r"\(base 2\): ([\d.]+),",
@@ -28,6 +28,14 @@ PATTERNS = {  # of measures in logs
 }
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 DAY = 86400  # seconds
+
+
+def read(path: str) -> str:
+    """A file's text; empty if it does not exist."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 def measures(name: str, path: str) -> list[float]:

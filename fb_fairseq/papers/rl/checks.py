@@ -1,6 +1,5 @@
 """Checks of the options of agents, of training, and of environments."""
 
-from collections.abc import Sequence
 from math import inf
 
 from fb_fairseq.errors import UserError, flag
@@ -19,9 +18,3 @@ def check_range(name: str, value: int, minimum: int, maximum: float = inf) -> No
         raise UserError(f"{flag(name)} {value}: give {minimum} or more")
     if value > maximum:
         raise UserError(f"{flag(name)} {value}: give {maximum} or less")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that an option has a known value."""
-    if value not in choices:
-        raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")

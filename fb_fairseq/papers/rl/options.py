@@ -7,6 +7,7 @@ from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.papers.rl.checks import check_range
 
 AGENTS = ("feedback", "transformer", "lstm")
+ENVIRONMENTS = ("corridor", "maze", "maze_easy", "water_maze")
 SIZES = {
     "length": "length of the (longest) corridor",
     "shortest": "length of the shortest corridor",
@@ -52,7 +53,7 @@ class TrainingOptions(CheckedOptions):
     """Environment and hyperparameters of A2C.
 
     Attributes:
-        environment: corridor, maze, maze_easy or water_maze.
+        environment: one of ``ENVIRONMENTS``.
         sizes: size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
         frames: steps in total, summed over the environments.
         environments: how many run in parallel, B.
@@ -67,7 +68,7 @@ class TrainingOptions(CheckedOptions):
         seed: of the parameters, the environments and the sampled actions; 0 or more.
     """
 
-    environment: str = option("corridor", "environment: corridor, maze, maze_easy or water_maze")
+    environment: str = option("corridor", "environment: corridor, maze, maze_easy or water_maze", ENVIRONMENTS)
     sizes: dict[str, int] | None = None
     frames: int = option(1_000_000, "total number of steps, summed over the environments")
     environments: int = option(64, "number of environments that run in parallel")

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from inspect import signature
 
-from fb_fairseq.papers.rl.checks import check_choice
 from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions
 
 # A preset has options of the environment's size, of ``AgentOptions`` and of ``TrainingOptions``. The papers do not say
@@ -43,15 +42,14 @@ def preset_options(
     """The preset of an environment and agent, with some options overridden.
 
     Args:
-        environment: a name in ``FULL``.
+        environment: one of ``ENVIRONMENTS``.
         agent: one of ``AGENTS``.
         small: whether to take ``SMALL``, or the papers' settings.
         overrides: values by name; those that are None, or not options of the environment's size, the agent or training,
             are ignored.
     """
     presets = SMALL if small else FULL
-    check_choice("environment", environment, list(presets))
-    values = dict(presets[environment])
+    values = dict(presets.get(environment, {}))  # (``TrainingOptions`` refuses unknown names)
     if agent == "lstm" and not small:
         values.update(FULL_LSTM.get(environment, {}))
     values.update({name: value for name, value in overrides.items() if value is not None})

@@ -3,9 +3,9 @@
 import json
 import os
 import sys
+from statistics import mean
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from fb_fairseq.errors import UserError
@@ -38,7 +38,17 @@ def fixed_options(options: dict, settings: dict) -> dict:
     return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
 
 
-def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> Trainer:
+def resume(trainer: Trainer, checkpoint: str) -> None:
+    """Go on from a checkpoint, which must be of the same options but for ``frames``."""
+    state = load_checkpoint(checkpoint)
+    own = trainer.state_dict()
+    with using(checkpoint):
+        theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, own))
+        check_same_options(checkpoint, theirs, ours)
+        trainer.load_state_dict(state)
+
+
+def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch.device, log_interval: int) -> None:
     """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
 
     Args:
@@ -54,54 +64,47 @@ def train(options: TrainingOptions, agent: AgentOptions, out: str, device: torch
     trainer = Trainer(options, agent, device)
     checkpoint = os.path.join(out, CHECKPOINT_FILE)
     log = os.path.join(out, LOG_FILE)
-    state = None
-    if os.path.exists(checkpoint):
+    is_resumed = os.path.exists(checkpoint)
+    if is_resumed:
         lock_folder("--out", out)  # before another run could write a newer checkpoint
-        state = load_checkpoint(checkpoint)
-    start_run("--out", out, "rl", known=state is not None)
-    if state is not None:
-        own = trainer.state_dict()
-        with using(checkpoint):
-            theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, own))
-            check_same_options(checkpoint, theirs, ours)
-            trainer.load_state_dict(state)
-        if trainer.frames >= options.frames:
-            frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
-            text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
-            print(text, file=sys.stderr)
-            return trainer
+        resume(trainer, checkpoint)
+    start_run("--out", out, "rl", known=is_resumed)
+    if trainer.frames >= options.frames:
+        frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
+        text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
+        print(text, file=sys.stderr)
+        return
     truncate_log(log, trainer.frames)
-    logged_at = perf_counter()
+    logged_at = saved_at = perf_counter()
     logged_frames = trainer.frames
-    saved_at = perf_counter()
     frames_per_update = options.environments * options.block
     done = False
     with heeding_signals() as interruption:
         while not done:
             trainer.train_block()
+            now = perf_counter()
             blocks = trainer.frames // frames_per_update
             is_last = trainer.frames >= options.frames
             done = is_last or bool(interruption.requested)
             if blocks % log_interval == 0 or is_last:
-                fps = (trainer.frames - logged_frames) / (perf_counter() - logged_at)
-                entry = _log_entry(trainer, fps)
-                with open(log, "a") as file:
-                    file.write(json.dumps(entry) + "\n")
-                reward = f", reward {entry['reward']:.3f}" if "reward" in entry else ""
-                print(f"{trainer.frames:,} of {options.frames:,} frames{reward}, {fps:,.0f} frames/s", file=sys.stderr)
-                logged_at = perf_counter()
+                write_entry(log, trainer, (trainer.frames - logged_frames) / (now - logged_at))
+                logged_at = now
                 logged_frames = trainer.frames
-            if done or perf_counter() - saved_at > SAVE_SECONDS:
+            if done or now - saved_at > SAVE_SECONDS:
                 save_file(trainer.state_dict(), checkpoint)
-                saved_at = perf_counter()
+                saved_at = now
     interruption.end_if_requested(blocks, -(-options.frames // frames_per_update))
-    return trainer
 
 
-def _log_entry(trainer: Trainer, fps: float) -> dict:
-    """Frames, speed, and reward and success of recent episodes."""
+def write_entry(log: str, trainer: Trainer, fps: float) -> None:
+    """Add an entry to the log, and print it: the frames, ``fps`` in frames per second, and the mean reward of recent
+    episodes if one has ended.
+    """
     entry = {"frames": trainer.frames, "fps": round(fps, 1)}
+    reward = ""
     if trainer.recent_rewards:
-        rewards = np.array(trainer.recent_rewards)
-        entry.update(reward=float(rewards.mean()), success=float((rewards > 0).mean()))
-    return entry
+        entry["reward"] = mean(trainer.recent_rewards)
+        reward = f", reward {entry['reward']:.3f}"
+    with open(log, "a") as file:
+        file.write(json.dumps(entry) + "\n")
+    print(f"{trainer.frames:,} of {trainer.options.frames:,} frames{reward}, {fps:,.0f} frames/s", file=sys.stderr)

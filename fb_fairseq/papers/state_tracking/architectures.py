@@ -108,11 +108,11 @@ def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **m
             library = importlib.import_module("transformers")
             config = getattr(library, f"{name}Config")(**{**common, **options(shape)})
             model = getattr(library, f"{name}Model")(config)
-        except ImportError as error:
+        except (AttributeError, ImportError) as error:  # the former: this version does not have the model
             raise UserError(
                 f"{name}: {error}; pip install -U 'fb_fairseq[state-tracking]', or leave the model out"
             ) from None
-        if hasattr(model, "layers"):
+        if hasattr(model, "layers"):  # (Gated DeltaNet has one more than wanted)
             model.layers = model.layers[: shape.layers]
         return TransformersBody(model, state, **more)
 

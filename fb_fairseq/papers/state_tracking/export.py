@@ -11,7 +11,7 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.folders import check_own_folder
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
-from fb_fairseq.papers.toy_tasks.word_problem import named
+from fb_fairseq.papers.toy_tasks.word_problem import group_named
 from fb_fairseq.symbols import SPECIAL
 from fb_fairseq.tensor_files import load_file, using
 from fb_fairseq.trained_model import PREFIX, TrainedModel
@@ -50,7 +50,7 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     if "flawless" not in result:
         raise UserError(f"{run}: in its tests, mistakes were not counted; {again}")
     tagger = trainer.model
-    symbols = [*SPECIAL, *named(options.group).elements]
+    symbols = [*SPECIAL, *group_named(options.group).elements]
     words, output = tagger.embedding.weight, tagger.classifier
     neutral_ND = words[:1].expand(len(SPECIAL), -1)
     parameters = {
@@ -75,8 +75,9 @@ def notes(options: Options, result: dict) -> list[tuple[str, str]]:
     values = ((each.name, getattr(options, each.name), each.default) for each in fields(options))
     words = [f"{flag(name)} {value}" for name, value, default in values if value != default]
     tested = f"{result['flawless']:.2%} without a mistake, {result['slips']:.1e} slips per step"
+    written = "0 or 1" if options.group == "parity" else "the images of 1, 2, …"
     found = [
-        ("task", f"the product so far of elements of {options.group}, each written as the images of 1, 2, …"),
+        ("task", f"the product so far of elements of {options.group}, each written as {written}"),
         ("command", f"`fb-fairseq state-tracking train --out DIR {' '.join(words)}`"),
         ("seed, hardware, time", f"{options.seed}; {result['hardware']}; {result['seconds']} s"),
         (f"test, {options.test_sequences:,} sequences of {len(result['sizes'])}", tested),

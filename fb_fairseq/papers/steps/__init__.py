@@ -1,5 +1,6 @@
 """Experiments as lists of steps. A step is a command and the files that it writes; a recipe is a function that yields
-the steps of a call; all three are data. ``engine.py`` runs steps, or leaves out what is done; ``show.py`` prints them.
+the steps of a call; all three are data. ``plan.py`` tells which steps are done, ``engine.py`` runs the others;
+``show.py`` prints all.
 
     language_modeling.py, translation.py, labels.py, agents.py, tracking.py   the steps of each kind of experiment
     memory_composition.py, quickstart.py   those of one experiment each
@@ -8,6 +9,7 @@ the steps of a call; all three are data. ``engine.py`` runs steps, or leaves out
                   checks files
     recipes.py    the names of all recipes
     command.py, options.py   the command line; start.py: that of the quickstart
+    words.py      options as words of the steps' commands
     progress.py   what is said of steps; environment.py: in which commands run; machine.py: what
                   results are made on
 """

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import product
 
 from fb_fairseq.drawing.models import model_name
-from fb_fairseq.papers.experiments.settings import words
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import against, result, suffix, summary
+from fb_fairseq.papers.steps.words import words
 
 AGENTS = ("feedback", "transformer", "lstm")
 FULL_SEEDS = range(1, 11)  # "averaged over 10 trials" (v3 §4.2.2, §6.1)
@@ -37,16 +37,16 @@ def steps_of(
     """Train and evaluate the agents. ``default_spans``: see ``recipe``."""
     given = call.options
     runs = {}
-    check_models(given.get("models", ()), AGENTS)
+    models = given.get("models", agents)
+    check_models(models, AGENTS)
     small_spans, full_spans = default_spans
     spans = given.get("spans") or (small_spans if call.small else full_spans) or [None]
     seeds = given.get("seeds") or ([1] if call.small else FULL_SEEDS)
-    models = given.get("models", agents)
     for seed, span, agent in product(seeds, spans, models):
-        if agent == "lstm" and span != spans[0]:  # it has no span
-            continue
         own = None if agent == "lstm" else span
         run = f"{agent}{suffix(seed, span=own)}"
+        if run in runs:  # an LSTM, which has no span
+            continue
         options = {"environment": environment, "small": call.small, "agent": agent, "seed": seed, "span": own}
         path = call.at(run, "checkpoint.pt")
         log = call.at(f"{run}.log")

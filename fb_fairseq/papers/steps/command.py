@@ -98,18 +98,13 @@ def call_of(name: str, recipe: Recipe, args: argparse.Namespace, extra: Sequence
     )
 
 
-def check_fairseq() -> None:
-    """Stop where there is no fairseq, before anything is prepared for it."""
-    if importlib.util.find_spec("fairseq") is None:
-        raise UserError(without_fairseq())
-
-
 def main(argv: list[str] | None = None, command: str = "") -> None:
     """Run ``fb-fairseq recipe``, or another command that is a recipe."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0].startswith("-"):
-        listing().parse_args(argv)
-        listing().print_help()
+        parser = listing()
+        parser.parse_args(argv)
+        parser.print_help()
         return
     name, *words = argv
     split = words.index("--") if "--" in words else len(words)
@@ -129,8 +124,9 @@ def main(argv: list[str] | None = None, command: str = "") -> None:
         if args.print:
             show(call.name, steps, call.out)
         else:
-            if any(str(step.words[0]).startswith("fairseq-") for step in steps):
-                check_fairseq()
+            needs_fairseq = any(str(step.words[0]).startswith("fairseq-") for step in steps)
+            if needs_fairseq and importlib.util.find_spec("fairseq") is None:  # before anything is prepared for it
+                raise UserError(without_fairseq())
             engine.run(
                 call.name,
                 steps,

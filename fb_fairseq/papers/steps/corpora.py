@@ -1,7 +1,7 @@
 """The steps that make OUT/data of DATA, for each of the papers' corpora."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fb_fairseq.errors import UserError
@@ -68,15 +68,12 @@ def prepare_wikitext(call: Call) -> Iterator[Step]:
     yield preprocess(call, "data", call.at("text"), [f"{split}.words" for split in SPLITS], {"only_source": True})
 
 
-def prepare_pair(
-    pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **options: Any
-) -> Callable[[Call], Iterator[Step]]:
+def prepare_pair(pair: Sequence[str], lines: Mapping[str, int], **options: Any) -> Callable[[Call], Iterator[Step]]:
     """A corpus of translation that is tokenised and split into subwords already; with ``--small``, Multi30k.
 
     Args:
         pair: source and target language.
-        splits: names of its training, validation and test files, without the language.
-        lines: their numbers of lines.
+        lines: of its training, validation and test files, by their names without the language.
         options: of fairseq-preprocess.
     """
 
@@ -85,13 +82,13 @@ def prepare_pair(
             yield from prepare_multi30k(call, pair)
             return
         files = []
-        for name, number in zip(splits, lines):
+        for name, number in lines.items():
             for language in pair:
                 path = os.path.join(call.data, f"{name}.{language}")
                 yield checked(call, "lines", path, number, [path])
                 files.append(path)
         languages = {"source_lang": pair[0], "target_lang": pair[1]}
-        yield preprocess(call, "data", call.data, splits, {**options, **languages}, files)
+        yield preprocess(call, "data", call.data, list(lines), {**options, **languages}, files)
 
     return prepare
 

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fb_fairseq.papers.experiments.settings import words
 from fb_fairseq.papers.steps import PYTHON, Call, Step
+from fb_fairseq.papers.steps.words import words
 
 SPLITS = ("train", "valid", "test")
 CORPORA = "fb_fairseq.papers.experiments.corpora"

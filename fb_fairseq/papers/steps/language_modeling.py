@@ -16,14 +16,13 @@ from fb_fairseq.papers.experiments.settings import (
     Options,
     Scale,
     Training,
-    resolved,
-    words,
 )
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import (
     FINETUNED,
     against,
+    batch_of,
     best,
     curves,
     drawn,
@@ -32,6 +31,7 @@ from fb_fairseq.papers.steps.training import (
     suffix,
     summary,
 )
+from fb_fairseq.papers.steps.words import resolved, words
 
 Prepare = Callable[[Call], Iterator[Step]]
 CHANGES = ("updates", "lr", "finetune_updates", "valid_streams", "test_streams")  # fields of Training
@@ -116,20 +116,12 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
 
 def model_of(name: str, scale: Scale) -> Model:
     """The model of a name in ``--models``."""
-    found = scale.named.get(name) or (scale.model(name) if scale.model else None)
+    found = scale.named.get(name) or scale.model(name)
     if found is None:
         architectures = ARCHITECTURES if scale.architectures else ()
         choices = dict.fromkeys([*scale.models, *scale.named, *architectures])
         check_models([name], choices, lambda name: name.startswith(architectures))
     return found or Model(name)
-
-
-def divided(call: Call, number: int, what: str) -> int:
-    """The share of a process in a part of an update."""
-    parts = call.processes * call.options.get("update_freq", 1)
-    if number % parts:
-        raise UserError(f"{number} {what} cannot be divided by {parts}: --processes (or GPUs) times --update-freq")
-    return number // parts
 
 
 def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
@@ -140,6 +132,17 @@ def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
         call: the call of the recipe.
         prompt: the beginning of the text.
     """
+    yield from trained(run, call)
+    for name in run.trainings:
+        for split in ("valid", "test"):
+            yield evaluation(run, call, name, split)
+        finetuned = name != run.name
+        yield result(call, name, **run.values, finetuned=finetuned, test_streams=run.training.test_streams)
+    yield continued(run, call, prompt)
+
+
+def trained(run: Run, call: Call) -> Iterator[Step]:
+    """Train a model, and fine-tune it."""
     model = run.model
     training = run.training
     options = {
@@ -148,8 +151,7 @@ def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
         "arch": model.arch,
         **run.options,
         "tokens_per_sample": training.tokens_per_sample,
-        "batch_size": divided(call, training.streams, "streams"),
-        "update_freq": call.options.get("update_freq", 1),
+        **batch_of(call, training.streams),
         "valid_streams": training.valid_streams,
         "optimizer": training.optimizer,
         **resolved(training.options, training.updates),
@@ -163,53 +165,54 @@ def steps_of(run: Run, call: Call, prompt: str) -> Iterator[Step]:
     train = partial(fairseq_train, call, data="data", every=training.validate_every, seed=run.values["seed"])
     yield train(run.name, options={**options, **start}, updates=training.updates)
     if training.finetune_updates:
-        yield finetuning(run, call, train, options)
-    for name in run.trainings:
-        yield from evaluated(run, call, name)
-    sample = call.at(f"{run.name}.sample")
-    command = [*PYTHON, "fb_fairseq", "generate", "--path", best(call, run.trainings[-1]), "--data", call.at("data")]
-    command += ["--prompt", prompt, "--length", 200, "--seed", run.values["seed"], *call.cpu]
-    yield Step(f"continue a text with {run.name}", command, [sample], output=sample, shown=True)
+        start, updates = finetuning(training, best(call, run.name))
+        yield train(run.trainings[1], options={**options, **start}, updates=updates)
 
 
-def finetuning(run: Run, call: Call, train: Callable[..., Step], options: Options) -> Step:
-    """Fine-tune a model. "The final performances are obtained by finetuning the models with a 10x smaller learning
-    rate" (v3 §7.6).
+def finetuning(training: Training, checkpoint: str) -> tuple[dict[str, Any], int]:
+    """The options of fine-tuning in which it differs from training, and its ``--max-update``. "The final performances
+    are obtained by finetuning the models with a 10x smaller learning rate" (v3 §7.6).
+
+    Args:
+        training: the setting.
+        checkpoint: of the model.
+    """
+    lr = training.lr / 10
+    if training.optimizer == "clipped_adagrad":
+        # Its sums of squared gradients are kept: its first steps would be as large as at the start of training.
+        return {"continue_once": checkpoint, "lr": lr}, training.updates + training.finetune_updates
+    return {"finetune_from_model": checkpoint, "lr": lr}, training.finetune_updates
+
+
+def evaluation(run: Run, call: Call, name: str, split: str) -> Step:
+    """Evaluate a checkpoint of a model.
 
     Args:
         run: the model.
         call: the call of the recipe.
-        train: makes a training of its name, ``options`` and number of ``updates``; see ``fairseq_train``.
-        options: those that both trainings have.
+        name: one of its ``trainings``.
+        split: "valid" or "test".
     """
-    training = run.training
-    if training.optimizer == "clipped_adagrad":
-        # Its sums of squared gradients are kept: its first steps would be as large as at the start of training.
-        start = {"continue_once": best(call, run.name)}
-        updates = training.updates + training.finetune_updates
-    else:
-        start = {"finetune_from_model": best(call, run.name)}
-        updates = training.finetune_updates
-    return train(f"{run.name}{FINETUNED}", options={**options, **start, "lr": training.lr / 10}, updates=updates)
+    options = {
+        "task": "streaming_lm",
+        **run.model.evaluation,
+        "gen_subset": split,
+        "valid_streams": run.training.test_streams,
+        "tokens_per_sample": run.training.tokens_per_sample,
+        "softmax_batch": 4096,
+        "path": best(call, name),
+    }
+    command = ["fairseq-eval-lm", call.at("data"), "--user-dir", "fb_fairseq", *words(options), *call.cpu]
+    log = call.at(f"{name}.{split}.eval")
+    return Step(f"evaluate {name}, {split}", command, [log], log=log)
 
 
-def evaluated(run: Run, call: Call, name: str) -> Iterator[Step]:
-    """Evaluate a checkpoint, the model's or that of its fine-tuning, and write its result."""
-    for split in ("valid", "test"):
-        options = {
-            "task": "streaming_lm",
-            **run.model.evaluation,
-            "gen_subset": split,
-            "valid_streams": run.training.test_streams,
-            "tokens_per_sample": run.training.tokens_per_sample,
-            "softmax_batch": 4096,
-            "path": best(call, name),
-        }
-        command = ["fairseq-eval-lm", call.at("data"), "--user-dir", "fb_fairseq", *words(options), *call.cpu]
-        log = call.at(f"{name}.{split}.eval")
-        yield Step(f"evaluate {name}, {split}", command, [log], log=log)
-    finetuned = name != run.name
-    yield result(call, name, **run.values, finetuned=finetuned, test_streams=run.training.test_streams)
+def continued(run: Run, call: Call, prompt: str) -> Step:
+    """Continue a text, which begins with ``prompt``, with a model, after fine-tuning if there was any."""
+    sample = call.at(f"{run.name}.sample")
+    command = [*PYTHON, "fb_fairseq", "generate", "--path", best(call, run.trainings[-1]), "--data", call.at("data")]
+    command += ["--prompt", prompt, "--length", 200, "--seed", run.values["seed"], *call.cpu]
+    return Step(f"continue a text with {run.name}", command, [sample], output=sample, shown=True)
 
 
 def figures(runs: Sequence[Run], call: Call, setting: LanguageModeling) -> Iterator[Step]:

@@ -37,9 +37,9 @@ def steps(call: Call) -> Iterator[Step]:
         command = [*PYTHON, "fb_fairseq.papers.experiments.corpora.standard_library", call.at("data")]
         yield Step("binarise the text", command, [call.at("data", "dict.txt")], log=log)
     for run in language_modeling.runs_of(SETTINGS[minutes], call):
-        found = {step.does: step for step in language_modeling.steps_of(run, call, PROMPT)}
-        for does in (f"train {RUN}", f"evaluate {RUN}, test", f"continue a text with {RUN}"):
-            yield found[does]
+        yield from language_modeling.trained(run, call)
+        yield language_modeling.evaluation(run, call, RUN, "test")
+        yield language_modeling.continued(run, call, PROMPT)
     bits = call.at("bits.txt")
     figure = call.at("quickstart.png")
     command = [*PYTHON, "fb_fairseq.papers.results.bits", call.at(f"{RUN}.test.eval"), log]

@@ -10,10 +10,10 @@ from fb_fairseq.papers.experiments import (
     char_ptb,
     persistent_memory,
     summarization,
-    translation,
     wikitext103,
     wikitext103_tables,
 )
+from fb_fairseq.papers.experiments.translation import IWSLT14_DE_EN, IWSLT14_LINES, WMT14_EN_DE, WMT14_LINES
 from fb_fairseq.papers.steps import (
     Recipe,
     agents,
@@ -23,12 +23,19 @@ from fb_fairseq.papers.steps import (
     memory_composition,
     quickstart,
     tracking,
+    translation,
 )
-from fb_fairseq.papers.steps import translation as translations
-from fb_fairseq.papers.steps.data import SPLITS
 from fb_fairseq.papers.toy_tasks.common import LabelsRecipe
 
 OWN = "RECIPE"  # its name in a file of one's own
+
+
+def of_task(name: str) -> Recipe:
+    """The recipe of a toy task."""
+    described = toy_tasks.load(name).RECIPE
+    return (labels if isinstance(described, LabelsRecipe) else tracking).recipe(name, described)
+
+
 PREPARE_TEXT8 = corpora.prepare_bytes("text8", bytes_and_letters.TEXT8_MD5)
 LANGUAGE_MODELS = (
     (char_ptb.CHAR_PTB, corpora.prepare_ptb),
@@ -41,25 +48,17 @@ LANGUAGE_MODELS = (
     (wikitext103_tables.WIKITEXT103_END_OF_LINE, corpora.prepare_wikitext),
 )
 TRANSLATIONS = (
-    (
-        translation.IWSLT14_DE_EN,
-        corpora.prepare_pair(translation.IWSLT14_DE_EN.pair, SPLITS, (160_239, 7283, 6750)),
-    ),
-    (
-        translation.WMT14_EN_DE,
-        corpora.prepare_pair(
-            translation.WMT14_EN_DE.pair,
-            translation.WMT14_SPLITS,
-            (4_500_966, 3000, 3003),
-            joined_dictionary=True,
-        ),
-    ),
+    (IWSLT14_DE_EN, corpora.prepare_pair(IWSLT14_DE_EN.pair, IWSLT14_LINES)),
+    (WMT14_EN_DE, corpora.prepare_pair(WMT14_EN_DE.pair, WMT14_LINES, joined_dictionary=True)),
     (summarization.CNN_DM, corpora.prepare_cnn_dm),
 )
+OF_TEXT = {
+    **{setting.name: language_modeling.recipe(setting, prepare) for setting, prepare in LANGUAGE_MODELS},
+    **{setting.name: translation.recipe(setting, prepare) for setting, prepare in TRANSLATIONS},
+}
 RECIPES: dict[str, Recipe] = {
     "quickstart": quickstart.RECIPE,
-    **{setting.name: language_modeling.recipe(setting, prepare) for setting, prepare in LANGUAGE_MODELS},
-    **{setting.name: translations.recipe(setting, prepare) for setting, prepare in TRANSLATIONS},
+    **OF_TEXT,
     "corridor": agents.recipe(
         "corridor",
         "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
@@ -76,16 +75,8 @@ RECIPES: dict[str, Recipe] = {
     "water_maze": agents.recipe(
         "water_maze", "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
     ),
+    "memory_composition": memory_composition.recipe(of_task("blocked_random_walk"), OF_TEXT["char_ptb"]),
 }
-
-
-def of_task(name: str) -> Recipe:
-    """The recipe of a toy task."""
-    described = toy_tasks.load(name).RECIPE
-    return (labels if isinstance(described, LabelsRecipe) else tracking).recipe(name, described)
-
-
-RECIPES["memory_composition"] = memory_composition.recipe(of_task("blocked_random_walk"), RECIPES["char_ptb"])
 
 
 def names() -> list[str]:

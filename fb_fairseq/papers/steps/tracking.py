@@ -8,10 +8,11 @@ from itertools import product
 from typing import Any
 
 from fb_fairseq.command_line import whole_number
-from fb_fairseq.papers.experiments.settings import composition, words
+from fb_fairseq.papers.experiments.settings import composition
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import FIGURES, suffix
+from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.toy_tasks.common import TrackingRecipe
 
 COMMAND = (*PYTHON, "fb_fairseq", "state-tracking")
@@ -37,7 +38,7 @@ def recipe(task: str, described: TrackingRecipe) -> Recipe:
         "longest": (whole_number, "training sequences have up to so many elements (recall: pairs)"),
         "test_sequences": (whole_number, "sequences of each size in tests (default: 3000)"),
         "curriculum": (str, "growing (default): training sequences grow; or mixed: they have all lengths"),
-        "no_speed": (None, "do not measure steps per second"),
+        "no_speed": (None, "do not measure steps per second (at the first of --layers and of --spans)"),
     }
     if "group" in described.small:
         options["group"] = (str, f"of word problems (default: {described.small['group']})")
@@ -53,28 +54,24 @@ def recipe(task: str, described: TrackingRecipe) -> Recipe:
 
 def steps_of(task: str, described: TrackingRecipe, call: Call) -> Iterator[Step]:
     """Train and test the models, measure their speed, and draw the comparison."""
-    given = call.options
     setting = {"task": task, **(described.small if call.small else described.full), **call.given(*CHANGES)}
-    models = given.get("models", MODELS)
-    check_models(models, [*KNOWN, "average", "previous", "layer1"], composition)
-    axes = (
-        given.get("seeds", [1]),
-        given.get("lrs", [0.003]),
-        given.get("layers", [None]),
-        given.get("spans", [None]),
-    )
-    for seed, lr, layers, span, model in product(*axes, models):
+    given = {"models": MODELS, "layers": [setting["layers"]], "spans": [None], **call.options}
+    check_models(given["models"], [*KNOWN, "average", "previous", "layer1"], composition)
+    axes = (given.get("seeds", [1]), given.get("lrs", [0.003]), given["layers"], given["spans"], given["models"])
+    for seed, lr, layers, span, model in product(*axes):
         composed = composition(model)
-        run = f"{model}{suffix(1, layers, span)}-lr{lr:g}-seed{seed}"
+        end = suffix(1, layers if "layers" in call.options else None, span)
+        run = f"{model}{end}-lr{lr:g}-seed{seed}"
         options: dict[str, Any] = {**setting, "model": "feedback" if composed else model, "lr": lr, "seed": seed}
-        options.update(layers=layers or setting["layers"], span=span)
+        options.update(layers=layers, span=span)
         options["memory_composition"] = composed and composed["memory_composition"]
         command = [*COMMAND, "train", *words(options), "--out", call.at(run), *call.extra]
         log = call.at(f"{run}.log")
         yield Step(f"train {run}", command, [call.at(run, "result.json"), log], log=log, trains=True)
     options = {name: value for name, value in setting.items() if name not in ("updates", "curriculum")}
-    for model in models:
-        if model in KNOWN and not given.get("no_speed"):
+    options.update(layers=given["layers"][0], span=given["spans"][0])
+    for model in given["models"]:
+        if model in KNOWN and "no_speed" not in given:
             file = call.at("speed", f"{model}.txt")
             command = [*PYTHON, "fb_fairseq", "benchmark", "tracking", "--models", model, *words(options)]
             yield Step(f"measure the speed of {model}", command, [file], output=file, alone=True)

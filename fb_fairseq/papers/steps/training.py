@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fb_fairseq.papers.experiments.settings import words
+from fb_fairseq.errors import UserError
 from fb_fairseq.papers.steps import PYTHON, Call, Step
+from fb_fairseq.papers.steps.words import words
 
 FINETUNED = "-finetuned"
 NEVER = 1_000_000  # epochs: validation and checkpoints follow the updates, as an epoch's length depends on the data
@@ -40,6 +41,15 @@ def fairseq_train(
     command += [*call.extra, "--max-update", updates, "--save-dir", call.at(run)]
     log = call.at(f"{run}.log")
     return Step(f"train {run}", command, [best(call, run), log], log=log, trains=True)
+
+
+def batch_of(call: Call, streams: int) -> dict[str, int]:
+    """The options of a batch of so many streams, over all processes and all parts of an update."""
+    freq = call.options.get("update_freq", 1)
+    parts = call.processes * freq
+    if streams % parts:
+        raise UserError(f"{streams} streams cannot be divided by {parts}: --processes (or GPUs) times --update-freq")
+    return {"batch_size": streams // parts, "update_freq": freq}
 
 
 def result(call: Call, run: str, **identity: Any) -> Step:

@@ -3,93 +3,113 @@ translate the test set with the options of generation that are best on the valid
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
+from typing import Any
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments.settings import Options, Translation, TranslationScale, resolved, words
+from fb_fairseq.papers.experiments.settings import Options, Translation, TranslationScale
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
 from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
+from fb_fairseq.papers.steps.words import resolved, words
 
+Prepare = Callable[[Call], Iterator[Step]]
 INITIALISED = "initialised"  # from the Transformer's parameters (v1 §3.2)
 MODELS = ("transformer", "feedback", INITIALISED)
 
 
-def recipe(setting: Translation, prepare: Callable[[Call], Iterator[Step]]) -> Recipe:
+def recipe(setting: Translation, prepare: Prepare) -> Recipe:
     """The recipe of a setting. ``prepare`` yields the steps that make OUT/data of DATA."""
     options = {
         **known("models layers seeds updates update_freq"),
         "projections": (str, "of the memory: per-layer or shared"),
     }
-
-    def steps(call: Call) -> Iterator[Step]:
-        yield from prepare(call)
-        yield from steps_of(setting, call)
-
-    return Recipe(setting.summary, steps, options, setting.corpus)
+    return Recipe(setting.summary, partial(steps_of, setting, prepare), options, setting.corpus)
 
 
-def steps_of(setting: Translation, call: Call) -> Iterator[Step]:
-    """The steps of all models, and the last ones."""
+def steps_of(setting: Translation, prepare: Prepare, call: Call) -> Iterator[Step]:
+    """The steps of a call.
+
+    Args:
+        setting: the experiment.
+        prepare: yields the steps that make OUT/data of DATA.
+        call: the call.
+    """
+    yield from prepare(call)
     scale = setting.small if call.small else setting.full
     variants = setting.full.variants  # in the small setting, too
     given = call.options
     task = {"task": "translation", "source_lang": setting.pair[0], "target_lang": setting.pair[1], **setting.task}
-    updates = given.get("updates", scale.updates)
     models = sorted(given.get("models", MODELS), key=lambda name: name == INITIALISED)  # after its Transformer
     check_models(models, [*MODELS, *variants])
     depths = given.get("layers", scale.layers)
-    if "layers" not in given and set(models) <= variants.keys():
-        depths = dict.fromkeys(variants[model]["decoder_layers"] for model in models)
-    runs = []
+    only = {model: variants[model]["decoder_layers"] for model in models if model in variants}
+    for model, depth in only.items():
+        if depth not in depths:
+            raise UserError(f"--layers: {model} has {depth} decoder layers; give {depth}, too, or leave it out")
+    runs = {}
     for seed, depth, model in product(given.get("seeds", [1]), depths, models):
-        wanted = variants.get(model, {}).get("decoder_layers", depth)
-        if depth != wanted:
-            raise UserError(f"--layers {depth}: {model} has {wanted} decoder layers; give --layers {wanted}")
-        end = suffix(seed, depth)
-        run = f"{model}{end}"
-        projections = given.get("projections", scale.projections)
-        start = {}
-        if model == "transformer":
-            projections = None
-        elif model == INITIALISED:
-            projections = given.get("projections", "per-layer")
-            start["init_from_transformer"] = best(call, f"transformer{end}")
-        options = {
-            **task,
-            **scale.sizes,
-            "decoder_layers": depth,
-            "arch": scale.transformer if model == "transformer" else scale.feedback,
-            "memory_projections": projections,
-            **variants.get(model, {}),
-            **start,
-            **resolved(scale.training, updates),
-            "criterion": "label_smoothed_cross_entropy",
-            "label_smoothing": 0.1,
-            "optimizer": "adam",
-            "adam_betas": "(0.9, 0.98)",
-            "max_tokens": scale.max_tokens // call.processes // given.get("update_freq", 1),
-            "update_freq": given.get("update_freq", 1),
-            "keep_interval_updates": scale.average,
-            "num_workers": 0,
-        }
+        if depth != only.get(model, depth):
+            continue
+        run = f"{model}{suffix(seed, depth)}"
+        more = dict(variants.get(model, {}))
+        if model == INITIALISED:
+            more["init_from_transformer"] = best(call, f"transformer{suffix(seed, depth)}")
+        options = options_of(scale, call, model, depth, more)
         yield fairseq_train(
             call,
             run,
             data="data",
-            options=options,
-            updates=updates,
+            options={**task, **options},
+            updates=given.get("updates", scale.updates),
             every=scale.validate_every,
             seed=seed,
         )
         yield averaged(scale, call, run)
         yield translated(setting, scale, task, call, run)
+        projections = options["memory_projections"]
         yield result(call, run, model=model, layers=depth, seed=seed, projections=projections)
-        runs.append(run)
+        runs[run] = depth
     yield from summary(call)
     yield curves(call, {run: [run] for run in runs}, "nll_loss")
-    if len(depths) > 1:
+    if len(set(runs.values())) > 1:
         yield against(call, "layers", setting.metric[1], "dev_nll", "decoded_tokens_per_second")
+
+
+def options_of(scale: TranslationScale, call: Call, model: str, depth: int, more: Options) -> dict[str, Any]:
+    """The options of a model's training, beside those of the task.
+
+    Args:
+        scale: the size of the experiment.
+        call: the call.
+        model: its name.
+        depth: number of decoder layers.
+        more: further options of the model.
+    """
+    given = call.options
+    freq = given.get("update_freq", 1)
+    arch = scale.feedback
+    projections = given.get("projections", "per-layer" if model == INITIALISED else scale.projections)
+    if model == "transformer":
+        arch = scale.transformer
+        projections = None
+    return {
+        **scale.sizes,
+        "decoder_layers": depth,
+        "arch": arch,
+        "memory_projections": projections,
+        **more,
+        **resolved(scale.training, given.get("updates", scale.updates)),
+        "criterion": "label_smoothed_cross_entropy",
+        "label_smoothing": 0.1,
+        "optimizer": "adam",
+        "adam_betas": "(0.9, 0.98)",
+        "max_tokens": scale.max_tokens // call.processes // freq,
+        "update_freq": freq,
+        "keep_interval_updates": scale.average,
+        "num_workers": 0,
+    }
 
 
 def averaged(scale: TranslationScale, call: Call, run: str) -> Step:

@@ -157,7 +157,7 @@ RECIPE = LabelsRecipe(
         streams=256,  # only one in 17 symbols has a label
     ),
     full=dict(  # number of updates and nested assignments: the published program's
-        sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
+        sequences=dict(mix="table7", nested_assignments=True, variables=3, **TASK.sequences),
         updates=50_000,
     ),
     curriculum_option="statements",

@@ -51,14 +51,14 @@ TASK = Task(
         "steps": Option(100, "number of actions in a sequence"),
         "blocks": Option(BLOCKS, "blocked cells, from A in the upper left corner to I"),
     },
-    dict(train=10_000, valid=1_000, test=10_000),
+    dict(train=10_000, valid=1_000, test=100_000),
     check=check_blocks,
 )
 RECIPE = LabelsRecipe(
     "the position on a torus of 3 x 3 cells, two of them blocked (v1 §4.1, B.1)",
     small=dict(sequences=dict(train=4000, valid=200, test=500), training=dict(lr=0.001)),
     full=dict(
-        sequences=dict(train=10_000, valid=1000, test=100_000),
+        sequences=TASK.sequences,
         training=dict(lr=0.0003, clip_norm=1.0),  # v1 Table 9
     ),
 )

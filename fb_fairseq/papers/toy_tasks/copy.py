@@ -20,6 +20,6 @@ TASK = Task(
 RECIPE = LabelsRecipe(
     "copy a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1); small: 8 digits everywhere, span 3",
     small=dict(sequences=dict(length=8, train=20_000, valid=200, test=500), span=3, updates=2000),
-    full=dict(sequences=dict(length=40, test_length=400, train=100_000, valid=1000, test=1000), span=1000),
+    full=dict(sequences=dict(length=40, test_length=400, **TASK.sequences), span=1000),
     curriculum_option="length",
 )

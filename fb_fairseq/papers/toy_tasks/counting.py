@@ -19,6 +19,6 @@ TASK = Task(
 RECIPE = LabelsRecipe(
     "write as many B's as there were A's (v3 §4.1); small: up to 20, span 8",
     small=dict(sequences=dict(longest=20, train=20_000, valid=200, test=500), updates=2000),
-    full=dict(sequences=dict(longest=50, train=100_000, valid=1000, test=1000), span=128),
+    full=dict(sequences=dict(longest=50, **TASK.sequences), span=128),
     curriculum_option="longest",
 )

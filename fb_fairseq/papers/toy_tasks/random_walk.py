@@ -47,5 +47,5 @@ TASK = Task(
 RECIPE = LabelsRecipe(
     "the position on a grid after steps and turns (v3 §4.1.2, §7.1); small: 4 x 4 cells",
     small=dict(sequences=dict(size=4, train=10_000, valid=200, test=500), updates=6000),
-    full=dict(sequences=dict(size=8, train=10_000, valid=1000, test=1000)),
+    full=dict(sequences=dict(size=8, **TASK.sequences)),
 )

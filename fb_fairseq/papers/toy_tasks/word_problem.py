@@ -31,7 +31,7 @@ class Group(NamedTuple):
 
 
 @cache
-def named(name: str) -> Group:
+def group_named(name: str) -> Group:
     """The group of this name, one of ``GROUPS``."""
     if name == "parity":
         return _group(range(2), lambda a, b: (a + b) % 2, str)
@@ -51,7 +51,7 @@ def _group(elements: Sequence[T], multiply: Callable[[T, T], T], name: Callable[
 
 def word_problem(rng: SeededRandom, group: str = "A5", length: int = 128) -> LabelledSequence:
     """``length`` elements of a group, each labelled with the product of all up to it, the first one leftmost."""
-    elements, table = named(group)
+    elements, table = group_named(group)
     drawn = [rng.randint(0, len(elements) - 1) for _ in range(length)]
     so_far: list[int] = []
     for element in drawn:
@@ -69,8 +69,8 @@ TASK = Task(
     dict(train=1_000_000, valid=1_000, test=1_000),
     growth=Growth(
         smallest=2,
-        symbols=lambda given: named(given["group"]).elements,
-        labels=lambda given: named(given["group"]).elements,
+        symbols=lambda given: group_named(given["group"]).elements,
+        labels=lambda given: group_named(given["group"]).elements,
         by_position=True,
     ),
 )

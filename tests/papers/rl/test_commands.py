@@ -37,7 +37,7 @@ def test_learns(agent, tmp_path, capsys):
     arguments = ["--agent", agent, "--small", "--length", "1", "--environments", "32", "--block", "16", "--lr", "0.01"]
     main(["train", *arguments, "--out", str(out), "--frames", "40000", "--log-interval", "5", "--cpu"])
     first, *_, last = logged(out)
-    assert first["success"] < 0.7 and last["success"] > 0.9
+    assert first["reward"] < 0.7 and last["reward"] > 0.9
     assert last["frames"] >= 40000 and last["fps"] > 0
     capsys.readouterr()
     arguments = ["--path", str(out / "checkpoint.pt"), "--episodes", "50", "--record", str(tmp_path / "episode.gif")]

@@ -6,10 +6,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, fitted_inner, parameters
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.state_tracking.architectures import (
+    ARCHITECTURES,
+    Shape,
+    fitted_inner,
+    of_transformers,
+    parameters,
+)
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.command import main
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.export import notes
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
 from fb_fairseq.papers.state_tracking.trainer import Trainer, last_accuracy
@@ -228,6 +236,19 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     assert config["label2id"] == {name: int(index) for index, name in config["id2label"].items()}
     assert list(config["id2label"].values())[3:5] == ["<unk>", "123"]
     assert '"123 132 213"' in (tmp_path / "model/README.md").read_text()
+
+
+def test_how_elements_are_written():
+    """In a model's card: as permutations, but for the group that has none."""
+    result = {"flawless": 1.0, "slips": 0.0, "hardware": "a CPU", "seconds": 1, "sizes": [1]}
+    for group, end in (("parity", "0 or 1"), ("S3", "the images of 1, 2, …")):
+        assert notes(replace(TINY, group=group), result)[0][1].endswith(f"{group}, each written as {end}")
+
+
+def test_a_model_that_an_old_version_does_not_have():
+    pytest.importorskip("transformers")
+    with pytest.raises(UserError, match="^Nosuch: .* pip install -U .*, or leave the model out"):
+        of_transformers("Nosuch", "state", dict)(Shape(2, 8, 2, 8, 8))
 
 
 def test_exports_of_other_runs(tmp_path, refused):

@@ -10,6 +10,7 @@ import pytest
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.record import MARK, read_record
 from fb_fairseq.papers.steps import Step, engine
+from fb_fairseq.papers.steps.plan import Plan
 from fb_fairseq.papers.steps.show import show
 from tests.conftest import REPOSITORY
 from tests.surroundings import wait_for
@@ -67,12 +68,12 @@ def test_dependencies(out):
     """Words name files, folders above them, beginnings of their names, also as NAME=PATH. Checks of the user's files
     come before what reads them."""
     steps = [step("x/data.bin", "1"), step("y", "1"), step("z", "z=out/y"), step("w", "out/x/data"), step("v", "out")]
-    assert engine.Engine("own", "out", steps).after == [[], [], [1], [0], [0, 1, 2, 3]]
+    assert Plan("own", "out", steps).after == [[], [], [1], [0], [0, 1, 2, 3]]
     steps = [Step("a", [], ["x=y/a.log"]), Step("b", ["x=y/a.log"], ["x=y/b"]), Step("c", ["n=x=y/a.log"], ["x=y/c"])]
-    assert engine.Engine("own", "x=y", steps).after == [[], [0], [0]]
+    assert Plan("own", "x=y", steps).after == [[], [0], [0]]
     (out.parent / "text").touch()
     steps = [step("a", reads=["text"]), step("b"), step("c", reads=["text"])]
-    assert engine.Engine("own", "out", steps).after == [[], [], [0]]
+    assert Plan("own", "out", steps).after == [[], [], [0]]
 
 
 def test_a_training_that_starts_from_another(out):
@@ -134,7 +135,7 @@ def test_settings_of_one_name(out):
         step("c/dict", "--text", "out/a", "--dictionary", "out/b"),
     ]
     words = ["torchrun", "--nnodes", "2", "fairseq-train", "--data", "out/c", "--lr", "1", "--save-dir", "out/d"]
-    found = engine.Engine("own", "out", [*steps, Step("train d", words, ["out/d/a.pt"], trains=True)])
+    found = Plan("own", "out", [*steps, Step("train d", words, ["out/d/a.pt"], trains=True)])
     found.check(processes=1)
     assert found.planned["OUT/d/a.pt"]["settings"] == {"lr": "1", "size": "4", "dictionary size": "8"}
 

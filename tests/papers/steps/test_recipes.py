@@ -77,13 +77,11 @@ def test_names_that_are_kept_twice():
             "--text .*: has fewer than 1,000 bytes; give a longer text",
         ),
         ("copy --lr 0.1", "--lr: unknown option"),
-        ("maze DATA", "DATA: unknown option, or more than the recipe takes"),
         ("quickstart -- --lr 1", "--: this recipe takes no further options"),
         ("char_ptb --seeds 0", "--seeds/--seed: 0: give a number, 1 or more"),
         ("char_ptb --lr 0", "--lr: 0: give a number above 0"),
         ("char_ptb -- --lr=1", "--lr: give it before the --; fine-tuning then has a tenth of it"),
         ("char_ptb --small --processes 3", "64 streams cannot be divided by 3: --processes"),
-        ("char_ptb --small --processes 2 --jobs 2", "--jobs 2: each training uses all GPUs"),
         *(
             (f"copy --out a{part}b", f"--out a.*b: fairseq interprets {re.escape(part)} in paths")
             for part in (":", ",", "${")
@@ -97,10 +95,14 @@ def test_mistakes(words, message):
 def test_without_data(capsys, tmp_path, monkeypatch):
     """Missing files are named before anything runs."""
     monkeypatch.chdir(tmp_path)
-    for data in ([], ["nowhere"]):
+    for call, file in (
+        (["char_ptb"], "ptb.train.txt"),
+        (["char_ptb", "nowhere"], "nowhere/ptb.train.txt"),
+        (["enwik8"], "DATA"),
+    ):
         with pytest.raises(SystemExit):
-            command.main(["char_ptb", *data])
-        assert re.search(r"error: .*ptb.train.txt: no such file; give one that exists", capsys.readouterr().err)
+            command.main(call)
+        assert f"error: {file}: no such file; give one that exists" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         command.main(["cnn_dm", "--small", str(tmp_path)])
     assert "no *.csv or *.csv.gz in this folder" in capsys.readouterr().err
@@ -134,12 +136,15 @@ def test_axes():
         "4",
         "--models",
         "feedback layer1",
+        "--layers",
+        "3 5",
         "--curriculum",
         "mixed",
     )
-    assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 8
+    assert len(commands(text, "python -m fb_fairseq state-tracking train")) == 16
     (speed,) = commands(text, "python -m fb_fairseq benchmark tracking")
     assert "--curriculum" not in speed
+    assert [speed[speed.index(option) + 1] for option in ("--layers", "--span")] == ["3", "4"]
 
 
 def test_data_of_toy_tasks():
@@ -157,6 +162,8 @@ def test_data_of_toy_tasks():
     prepared = commands(text, "fairseq-preprocess")
     assert ["--srcdict" in words for words in prepared] == [False, True, True]
     assert "--nested-assignments" in printed("algorithmic", "--nested-assignments")
+    helps = {name: text for name, (_, text) in recipes.find("copy").options.items()}
+    assert helps["test_length"] == f"{helps['length']} of the test split" and "to --length" in helps["shortest"]
 
 
 def test_gpus_and_launch():
@@ -214,10 +221,13 @@ def test_a_csv_that_was_cut_off(tmp_path):
     pytest.importorskip("sacremoses")
     (tmp_path / "a.csv").write_text("id,article,highlights\n1,x y,z\n2,x")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,article,highlights\n1,x y,z\n2,x,y")[:-9])
-    for name in ("a.csv", "a.csv.gz"):
+    (tmp_path / "b.csv.gz").write_bytes((tmp_path / "a.csv.gz").read_bytes()[:15])
+    for name in ("a.csv", "a.csv.gz", "b.csv.gz"):
         words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
         done = run_module("experiments.corpora.read_csv", *words)
         assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
+    errors = run_module("steps.check", "least", tmp_path / "a.csv", 4).errors
+    assert errors.endswith("a.csv: has 3 lines, fewer than 4; give more text\n")
 
 
 def test_memory_composition():
@@ -247,19 +257,6 @@ def test_folders(monkeypatch, tmp_path):
     defaults = {name: values(printed(name), "--out", "python -m")[-1] for name in ("copy", "maze", "word_problem")}
     assert {path.split("/")[1] for path in defaults.values()} == {"copy-small", "maze-small", "word_problem-small"}
     assert "mkdir -p runs/word_problem-S3-small " in printed("word_problem", "--group", "S3")
-
-
-def test_what_models_of_text_are_evaluated_with():
-    """Both splits, with options of the model's evaluation."""
-    text = printed("enwik8", "--small", "--layers", 1, *FEEDBACK)
-    splits = [words[words.index("--gen-subset") + 1] for words in commands(text, "fairseq-eval-lm")]
-    assert splits == ["valid", "test"] * 2
-    (plot,) = commands(text, "python -m fb_fairseq plot --curves")
-    assert [word.split("=")[0] for word in plot if "=" in word] == ["feedback_transformer_lm-1"] * 2
-    (hours,) = commands(printed("wikitext103_training_time"), "python -m fb_fairseq plot --curves transformer=")[1:]
-    assert "--x hours" in " ".join(hours) and [word for word in hours if word.startswith("initialised-bptt=")] == [
-        f"initialised-bptt=runs/wikitext103_training_time/{run}.log" for run in ("transformer-post", "initialised-bptt")
-    ]
 
 
 # Calls of scripts print their words; other commands are not found.

@@ -7,7 +7,7 @@ import pytest
 
 from fb_fairseq.papers.toy_tasks.common import NO_LABEL, SeededRandom
 from fb_fairseq.papers.toy_tasks.recall import recall
-from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named, word_problem
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, group_named, word_problem
 
 ORDERS = {"parity": 2, "S3": 6, "A5": 60, "S5": 120}
 
@@ -20,7 +20,7 @@ def matrix(name):
 @pytest.mark.parametrize("group", GROUPS)
 def test_products(group):
     """The label of a step is the product of matrices so far; that of a permutation has a 1 in row p(i) of column i."""
-    assert len(named(group).elements) == len(set(named(group).elements)) == ORDERS[group]
+    assert len(group_named(group).elements) == len(set(group_named(group).elements)) == ORDERS[group]
     for i in range(20):
         inputs, labels = word_problem(SeededRandom(1, group, i), group, 30)
         if group == "parity":
@@ -34,7 +34,7 @@ def test_products(group):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_group_axioms(group):
-    elements, table = named(group)
+    elements, table = group_named(group)
     table = np.array(table)
     order = len(elements)
     assert (table[0] == range(order)).all() and (table[:, 0] == range(order)).all()  # the first one is the identity

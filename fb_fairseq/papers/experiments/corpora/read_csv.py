@@ -23,9 +23,9 @@ def rows(paths):
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            if not {"article", "highlights"} <= set(reader.fieldnames or []):
-                raise SystemExit(f"error: {path}: has no columns article and highlights; give CNN/DailyMail as CSV")
             try:
+                if not {"article", "highlights"} <= set(reader.fieldnames or []):
+                    raise SystemExit(f"error: {path}: has no columns article and highlights; give CNN/DailyMail as CSV")
                 for row in reader:
                     if None in (row["article"], row["highlights"]):
                         raise EOFError

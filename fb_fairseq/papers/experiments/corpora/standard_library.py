@@ -19,7 +19,5 @@ def options(folder: pathlib.Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("give one folder: standard_library DESTDIR")
-    modules = options(pathlib.Path(sysconfig.get_paths()["stdlib"]))
-    preprocess_bytes.main([*modules, "--destdir", sys.argv[1], "--overwrite"])  # beside other files
+    modules = pathlib.Path(sysconfig.get_paths()["stdlib"])
+    preprocess_bytes.main([*options(modules), "--destdir", sys.argv[1], "--overwrite"])  # beside other files

@@ -11,7 +11,6 @@ base.py is their interface::
 from inspect import signature
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.papers.rl.checks import check_choice
 from fb_fairseq.papers.rl.envs.base import BatchedEnv
 from fb_fairseq.papers.rl.envs.corridor import Corridor
 from fb_fairseq.papers.rl.envs.maze import Maze, MazeEasy
@@ -28,7 +27,6 @@ def make_env(name: str, num_envs: int, sizes: dict[str, int] | None = None) -> B
         num_envs: their number B.
         sizes: arguments of the class, such as ``length``; its defaults where omitted.
     """
-    check_choice("environment", name, list(ENVS))
     for option in sizes or {}:
         if option not in signature(ENVS[name]).parameters:
             raise UserError(f"{flag(option)}: not an option of --environment {name}; leave it out")

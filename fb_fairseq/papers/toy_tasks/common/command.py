@@ -11,7 +11,7 @@ has too few different ones).
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.errors import UserError, flag
@@ -42,19 +42,7 @@ def build_parser() -> CommandParser:
     return parser
 
 
-class Limits(NamedTuple):
-    """The names of the options that say which values one option of a task has in a split.
-
-    Attributes:
-        most: of the option with the largest value, or with the only one.
-        least: of the option with the smallest value; empty if the value does not vary.
-    """
-
-    most: str
-    least: str
-
-
-def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, Limits]:
+def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """The limits of each option of a task by its name: in the test split, ``length`` is from ``test_shortest`` to
     ``test_length``, if they are given.
 
@@ -62,6 +50,10 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, Limits]
         task: the task.
         split: of the data.
         options: all that were given, by their names.
+
+    Returns:
+        The names of the options with the largest value (or the only one) and with the smallest one; the latter is empty
+        if the value does not vary.
     """
     found = {}
     for name, option in task.options.items():
@@ -73,7 +65,7 @@ def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, Limits]
             least = option.test_training_name
             if options.get(option.test_name) is not None:
                 most = option.test_name
-        found[name] = Limits(most, least if options.get(least) is not None else "")
+        found[name] = (most, least if options.get(least) is not None else "")
     return found
 
 

@@ -40,11 +40,14 @@ class Setting:
     growing_span: bool = False
 
     def changed(self, **changes: Any) -> "Setting":
-        """This setting with other values; those of a mapping are added to it."""
+        """This setting with other values; those of a mapping are added to it, and None leaves what is there."""
+        new = {}
         for name, value in changes.items():
             if isinstance(value, Mapping):
-                changes[name] = {**getattr(self, name), **value}
-        return replace(self, **changes)
+                new[name] = {**getattr(self, name), **value}
+            elif value is not None:
+                new[name] = value
+        return replace(self, **new)
 
     def schedule(self) -> dict[str, Any]:
         """The options of the learning rate's schedule; empty unless ``tri_stage``."""

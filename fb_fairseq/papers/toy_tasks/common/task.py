@@ -69,7 +69,7 @@ class Option:
 
 
 class Growth(NamedTuple):
-    """How the sequences of a task grow in ``state-tracking``.
+    """How the sequences of a task grow in ``state-tracking``. Its generator must take ``length``, a number of steps.
 
     Attributes:
         smallest: the size at the start of training.
