@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import fb_fairseq
-from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, main
+from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, SHORT_NAMES, main
 from fb_fairseq.commands.fairseq_commands import PACKAGE, with_hydra_user_dir, with_user_dir
 from tests.conftest import REPOSITORY
 
@@ -44,7 +44,7 @@ def test_list_of_commands(capsys, arguments, status):
     for name, (_, text) in COMMANDS.items():
         assert any(line.split() == [name, *text.split()] for line in lines)
     assert f"  {', '.join(FAIRSEQ_COMMANDS)}" in lines
-    names = {*FAIRSEQ_COMMANDS, *(f"fairseq-{name}" for name in FAIRSEQ_COMMANDS.values())}
+    names = {*FAIRSEQ_COMMANDS, *(f"fairseq-{name}" for name in SHORT_NAMES)}
     assert not COMMANDS.keys() & names, "they stand beside ours"
 
 
@@ -57,6 +57,7 @@ def test_version(capsys):
     [
         ("evaluate-label", "did you mean evaluate-labels?"),
         ("trian", "did you mean train?"),
+        ("fairseq-fairseq-generate", "did you mean fairseq-generate?"),
         ("xyz", f"choose from {', '.join([*COMMANDS, *FAIRSEQ_COMMANDS])}"),
     ],
 )
@@ -157,6 +158,14 @@ def test_output_that_nobody_reads():
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 141
+
+
+@pytest.mark.not_fast
+def test_output_that_cannot_be_written():
+    command = [sys.executable, "-m", "fb_fairseq", "--help"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "fb-fairseq --help: error: No space left on device\n")
 
 
 @pytest.mark.not_fast
