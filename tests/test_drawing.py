@@ -12,7 +12,8 @@ import pytest
 
 from fb_fairseq.commands.evaluate_labels import PositionCounts
 from fb_fairseq.commands.plot import panels
-from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, Shares
+from fb_fairseq.commands.plot.context import ContextLosses
+from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 from fb_fairseq.drawing.figure import Panel, build_figure, draw_figure
 from fb_fairseq.drawing.marks import RANGE, draw_band
 from fb_fairseq.drawing.models import MODEL_COLORS, colors, model_name

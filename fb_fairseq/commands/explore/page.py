@@ -11,7 +11,6 @@ import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.explore.reading import Reading
-from fb_fairseq.commands.plot.measures import mix
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import EOS, words_of
@@ -202,7 +201,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
     if text is None:
         text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
-    memories = len(mix(model))
+    memories = len(pictures.mix(model))
     with gr.Blocks(title=f"{kind_of(model)}: {model.source}", analytics_enabled=False) as page:
         reading = gr.State(None)
         gr.HTML(facts(model))

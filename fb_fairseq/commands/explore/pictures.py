@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.commands.explore.reading import Reading
-from fb_fairseq.commands.plot.measures import mix, persistent_in_softmax
+from fb_fairseq.commands.plot.measures import persistent_in_softmax
 from fb_fairseq.pretrained.model import LanguageModel
 
 CANDIDATES = 10  # tokens whose probabilities are shown
@@ -129,6 +129,14 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
     if follows:
         explanation += " <b>Orange</b>: what follows in the text."
     return picture(f"Next {vocabulary.unit}", explanation, "ex-bars", "".join(rows))
+
+
+@torch.no_grad()
+def mix(model: LanguageModel) -> list[list[float]]:
+    """The weights of the embedding and of each layer's output in each memory, [K, L + 1]. K is 1, or the number of
+    layers where each has a memory of its own.
+    """
+    return model.stack.loop_weights(model.device, model.stack.reaches()).mix_KA.tolist()
 
 
 def layer_weights(model: LanguageModel) -> str:

@@ -12,7 +12,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.measures import BLOCK_STEPS, check_attention, losses
+from fb_fairseq.commands.plot.context import losses
+from fb_fairseq.commands.plot.measures import BLOCK_STEPS, check_attention
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel, choices

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fb_fairseq.commands.evaluate_labels import PositionCounts
-    from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, Shares
+    from fb_fairseq.commands.plot.context import ContextLosses
+    from fb_fairseq.commands.plot.measures import AttentionMap, Shares
     from fb_fairseq.pretrained.model import LanguageModel
 
 
@@ -48,7 +49,7 @@ def attention_map(model: "LanguageModel", args: Namespace) -> "AttentionMap":
 
 def context_losses(model: "LanguageModel", args: Namespace) -> "ContextLosses":
     """How well the tokens of ``--data`` are predicted with more and more context."""
-    from fb_fairseq.commands.plot.measures import losses_by_context
+    from fb_fairseq.commands.plot.context import losses_by_context
 
     if model.labels:
         raise UserError(f"{model.source}: was trained with --labels; use --position-accuracy")

@@ -14,7 +14,8 @@ from fb_fairseq.drawing.style import TINY
 
 if TYPE_CHECKING:  # measures import torch, which curves do without
     from fb_fairseq.commands.evaluate_labels import PositionCounts
-    from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, Shares
+    from fb_fairseq.commands.plot.context import ContextLosses
+    from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 
 METRIC_LABELS = {
     "bpb": "bits per byte",
