@@ -168,7 +168,8 @@ def test_spans(tmp_path):
     path = str(tmp_path / "spans.pt")
     spans = enumerate([[0.0, 0.5], [1.0, 0.1]])
     model = {f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in spans}
-    torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
+    options = {"decoder_layers": 2, "attention_span": 100, "adaptive_span_ramp": 8}
+    torch.save({"model": model, "cfg": {"model": options}}, path)
     assert checkpoints.adaptive_spans(path) == [[8, 58], [100, 18]]
     main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.svg")])
     text = (tmp_path / "spans.svg").read_text()

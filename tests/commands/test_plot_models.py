@@ -205,6 +205,9 @@ def test_other_models_are_refused():
     with pytest.raises(UserError, match="has no persistent vectors"):
         measures.persistent_use(load(FeedbackLM), *streams)
     assert len(context.losses_by_context(lstm(), corpus_of(40), 16, 4).values) == 3, "context helps an LSTM too"
+    assert len(context.losses_by_context(lstm(), corpus_of(2), 16, 4).values) == 1
+    with pytest.raises(UserError, match="--option a.pt: needs two tokens or more to read; give another --split"):
+        context.losses_by_context(lstm(), corpus_of(1), 16, 4)
 
 
 def test_tokens_of_a_text(tmp_path):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fb_fairseq.commands.plot.measures import BLOCK_STEPS, doubling_bins
 from fb_fairseq.commands.texts import progress
+from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel
 
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
@@ -39,7 +40,9 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
         tokens: how many tokens are predicted for each bin; at least, half of the longest context.
         longest: the longest context, at most. It is a power of two, and at most half of the text.
     """
-    longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
+    if len(corpus) < 2:
+        raise UserError(f"{model.source}: needs two tokens or more to read; give another --split of --data")
+    longest = 1 << min(longest, len(corpus) // 2).bit_length() - 1
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)
