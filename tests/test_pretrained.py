@@ -170,7 +170,7 @@ def test_the_page_of_a_tracker():
     explorer = actions.Tracker(reading.load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
     after = explorer.change("\n".join(explorer.text_of(before).split()), before, 21)
-    shown = explorer.show(after, 21, 1.0, 10, actions.EACH_HEAD, 1)
+    shown = explorer.show(after, 21, 1.0, 10, True, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
 
 

@@ -38,12 +38,11 @@ def step_loop() -> str:
     except UserError as error:
         return str(error)
     texts = []
-    for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+    for kind in ["cpu", "cuda"][: 1 + torch.cuda.is_available()]:
         loop = LOOPS[PREFERRED[kind] if name == AUTO else name]
         problem = loop.unavailable(torch.device(kind))
-        found = REFERENCE if problem else loop.name
         details = problem or loop.details()
-        texts.append(f"{found} on {kind} ({details})" if details else f"{found} on {kind}")
+        texts.append(f"{REFERENCE if problem else loop.name} on {kind}{details and f' ({details})'}")
     texts.append(f"otherwise {REFERENCE}" if name == AUTO else f"as {STEP_LOOP_VARIABLE} says")
     return "; ".join(texts)
 

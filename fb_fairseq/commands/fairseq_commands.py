@@ -92,6 +92,6 @@ def with_hydra_user_dir(argv: list[str]) -> list[str]:
     ours = f"{HYDRA_USER_DIR}{PACKAGE}"
     if any(word.startswith(HYDRA_USER_DIR) for word in argv):
         return [ours if word == f"{HYDRA_USER_DIR}{NAME}" else word for word in argv]
-    overrides = [place for place, word in enumerate(argv) if "=" in word and not word.startswith("-")]
-    place = overrides[0] if overrides else len(argv)
+    overrides = (place for place, word in enumerate(argv) if "=" in word and not word.startswith("-"))
+    place = next(overrides, len(argv))
     return [*argv[:place], ours, *argv[place:]]

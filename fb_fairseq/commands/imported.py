@@ -25,11 +25,10 @@ def write_checkpoint(command: str, out: str, trained: TrainedModel) -> list[str]
         out: the file. Dictionaries in its folder stay; those of other models are refused.
     """
     folder = os.path.dirname(os.path.abspath(out))
-    made = {name: as_dictionary(symbols) for name, symbols in trained.symbols.items()}
-    dictionaries = {os.path.join(folder, name): dictionary for name, dictionary in made.items()}
+    dictionaries = {os.path.join(folder, name): as_dictionary(symbols) for name, symbols in trained.symbols.items()}
     for path, dictionary in dictionaries.items():
         check_dictionary_file(dictionary, path)
-    save_file({WRITER: command, **build_checkpoint(trained, list(made.values()), folder)}, out)
+    save_file({WRITER: command, **build_checkpoint(trained, list(dictionaries.values()), folder)}, out)
     lines = [f"{out}: {sum(p.numel() for p in trained.parameters.values()):,} parameters, {trained.architecture}"]
     for path, dictionary in dictionaries.items():
         if not os.path.exists(path):  # the user's own, with the same symbols, has how often each one occurs

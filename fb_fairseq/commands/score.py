@@ -163,11 +163,9 @@ def score(
         results["sacrebleu"], results["signature"] = bleu(
             detokenize(hypotheses, language), raw_references, trg_lang=language
         )
-    if "tokenized_bleu" in metrics:
-        results["tokenized_bleu"] = bleu(hypotheses, references, tokenize="none", force=True)[0]
-    if "compound_split_bleu" in metrics:
-        pair = split_compounds(hypotheses), split_compounds(references)
-        results["compound_split_bleu"] = bleu(*pair, tokenize="none", force=True)[0]
+    for name, split in (("tokenized_bleu", list), ("compound_split_bleu", split_compounds)):
+        if name in metrics:
+            results[name], _ = bleu(split(hypotheses), split(references), tokenize="none", force=True)
     if "rouge" in metrics:
         results.update(rouge(hypotheses, references, language))
     return results

@@ -1,8 +1,8 @@
 """What the buttons of the page do: read a text, generate, draw elements, and show a step.
 
 Functions that gradio calls take the values of the page's parts, in this order: those that the action needs, and at the
-end temperature and top-k of generating; the rows of attention, ``EACH_HEAD`` or ``MEAN``; and the layer, from 1 on,
-whose memory is shown (1 where all layers have the same). They return the values that parts of the page get.
+end temperature and top-k of generating; whether attention has a row for each head, or for each layer; and the layer,
+from 1 on, whose memory is shown (1 where all layers have the same). They return the values that parts of the page get.
 """
 
 import random
@@ -18,7 +18,6 @@ from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.symbols import EOS, words_of
 
 PAUSE = 0.06  # seconds between two tokens that are generated, to watch
-EACH_HEAD, MEAN = "each head", "mean of heads"
 
 
 class Explorer:
@@ -33,8 +32,12 @@ class Explorer:
         self.model = model
         self.most = most
 
-    def read(self, text: str) -> Reading:
+    def read(self, text: str, before: Reading | None = None) -> Reading:
         """Read a text. Words that the model does not know become ``<unk>``.
+
+        Args:
+            text: of the page.
+            before: see ``Reading``.
 
         Raises:
             gr.Error: it is too long.
@@ -43,7 +46,7 @@ class Explorer:
         if len(tokens) > self.most:
             message = f"{len(tokens):,} {unit}s are too many: the page reads {self.most:,} at most (--max-steps)"
             raise gr.Error(message, print_exception=False)
-        reading = Reading(self.model)
+        reading = Reading(self.model, before)
         reading.read(tokens)
         return reading
 
@@ -58,7 +61,7 @@ class Explorer:
 
         Args:
             text: of the page.
-            reading: what was read of it; None: nothing.
+            reading: what was read of it, which goes on; None: nothing.
             number: of tokens, at most.
             temperature: see ``fb_fairseq.pretrained.model.sample``.
             topk: see there.
@@ -69,7 +72,8 @@ class Explorer:
         Raises:
             gr.Error: it has as many steps as a text may have.
         """
-        reading = self.read(text) if reading is None or text != self.text_of(reading) else reading.copy()
+        if reading is None or text != self.text_of(reading):
+            reading = self.read(text)
         for i in range(int(number)):
             if len(reading) > self.most:
                 raise gr.Error(f"The text has {self.most:,} steps now, its most (--max-steps).", print_exception=False)
@@ -86,7 +90,9 @@ class Explorer:
         """The picture of the text (HTML)."""
         return pictures.surprise(reading, step)
 
-    def show(self, reading: Reading, step: int, temperature: float, topk: int, heads: str, memory: int) -> list[Any]:
+    def show(
+        self, reading: Reading, step: int, temperature: float, topk: int, each_head: bool, memory: int
+    ) -> list[Any]:
         """The pictures of a step, or of the last one if there are fewer: the text, the next token, attention and
         memory; and what becomes of the slider.
         """
@@ -95,7 +101,7 @@ class Explorer:
         return [
             self.draw_text(reading, step),
             pictures.next_token(reading, step, temperature, int(topk)),
-            pictures.attention_and_memory(reading, step, heads == EACH_HEAD, int(memory)),
+            pictures.attention_and_memory(reading, step, each_head, int(memory)),
             gr.update(maximum=max(1, last), value=step),
         ]
 
@@ -104,8 +110,8 @@ class Explorer:
         return self.show(reading, event.step, *settings)
 
     def show_read(self, text: str, shown: Reading | None, *settings: Any) -> list[Any]:
-        """Read a text: what was read, and the pictures of its last step. ``shown``: what the page has shown before."""
-        reading = self.read(text)
+        """Read a text in the place of what is ``shown``: what was read, and the pictures of its last step."""
+        reading = self.read(text, shown)
         return [reading, *self.show(reading, len(reading) - 1, *settings)]
 
     def show_generated(
@@ -116,14 +122,14 @@ class Explorer:
         step: int,
         temperature: float,
         topk: int,
-        heads: str,
+        each_head: bool,
         memory: int,
     ) -> Iterator[list[Any]]:
         """Generate (see ``generate``): after each token what was read, its text, and the pictures of the last step.
         ``step``: the one that the page has shown before.
         """
         for reading in self.generate(text, shown, number, temperature, topk):
-            drawn = self.show(reading, len(reading) - 1, temperature, topk, heads, memory)
+            drawn = self.show(reading, len(reading) - 1, temperature, topk, each_head, memory)
             yield [reading, self.text_of(reading), *drawn]
 
 
@@ -137,8 +143,8 @@ class Tracker(Explorer):
         elements = [element for element in words_of(self.model.vocabulary.symbols) if element != but]
         return " ".join(random.choices(elements, k=number))
 
-    def read(self, text: str) -> Reading:
-        """Read elements.
+    def read(self, text: str, before: Reading | None = None) -> Reading:
+        """Read elements; see ``Explorer.read``.
 
         Raises:
             gr.Error: there are too many, or words that are none.
@@ -149,27 +155,17 @@ class Tracker(Explorer):
             raise gr.Error(
                 f"{unknown[0]}: no element of the model's group; give some like {self.drawn(3)}", print_exception=False
             )
-        return super().read(" ".join(text.split()))
-
-    def read_instead(self, text: str, shown: Reading | None) -> Reading:
-        """Read elements in the place of those that the page has shown, whose products are kept to compare with."""
-        reading = self.read(text)
-        reading.before = shown.products() if shown else []
-        return reading
+        return super().read(" ".join(text.split()), before)
 
     def change(self, text: str, shown: Reading | None, step: int) -> Reading:
         """Draw another element for a step of the text, or for the nearest step that it has."""
         words = text.split()
         place = min(max(1, int(step)), len(words)) - 1
         words[place] = self.drawn(1, but=words[place])
-        return self.read_instead(" ".join(words), shown)
+        return self.read(" ".join(words), shown)
 
     def draw_text(self, reading: Reading, step: int) -> str:
         return pictures.products(reading, step)
-
-    def show_read(self, text: str, shown: Reading | None, *settings: Any) -> list[Any]:
-        reading = self.read_instead(text, shown)
-        return [reading, *self.show(reading, len(reading) - 1, *settings)]
 
     def show_generated(
         self, text: str, shown: Reading | None, number: int, step: int, *settings: Any

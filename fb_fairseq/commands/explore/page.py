@@ -5,7 +5,7 @@ from pathlib import Path
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
-from fb_fairseq.commands.explore.actions import EACH_HEAD, MEAN, Explorer, Tracker
+from fb_fairseq.commands.explore.actions import Explorer, Tracker
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import words_of
@@ -85,7 +85,11 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
                 0, 1, 0, step=1, label="Step", info="which step the pictures below are of", scale=5, elem_id="step"
             )
             heads = gr.Radio(
-                [EACH_HEAD, MEAN], value=EACH_HEAD if few else MEAN, label="Rows of attention", scale=3, min_width=200
+                [("each head", True), ("mean of heads", False)],
+                value=few,
+                label="Rows of attention",
+                scale=3,
+                min_width=200,
             )
             memory = gr.Dropdown(
                 list(range(1, memories + 1)), value=1, label="Memory of layer", visible=memories > 1, min_width=110

@@ -191,25 +191,29 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     labels = reading.model.vocabulary.labels(reading.tokens)
     most = max(len(seen), min(FEW_COLUMNS, max(reading.model.stack.reaches())))
     width = COLUMNS_WIDTH / (most + 1)
-    free = [EMPTY] * (most - len(seen))
-    told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
+    blank = [EMPTY] * len(extra)
     rows = []
+
+    def add_row(name: str, left: list[str], cells: list[str]) -> None:
+        """Add a row: its name, cells of ``extra``, free ones, and those of the steps in the memory and of this one."""
+        rows.extend([name, *left, *[EMPTY] * (most - len(seen)), *cells])
+
+    told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
     if not each_head:
         shares_LHC = shares_LHC.mean(1, keepdim=True)
     for l in range(len(shares_LHC), 0, -1):
         for h, shares in enumerate(shares_LHC[l - 1].tolist(), 1):
             name = f"layer {l}, head {h}" if each_head else f"layer {l}"
             cells = [cell(share, f"{name}: {percent(share)} on {what}", most) for share, what in zip(shares, told)]
-            rows += [axis(name), *cells[: len(extra)], *free, *cells[len(extra) :], EMPTY]
+            add_row(axis(name), cells[: len(extra)], [*cells[len(extra) :], EMPTY])
     names = [column_name(labels[t], len(labels[t]) * CHARACTER > width) for t in [*seen, step]]
-    rows += [EMPTY, *(column_name(name) for name in extra), *free, *names]
+    add_row(EMPTY, list(map(column_name, extra)), names)
     vectors_CD = reading.memory(step)[memory - 1, -len(seen) - 1 :]
     vectors, largest = memory_cells(vectors_CD)
-    left = [EMPTY] * len(extra) + free
-    rows += [axis("memory"), *left, *vectors]
+    add_row(axis("memory"), blank, vectors)
     every = math.ceil(TICK / width)
     ticks = [str(back) if back % every == 0 or back == 1 else "" for back in range(len(seen), 0, -1)]
-    rows += [axis("steps back"), *left, *(axis(tick, "ex-tick") for tick in [*ticks, "new"])]
+    add_row(axis("steps back"), blank, [axis(tick, "ex-tick") for tick in [*ticks, "new"]])
     sizes = f'style="--extra:{len(extra)};--columns:{most + 1}"'
     css = "ex-memory ex-with-extra" if extra else "ex-memory"
     grid = f'<div class="{css}" {sizes}>{"".join(rows)}</div>'

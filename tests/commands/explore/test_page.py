@@ -26,14 +26,6 @@ def page():
     return page
 
 
-@pytest.fixture
-def actions():
-    pytest.importorskip("gradio")
-    from fb_fairseq.commands.explore import actions
-
-    return actions
-
-
 def test_port_in_use(capsys, monkeypatch):
     """It is checked first: before gradio and the model are loaded."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -71,32 +63,33 @@ def test_page(page, model):
     assert buttons == {"Read", "Next token", "Generate 40", "Stop"}
 
 
-def test_generating_in_the_page(actions):
+def test_generating_in_the_page(page):
     """After the text as it is typed; without a change, the reading goes on. It ends at --max-steps."""
-    explorer = actions.Explorer(both()[0], most=9)
+    explorer = page.Explorer(both()[0], most=9)
     before = explorer.read("word1 word2")
+    expected = [*before.tokens, before.drawn(2, 0, 0).argmax()]
     (after,) = explorer.generate("word1 word2", before, 1, 0, 0)
-    assert after.tokens[:3] == before.tokens and len(after) == 4 and after.tokens[3] == before.drawn(2, 0, 0).argmax()
+    assert after is before and after.tokens == expected
     assert explorer.text_of(after).startswith("word1 word2 word")
     (other,) = explorer.generate("word5", after, 1, 0, 0)
     assert other.tokens[:2] == [EOS, explorer.model.vocabulary.encode("word5")[0]] and len(other) == 3
     steps = explorer.generate("word5", None, 40, 1, 0)
-    with pytest.raises(actions.gr.Error, match="The text has 9 steps now"):
+    with pytest.raises(page.gr.Error, match="The text has 9 steps now"):
         for reading in steps:
             assert len(reading) <= 10
     assert len(reading) == 10, "</s> and nine tokens"
-    with pytest.raises(actions.gr.Error, match=r"10 tokens are too many: the page reads 9 at most \(--max-steps\)"):
+    with pytest.raises(page.gr.Error, match=r"10 tokens are too many: the page reads 9 at most \(--max-steps\)"):
         explorer.read("word1 " * 10)
 
 
-def test_a_document_ends_in_the_page(actions, monkeypatch):
+def test_a_document_ends_in_the_page(page, monkeypatch):
     """A byte model's </s> is not read on."""
     ours, _ = both()
     ours.vocabulary = Vocabulary([*SPECIAL, *byte_codec.SYMBOLS])
     monkeypatch.setattr(Reading, "drawn", lambda *_: torch.eye(9)[EOS])
-    monkeypatch.setattr(actions.gr, "Info", lambda text: told.append(text))
+    monkeypatch.setattr(page.gr, "Info", lambda text: told.append(text))
     told = []
-    assert list(actions.Explorer(ours, 9).generate("", None, 3, 1, 0)) == []
+    assert list(page.Explorer(ours, 9).generate("", None, 3, 1, 0)) == []
     assert told == ["The model ended the text here (</s>)."]
 
 
@@ -111,8 +104,7 @@ def test_only_this_machine_is_served(page, monkeypatch, host):
     for name, value in (("http_proxy", "http://127.0.0.1:9"), ("no_proxy", "example.org"), ("NO_PROXY", "")):
         monkeypatch.setenv(name, value)
     built = page.build_page(both()[0], 9)
-    from fb_fairseq.commands.explore import server
-
+    server = pytest.importorskip("fb_fairseq.commands.explore.server")
     server.serve(built, host, port)
     try:
         with socket.socket(family) as client:
