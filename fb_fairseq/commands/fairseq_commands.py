@@ -82,7 +82,7 @@ def with_user_dir(argv: list[str]) -> list[str]:
     """The arguments with this package as ``--user-dir``, which processes that fairseq starts need. Another one stays;
     this package's name stands for its path.
     """
-    if not any(word == USER_DIR or word.startswith(f"{USER_DIR}=") for word in argv):
+    if not any(word.partition("=")[0] == USER_DIR for word in argv):
         return [USER_DIR, PACKAGE, *argv]
     return converted(argv, USER_DIR, lambda folder: PACKAGE if folder == NAME else folder)
 

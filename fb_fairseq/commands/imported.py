@@ -60,8 +60,8 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
     line = ["", *training, "--optimizer", "adam"]  # "" is the data folder
     line += command_line({name: trained.options[name] for name in names if name in trained.options})
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
-    sides = {"source": dictionaries[0], "target": dictionaries[-1]}
-    task = argparse.Namespace(**{f"{side}_dictionary": dictionary for side, dictionary in sides.items()})
+    source, target = dictionaries[0], dictionaries[-1]
+    task = argparse.Namespace(source_dictionary=source, target_dictionary=target)
     model = models.build_model(cfg.model, task)
     trained.fill(model)
     history = {
@@ -79,7 +79,7 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
         "criterion": {},
         "optimizer_history": [history],
         "task_state": {},
-        "extra_state": {**NEW_TRAINING, DICTIONARIES: dictionary_checksums(sides)},
+        "extra_state": {**NEW_TRAINING, DICTIONARIES: dictionary_checksums({"source": source, "target": target})},
         FACTS: trained.facts,
     }
 

@@ -1,7 +1,6 @@
 """The names and colours of models, the same in all figures."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -71,13 +70,11 @@ def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
     bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
-    alike = Counter(bases.values())
-    places: Counter[str] = Counter()
     found = {}
     for name, base in bases.items():
-        place = places[base]
-        found[name] = tint(base, LIGHTEST * place / max(1, alike[base] - 1)), LINES[place % len(LINES)]
-        places[base] += 1
+        alike = [other for other in bases if bases[other] == base]
+        place = alike.index(name)
+        found[name] = tint(base, LIGHTEST * place / max(1, len(alike) - 1)), LINES[place % len(LINES)]
     return found
 
 

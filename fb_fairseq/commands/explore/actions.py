@@ -74,7 +74,7 @@ class Explorer:
         """
         if reading is None or text != self.text_of(reading):
             reading = self.read(text)
-        for i in range(int(number)):
+        for _ in range(int(number)):
             if len(reading) > self.most:
                 raise gr.Error(f"The text has {self.most:,} steps now, its most (--max-steps).", print_exception=False)
             token = int(reading.drawn(len(reading) - 1, temperature, int(topk)).multinomial(1))
@@ -83,8 +83,7 @@ class Explorer:
                 return
             reading.read([token])
             yield reading
-            if i + 1 < number:
-                time.sleep(PAUSE)
+            time.sleep(PAUSE)
 
     def draw_text(self, reading: Reading, step: int) -> str:
         """The picture of the text (HTML)."""

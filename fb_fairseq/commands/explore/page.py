@@ -1,5 +1,6 @@
 """The page: its head, its parts, and which action each button has."""
 
+from functools import partial
 from pathlib import Path
 
 import gradio as gr
@@ -55,6 +56,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
         text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mix(model))
+    picture = partial(gr.HTML, container=True, padding=True)
     with gr.Blocks(title=f"{kind_of(model)}: {model.source}", analytics_enabled=False) as page:
         reading = gr.State(None)
         gr.HTML(facts(model))
@@ -79,7 +81,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
                     0, 2, 0.8, step=0.05, label="Temperature", info=f"0: always the likeliest {unit}; 1: as it is"
                 )
                 topk = gr.Slider(0, 50, 10, step=1, label="Top-k", info="draw from the k likeliest; 0: from all")
-        surprise = gr.HTML(js_on_load=STEPS_IN_TEXT, container=True, padding=True, elem_id="surprise")
+        surprise = picture(js_on_load=STEPS_IN_TEXT, elem_id="surprise")
         with gr.Row():
             step = gr.Slider(
                 0, 1, 0, step=1, label="Step", info="which step the pictures below are of", scale=5, elem_id="step"
@@ -96,10 +98,10 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
             )
         with gr.Row():
             with gr.Column(scale=4, min_width=330, visible=is_text):
-                following = gr.HTML(container=True, padding=True, elem_id="next")
-                gr.HTML(pictures.layer_weights(model), container=True, padding=True, elem_id="weights")
+                following = picture(elem_id="next")
+                picture(pictures.layer_weights(model), elem_id="weights")
             with gr.Column(scale=9, min_width=600):
-                attention = gr.HTML(container=True, padding=True, elem_id="attention")
+                attention = picture(elem_id="attention")
 
         settings = [temperature, topk, heads, memory]
         shown = [surprise, following, attention, step]

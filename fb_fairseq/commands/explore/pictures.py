@@ -1,7 +1,7 @@
 """Draws what a model does at a step, as HTML. Texts are escaped: whatever the model writes is shown as text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 import torch
@@ -27,11 +27,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
-def classes(name: str, marks: Mapping[str, object]) -> str:
-    """CSS classes of an element: ``name``, and those of ``marks`` whose value is true."""
-    return " ".join([name, *(mark for mark, applies in marks.items() if applies)])
-
-
 def picture(title: str, explanation: str, css: str, content: str) -> str:
     """A picture below its heading, and what explains it (HTML)."""
     return f'<div class="ex"><h3>{title}</h3><p>{explanation}</p><div class="{css}">{content}</div></div>'
@@ -48,7 +43,7 @@ def surprise(reading: Reading, step: int) -> str:
             told = "step 0: the start"
         if shown == "\u2423":
             shown = " "  # inside the text, a space is one
-        css = classes("ex-token", {"ex-special": t == 0, "ex-selected": t == step})
+        css = "ex-token" + " ex-special" * (t == 0) + " ex-selected" * (t == step)
         parts.append(
             f'<span class="{css}" data-step="{t}" style="--share:{min(1.0, bits / most):.3f}" title="{escape(told)}">'
             f"{escape(shown)}</span>"
@@ -78,7 +73,7 @@ def products(reading: Reading, step: int) -> str:
         element = reading.model.vocabulary.symbols[reading.tokens[t]]
         wrong = product != expected
         changed = t <= len(before) and product != before[t - 1]
-        css = classes("ex-token ex-product", {"ex-wrong": wrong, "ex-changed": changed, "ex-selected": t == step})
+        css = "ex-token ex-product" + " ex-wrong" * wrong + " ex-changed" * changed + " ex-selected" * (t == step)
         below = f"<i>{product}</i><br/><s>{expected}</s>" if wrong else f"<i>{product}</i>"
         told = f"step {t} reads {element}: the product is {expected}, and the model says {product}"
         parts.append(f'<span class="{css}" data-step="{t}" title="{told}">{element}<br/>{below}</span>')

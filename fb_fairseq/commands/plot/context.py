@@ -47,15 +47,12 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
     widest = bins[-1][1] - bins[-1][0] + 1
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)
     text_T = corpus[0 : longest + predicted]
-    pieces = []
-    for i, (fewest, most) in enumerate(bins):
-        windows = text_T[longest - fewest :].unfold(0, most + 1, most - fewest + 1)
-        pieces += [(i, rows) for rows in windows.split(max(1, POSITIONS // most))]
-    nats = [0.0] * len(bins)
-    for i, rows in progress(pieces, model):
-        nats[i] += segment_loss(model, rows, bins[i][0]) / predicted
-    of_bytes = model.vocabulary.of_bytes
-    values = [mean / math.log(2) if of_bytes else math.exp(mean) for mean in nats]
+    values = []
+    for fewest, most in progress(bins, model):
+        segments = text_T[longest - fewest :].unfold(0, most + 1, most - fewest + 1)
+        parts = segments.split(max(1, POSITIONS // most))
+        nats = sum(segment_loss(model, rows, fewest) for rows in parts) / predicted
+        values.append(nats / math.log(2) if model.vocabulary.of_bytes else math.exp(nats))
     return ContextLosses(bins, values, model.vocabulary.unit)
 
 

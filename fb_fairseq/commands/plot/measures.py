@@ -17,7 +17,6 @@ BLOCK_STEPS = 64  # steps that are computed together, at most; the length of a b
 BLOCK_ENTRIES = 1 << 24  # attention weights that are computed together, at most
 SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
 MAP_TOKENS = 100  # more labels than these could not be read
-CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
 
 
 class Shares(NamedTuple):
@@ -102,7 +101,10 @@ def doubling_bins(longest: int) -> list[tuple[int, int]]:
 def check_attention(model: LanguageModel) -> None:
     """Check that a model attends to earlier steps."""
     if not hasattr(model.stack, "memory_attention"):
-        raise UserError(f"{model.source}: attends to nothing (an LSTM); give {CHOICE}")
+        raise UserError(
+            f"{model.source}: attends to nothing (an LSTM); give feedback_transformer_lm, relative_transformer_lm or "
+            "all_attention_lm"
+        )
 
 
 def mean_attention(model: LanguageModel, tokens_BT: Tensor, context: int) -> Shares:
