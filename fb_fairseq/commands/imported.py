@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from dataclasses import fields
 from typing import Any
 
 from fb_fairseq.checksums import DICTIONARIES, dictionary_checksums
@@ -54,12 +53,8 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
 
-    training = TRANSLATION if trained.translates else LANGUAGE_MODEL
-    known = models.MODEL_DATACLASS_REGISTRY.get(trained.architecture)
-    names = trained.options if known is None else ["arch", *(field.name for field in fields(known))]
-    line = ["", *training, "--optimizer", "adam"]  # "" is the data folder
-    line += command_line({name: trained.options[name] for name in names if name in trained.options})
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
+    parser = options.get_training_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, training_arguments(trained)))
     source, target = dictionaries[0], dictionaries[-1]
     task = argparse.Namespace(source_dictionary=source, target_dictionary=target)
     model = models.build_model(cfg.model, task)
@@ -84,10 +79,16 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
     }
 
 
-def command_line(options: dict[str, Any]) -> list[str]:
-    """A model's options as arguments of fairseq-train."""
-    line = []
-    for name, value in options.items():
+def training_arguments(trained: TrainedModel) -> list[str]:
+    """Arguments of fairseq-train, of a training of such a model on data in the folder ""."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+    line = ["", *(TRANSLATION if trained.translates else LANGUAGE_MODEL), "--optimizer", "adam"]
+    known = MODEL_DATACLASS_REGISTRY.get(trained.architecture)
+    for name, value in trained.options.items():
+        # Language models of all kinds have the same options in a folder, but not in fairseq-train.
+        if known is not None and name not in ("arch", *known.__dataclass_fields__):
+            continue
         if value is True:
             line.append(flag(name))
         elif value is not False and value is not None:

@@ -47,13 +47,11 @@ def read_generated(path: str) -> tuple[list[str], list[str]]:
             found = re.match(r"([TD])-(\d+)\t(.*)", line.rstrip("\n"))
             if found is None:
                 continue
-            kind = found[1]
-            number = int(found[2])
-            content = found[3]
+            kind, number, content = found.groups()
             if kind == "T":
-                references[number] = content
-            else:
-                hypotheses.setdefault(number, content.partition("\t")[2])  # with --nbest the best one comes first
+                references[int(number)] = content
+            else:  # with --nbest the best one comes first
+                hypotheses.setdefault(int(number), content.partition("\t")[2])
     if not hypotheses:
         raise UserError(f"--gen {path}: no hypotheses (lines D-0, D-1, …); give the output of fairseq-generate")
     order = range(max([*hypotheses, *references]) + 1)

@@ -74,7 +74,7 @@ class Explorer:
         """
         if reading is None or text != self.text_of(reading):
             reading = self.read(text)
-        for _ in range(int(number)):
+        for _ in range(number):
             if len(reading) > self.most:
                 raise gr.Error(f"The text has {self.most:,} steps now, its most (--max-steps).", print_exception=False)
             token = int(reading.drawn(len(reading) - 1, temperature, int(topk)).multinomial(1))
@@ -100,7 +100,7 @@ class Explorer:
         return [
             self.draw_text(reading, step),
             pictures.next_token(reading, step, temperature, int(topk)),
-            pictures.attention_and_memory(reading, step, each_head, int(memory)),
+            pictures.attention_and_memory(reading, step, each_head, memory),
             gr.update(maximum=max(1, last), value=step),
         ]
 

@@ -56,6 +56,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
         text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mix(model))
+    button = partial(gr.Button, min_width=90)
     picture = partial(gr.HTML, container=True, padding=True)
     with gr.Blocks(title=f"{kind_of(model)}: {model.source}", analytics_enabled=False) as page:
         reading = gr.State(None)
@@ -72,10 +73,10 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
                     elem_id="text",
                 )
                 with gr.Row():
-                    read = gr.Button("Read", variant="primary", elem_id="read", min_width=90)
-                    one = gr.Button(f"Next {unit}" if is_text else "Change this step", elem_id="one", min_width=90)
-                    many = gr.Button(f"{'Generate' if is_text else 'Draw'} {MANY}", elem_id="many", min_width=90)
-                    stop = gr.Button("Stop", elem_id="stop", min_width=90, visible=is_text)
+                    read = button("Read", variant="primary", elem_id="read")
+                    one = button(f"Next {unit}" if is_text else "Change this step", elem_id="one")
+                    many = button(f"{'Generate' if is_text else 'Draw'} {MANY}", elem_id="many")
+                    stop = button("Stop", elem_id="stop", visible=is_text)
             with gr.Column(scale=4, visible=is_text):
                 temperature = gr.Slider(
                     0, 2, 0.8, step=0.05, label="Temperature", info=f"0: always the likeliest {unit}; 1: as it is"
@@ -110,13 +111,13 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
         begins = [page.load, read.click, box.submit]
         gr.on(begins, explorer.show_read, [box, reading, *settings], [reading, *shown], **quiet)
         runs = [
-            button.click(
+            clicked.click(
                 explorer.show_generated,
                 [box, reading, gr.State(number), step, *settings],
                 [reading, box, *shown],
                 **quiet,
             )
-            for button, number in ((one, 1), (many, MANY))
+            for clicked, number in ((one, 1), (many, MANY))
         ]
         stop.click(None, cancels=runs)
         changes = [step.input, *(setting.change for setting in settings)]

@@ -42,7 +42,7 @@ class Kind(NamedTuple):
         group: of options, by what they read.
         draw: draws what was read, by name; or with ``each``, of a single path.
         help: of the option.
-        read: reads what is drawn of a path; None for ``MODELS``: the function of ``models`` with the option's name.
+        read: reads what is drawn of a path; None: ``READ`` in models.py has a function for the option.
         each: whether each path has a panel of its own.
         wide: see ``Panel``.
         size: the size of a panel of what was read, see ``Panel``; None: the usual one.
@@ -167,9 +167,9 @@ def read(args, option: str, path: str) -> Any:
     kind = KINDS[option]
     if kind.read:
         return kind.read(path)
-    from fb_fairseq.commands.plot import models  # torch is imported only to run a model
+    from fb_fairseq.commands.plot.models import READ  # torch is imported only to run a model
 
-    return getattr(models, option)(read_language_model(path, args.data, args.cpu, flag(option)), args)
+    return READ[option](read_language_model(path, args.data, args.cpu, flag(option)), args)
 
 
 def named_path(argument: str) -> tuple[str, str]:

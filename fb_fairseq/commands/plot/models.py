@@ -1,10 +1,13 @@
 """Run a model on the text that the options name, for the panels for which models are run.
 
-Each function has the name of an option of ``KINDS``, takes a ``LanguageModel`` and the options of ``fb-fairseq plot``,
-and returns what its panel draws.
+Each function of ``READ`` takes a ``LanguageModel`` and the options of ``fb-fairseq plot``, and returns what the panel
+draws.
 """
 
 from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,19 +20,9 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel
 
 
-def attention(model: LanguageModel, args: Namespace) -> measures.Shares:
-    """The attention by layer and distance."""
-    return measures.mean_attention(model, *streams(model, args))
-
-
-def persistent_shares(model: LanguageModel, args: Namespace) -> measures.Shares:
-    """The share of attention on persistent vectors by layer and head."""
-    return measures.persistent_shares(model, *streams(model, args))
-
-
-def persistent_use(model: LanguageModel, args: Namespace) -> list[list[float]]:
-    """The share of that attention which the most used vectors take, by layer and number of vectors."""
-    return measures.persistent_use(model, *streams(model, args))
+def of_streams(measure: Callable, model: LanguageModel, args: Namespace) -> Any:
+    """A function of ``measures`` that looks at streams of the text."""
+    return measure(model, *streams(model, args))
 
 
 def attention_map(model: LanguageModel, args: Namespace) -> measures.AttentionMap:
@@ -60,3 +53,13 @@ def streams(model: LanguageModel, args: Namespace) -> tuple[Tensor, int]:
         return measures.cut_text(load_inputs(model, args.data, args.split), args.tokens, span)
     # One stream, whose first step, which attends to nothing, does not count.
     return torch.tensor([text_of(model, args.prompt, args.text)]), 1
+
+
+READ: dict[str, Callable] = {  # by the option of the panel
+    "attention": partial(of_streams, measures.mean_attention),
+    "attention_map": attention_map,
+    "persistent_shares": partial(of_streams, measures.persistent_shares),
+    "persistent_use": partial(of_streams, measures.persistent_use),
+    "context_perplexity": context_perplexity,
+    "position_accuracy": position_accuracy,
+}
