@@ -32,8 +32,9 @@ for argv in json.loads(sys.argv[1]):
 """
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+def run(*arguments, stdout=subprocess.PIPE):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("arguments,status", [([], 2), (["--help"], 0)])
@@ -108,7 +109,6 @@ def test_help_of_each_command(capsys, name):
 def test_the_exit_status_of_the_module():
     done = run("-m", "fb_fairseq")
     assert done.returncode == 2 and done.stdout.startswith("usage: fb-fairseq <command>")
-    assert run("-m", "fb_fairseq", "plott").returncode == 2
 
 
 @pytest.mark.not_fast
@@ -162,9 +162,8 @@ def test_output_that_nobody_reads():
 
 @pytest.mark.not_fast
 def test_output_that_cannot_be_written():
-    command = [sys.executable, "-m", "fb_fairseq", "--help"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, cwd=REPOSITORY, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        done = run("-m", "fb_fairseq", "--help", stdout=full)
     assert (done.returncode, done.stderr) == (2, "fb-fairseq --help: error: No space left on device\n")
 
 

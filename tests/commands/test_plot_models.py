@@ -249,6 +249,7 @@ def test_lines_are_drawn():
     _, axes = pyplot.subplots()
     panels.draw_layer_weights_over_training(axes, [[(1, 0.25), (2, 0.5)], [(1, 0.75), (2, 0.5)]])
     assert axes.get_lines()[2].get_ydata() == [0.5, 0.5] and axes.get_ylim()[0] == 0, "equal shares, and none"
+    assert axes.get_legend_handles_labels()[1][:2] == ["embedding", "layer 1"]
     _, axes = pyplot.subplots()
     panels.draw_persistent_use(axes, [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]])
     assert axes.get_legend_handles_labels()[1] == ["layer 1", "layer 2", "all used equally"]

@@ -161,7 +161,7 @@ def attention_map(model: LanguageModel, tokens: list[int], layer: int | None) ->
 def persistent_in_softmax(model: LanguageModel) -> bool:
     """Whether persistent vectors take a part of the attention on past steps."""
     options = model.stack.options
-    return bool(getattr(options, "persistent_memory_size", 0)) and options.persistent_memory_variant == "all-attn"
+    return options.persistent_memory_size > 0 and options.persistent_memory_variant == "all-attn"
 
 
 def check_persistent(model: LanguageModel) -> None:

@@ -1,7 +1,7 @@
 """fb-fairseq explore: what is read, against models run by hand."""
 
 import math
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -76,13 +76,9 @@ def test_reading_goes_on(model):
 def test_windows_read_at_the_same_time():
     """Threads do not see each other's steps."""
     ours, _ = both()
-    expected, found = reading_of(ours).bits, []
-    threads = [threading.Thread(target=lambda: found.append(reading_of(ours).bits)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 4
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: reading_of(ours).bits, range(4)))
+    assert found == [reading_of(ours).bits] * 4
 
 
 def test_drawing():
