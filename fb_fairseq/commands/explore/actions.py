@@ -1,4 +1,4 @@
-"""What the buttons of the page do: read a text, generate, draw elements, and show a step.
+"""The actions of the page: read a text, generate, draw elements, and show a step.
 
 Functions that gradio calls take the values of the page's parts, in this order: those that the action needs, and at the
 end temperature and top-k of generating; whether attention has a row for each head, or for each layer; and the layer,
