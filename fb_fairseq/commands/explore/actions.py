@@ -21,7 +21,7 @@ PAUSE = 0.06  # seconds between two tokens that are generated, to watch
 
 
 class Explorer:
-    """The actions.
+    """The actions where the model predicts the next token.
 
     Args:
         model: the model.
@@ -92,8 +92,14 @@ class Explorer:
     def show(
         self, reading: Reading, step: int, temperature: float, topk: int, each_head: bool, memory: int
     ) -> list[Any]:
-        """The pictures of a step, or of the last one if there are fewer: the text, the next token, attention and
-        memory; and what becomes of the slider.
+        """The pictures of a step: the text, the next token, attention and memory; and what becomes of the slider.
+
+        Args:
+            reading: what was read.
+            step: the step; where there are fewer, the last one is shown.
+            temperature, topk: of generating.
+            each_head: a row of attention for each head, instead of one for each layer.
+            memory: the layer whose memory is shown, from 1 on.
         """
         last = len(reading) - 1
         step = min(int(step), last)
@@ -124,8 +130,12 @@ class Explorer:
         each_head: bool,
         memory: int,
     ) -> Iterator[list[Any]]:
-        """Generate (see ``generate``): after each token what was read, its text, and the pictures of the last step.
-        ``step``: the one that the page has shown before.
+        """Generate: after each token what was read, its text, and the pictures of the last step.
+
+        Args:
+            text, shown, number: see ``generate``.
+            step: the one that the page has shown before.
+            temperature, topk, each_head, memory: see ``show``.
         """
         for reading in self.generate(text, shown, number, temperature, topk):
             drawn = self.show(reading, len(reading) - 1, temperature, topk, each_head, memory)

@@ -42,7 +42,7 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
     """
     if len(corpus) < 2:
         raise UserError(f"{model.source}: needs two tokens or more to read; give another --split of --data")
-    longest = 1 << min(longest, len(corpus) // 2).bit_length() - 1
+    longest = 1 << (min(longest, len(corpus) // 2).bit_length() - 1)
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)

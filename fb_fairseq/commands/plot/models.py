@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fb_fairseq.commands.evaluate_labels import PositionCounts, accuracy_by_position
 from fb_fairseq.commands.plot import measures
@@ -21,8 +20,18 @@ from fb_fairseq.pretrained.model import LanguageModel
 
 
 def of_streams(measure: Callable, model: LanguageModel, args: Namespace) -> Any:
-    """A function of ``measures`` that looks at streams of the text."""
-    return measure(model, *streams(model, args))
+    """Measure streams of the text of ``--prompt``, ``--text`` or ``--data``.
+
+    Args:
+        measure: a function of a model, tokens [B, T], and how many of a stream's first steps do not count.
+        model: the model.
+        args: the options.
+    """
+    if args.prompt is None and args.text is None:
+        span = getattr(model.stack.options, "attention_span", 0)  # an LSTM has none
+        return measure(model, *measures.cut_text(load_inputs(model, args.data, args.split), args.tokens, span))
+    # One stream, whose first step, which attends to nothing, does not count.
+    return measure(model, torch.tensor([text_of(model, args.prompt, args.text)]), 1)
 
 
 def attention_map(model: LanguageModel, args: Namespace) -> measures.AttentionMap:
@@ -42,17 +51,6 @@ def position_accuracy(model: LanguageModel, args: Namespace) -> PositionCounts:
     if args.data is None or not model.labels:
         raise UserError(f"{model.source}: give a model trained with --labels, and its data with --data")
     return accuracy_by_position(model, load_data(model, args.data, args.split), args.tokens)
-
-
-def streams(model: LanguageModel, args: Namespace) -> tuple[Tensor, int]:
-    """The text of ``--prompt``, ``--text`` or ``--data`` as streams of tokens [B, T], and how many of a stream's first
-    steps do not count.
-    """
-    if args.prompt is None and args.text is None:
-        span = getattr(model.stack.options, "attention_span", 0)  # an LSTM has none
-        return measures.cut_text(load_inputs(model, args.data, args.split), args.tokens, span)
-    # One stream, whose first step, which attends to nothing, does not count.
-    return torch.tensor([text_of(model, args.prompt, args.text)]), 1
 
 
 READ: dict[str, Callable] = {  # by the option of the panel
