@@ -104,11 +104,15 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
-def without_package(name: str, error: ImportError) -> int:
-    """Say what to install for a command of ``fb-fairseq``. Returns its exit status.
+def fail(name: str, error: Exception) -> int:
+    """Say in one line why a command of ``fb-fairseq`` has failed. Returns its exit status.
+
+    Args:
+        name: of the command; or an option in its place.
+        error: what has happened.
 
     Raises:
-        ImportError: ``error`` itself, if no package that an extra installs is missing.
+        Exception: ``error`` itself, if ``explain`` does not know it, or with ``FB_FAIRSEQ_DEBUG=1``.
     """
     line = explain(error)
     if line is None or debugging():

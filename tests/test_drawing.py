@@ -12,10 +12,11 @@ import pytest
 
 from fb_fairseq.commands.evaluate_labels import PositionCounts
 from fb_fairseq.commands.plot import panels
-from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, Shares
+from fb_fairseq.commands.plot.context import ContextLosses
+from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 from fb_fairseq.drawing.figure import Panel, build_figure, draw_figure
 from fb_fairseq.drawing.marks import RANGE, draw_band
-from fb_fairseq.drawing.models import MODEL_COLORS, colors, model_name
+from fb_fairseq.drawing.models import MODEL_COLORS, colors, model_name, styles
 from fb_fairseq.drawing.style import AMBER, BLUE, CYCLE, DPI, GREEN, GREY, PURPLE, STYLE, TINY, VERMILLION, WIDTH
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
@@ -102,13 +103,9 @@ def test_a_model_has_its_color_in_all_figures():
     assert colors(["all-attn", "all-attention"])["all-attn"] == PURPLE
     shades = list(colors([f"Feedback, {n} layers" for n in range(4)]).values())
     assert shades[0] == BLUE and len(set(shades)) == 4
-    lines = draw_lines(colors(["Feedback", "Feedback, fine-tuned", "LSTM"]))
-    assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
-
-
-def draw_lines(color):
-    panel = Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])
-    return build_figure([panel]).axes[0].lines
+    drawn = styles(["Feedback", "Feedback, fine-tuned", "LSTM"])
+    panel = Panel(lambda axes: [draw_band(axes, [1], [[2]], name, *style) for name, style in drawn.items()])
+    assert [line.get_linestyle() for line in build_figure([panel]).axes[0].lines] == ["-", "--", "-"]
 
 
 def test_the_legend_explains_bands_and_lines():

@@ -167,17 +167,17 @@ def test_sizes():
 
 def test_the_page_of_a_tracker():
     """A change in the middle changes all later products."""
-    page = pytest.importorskip("fb_fairseq.commands.explore.page")
-    explorer = page.Tracker(reading.load("a5", cpu=True), 99)
+    actions = pytest.importorskip("fb_fairseq.commands.explore.actions")
+    explorer = actions.Tracker(reading.load("a5", cpu=True), 99)
     before = explorer.read(explorer.drawn(40))
-    (after,) = explorer.generate("\n".join(explorer.text_of(before).split()), before, 1, 1.0, 10, step=21)
-    shown = explorer.show(after, 21, 1.0, 10, page.EACH_HEAD, 1)
+    after = explorer.change("\n".join(explorer.text_of(before).split()), before, 21)
+    shown = explorer.show(after, 21, 1.0, 10, True, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
 
 
 def test_the_page_of_a_tracker_with_two_dictionaries(monkeypatch):
     """fairseq-preprocess sorts and pads that of the inputs and that of the labels each by itself."""
-    page = pytest.importorskip("fb_fairseq.commands.explore.page")
+    actions = pytest.importorskip("fb_fairseq.commands.explore.actions")
     model = pretrained.load("a5")
     elements = model.symbols[UNK + 1 :]
     inputs = [*SPECIAL, *reversed(elements), *(f"madeupword{i:04}" for i in range(500))]
@@ -185,7 +185,7 @@ def test_the_page_of_a_tracker_with_two_dictionaries(monkeypatch):
     model.vocabulary = Vocabulary(inputs)
     model.embed_tokens.weight.data[UNK + 1 :] = model.embed_tokens.weight.data[UNK + 1 :].flip(0)
     monkeypatch.setattr(reading, "read_language_model", lambda *_: model)
-    explorer = page.Tracker(reading.load("a.pt"), 99)
+    explorer = actions.Tracker(reading.load("a.pt"), 99)
     read = explorer.read(explorer.drawn(40))
     assert read.products() == read.right_products()
 

@@ -21,7 +21,7 @@ import torch
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure
 from fb_fairseq.drawing.marks import draw_points
-from fb_fairseq.drawing.models import colors
+from fb_fairseq.drawing.models import styles
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import measure
@@ -92,10 +92,10 @@ def draw_speed(axes, results: list[dict], size: str) -> None:
         size: a name in ``SIZES``.
     """
     own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
-    color = colors(MODELS.values())
+    style = styles(MODELS.values())
     for model, name in MODELS.items():
         speeds = [[r["tokens_per_second"][model]] for r in own]
-        draw_points(axes, [r["setting"][size] for r in own], speeds, name, color[name])
+        draw_points(axes, [r["setting"][size] for r in own], speeds, name, *style[name])
     axes.set(xscale="log", yscale="log", xlabel=LABELS[size], ylabel="training (tokens/s)")
     axes.set_xticks(SIZES[size], list(map(str, SIZES[size])))
     axes.minorticks_off()

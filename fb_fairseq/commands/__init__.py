@@ -27,13 +27,10 @@ import sys
 import fb_fairseq
 from fb_fairseq.command_line import replace_in_output
 from fb_fairseq.commands.fairseq_commands import NAME, run_fairseq
-from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, choose, forget_output, without_package
+from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, choose, fail, forget_output
 
-# fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
-FAIRSEQ_COMMANDS = {
-    **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
-    "fairseq-generate": "generate",
-}
+SHORT_NAMES = ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")  # of fairseq-train, …
+FAIRSEQ_COMMANDS = (*SHORT_NAMES, "fairseq-generate")  # generate is ours
 
 COMMANDS = {  # each with its module in this package, whose ``main(argv)`` runs it, and one line for the list
     "quickstart": ("papers.steps.start", "train on real text, evaluate, generate and draw, in minutes"),
@@ -93,32 +90,42 @@ def main(argv: list[str] | None = None) -> int | None:
         argv = sys.argv[1:]
         replace_in_output()
     name = argv[0].replace("_", "-") if argv else ""
-    if name in FAIRSEQ_COMMANDS or name in map("fairseq-{}".format, FAIRSEQ_COMMANDS):
-        return run_fairseq(FAIRSEQ_COMMANDS.get(name, name[len("fairseq-") :]), argv[1:])
+    short = name.removeprefix("fairseq-")
+    if name in FAIRSEQ_COMMANDS or short in SHORT_NAMES:
+        return run_fairseq(short, argv[1:])
     try:
         try:
-            return run(argv)
+            return run(name, argv[1:])
         finally:
             sys.stdout.flush()  # rather than when Python ends, where errors cannot be caught
     except BrokenPipeError:
         forget_output()
         return OUTPUT_CLOSED_STATUS
+    except OSError as error:
+        forget_output()  # which Python would try to write again
+        return fail(name or "--help", error)
+    except ImportError as error:
+        return fail(name, error)
 
 
-def run(argv: list[str]) -> int | None:
-    """Run a command; see ``main``."""
-    if not argv or argv[0] in ("-h", "--help"):
+def run(name: str, argv: list[str]) -> int | None:
+    """Run a command of this package.
+
+    Args:
+        name: of the command; empty: none is given.
+        argv: its options.
+
+    Returns:
+        See ``main``.
+    """
+    if name in ("", "-h", "--help"):
         print(usage())
-        return 0 if argv else STATUS
-    if argv[0] == "--version":
+        return 0 if name else STATUS
+    if name == "--version":
         print(f"{NAME} {fb_fairseq.__version__}")
         return 0
-    name = argv[0].replace("_", "-")
     if name not in COMMANDS:
         hint = choose(name, (*COMMANDS, *FAIRSEQ_COMMANDS))
-        print(f"fb-fairseq: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
+        print(f"fb-fairseq: error: unknown command {name!r}; {hint}", file=sys.stderr)
         return STATUS
-    try:
-        return importlib.import_module(f"{NAME}.{COMMANDS[name][0]}").main(argv[1:])
-    except ImportError as error:
-        return without_package(name, error)
+    return importlib.import_module(f"{NAME}.{COMMANDS[name][0]}").main(argv)

@@ -14,10 +14,11 @@ import torch
 
 import fb_fairseq
 from fb_fairseq.command_line import CommandParser
+from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
-from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
+from fb_fairseq.modules.options import STEP_LOOP_VARIABLE, TransformerOptions
 from fb_fairseq.ops.feedback.cpp.library import cache_folder
-from fb_fairseq.ops.feedback.loops import LOOPS, PREFERRED, REFERENCE
+from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PREFERRED, REFERENCE
 
 
 def version_of(*packages: str) -> str:
@@ -32,17 +33,18 @@ def version_of(*packages: str) -> str:
 
 def step_loop() -> str:
     """The step loop that ``--step-loop auto`` takes here, and why."""
-    fixed = os.environ.get(STEP_LOOP_VARIABLE)
-    if fixed:
-        return f"{fixed}, as {STEP_LOOP_VARIABLE} says"
+    try:
+        name = TransformerOptions().loop_choice()
+    except UserError as error:
+        return str(error)
     texts = []
-    for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
-        loop = LOOPS[PREFERRED[kind]]
+    for kind in ["cpu", "cuda"][: 1 + torch.cuda.is_available()]:
+        loop = LOOPS[PREFERRED[kind] if name == AUTO else name]
         problem = loop.unavailable(torch.device(kind))
-        found = REFERENCE if problem else loop.name
         details = problem or loop.details()
-        texts.append(f"{found} on {kind} ({details})" if details else f"{found} on {kind}")
-    return f"{'; '.join(texts)}; otherwise {REFERENCE}"
+        texts.append(f"{REFERENCE if problem else loop.name} on {kind}{details and f' ({details})'}")
+    texts.append(f"otherwise {REFERENCE}" if name == AUTO else f"as {STEP_LOOP_VARIABLE} says")
+    return "; ".join(texts)
 
 
 def environment() -> dict[str, str]:

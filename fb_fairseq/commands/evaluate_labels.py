@@ -67,8 +67,10 @@ def judge(
     number = len(ends) - 1
     together = number
     if context is None and model.separate_sequences:
-        together, context = streams, 0
-    context = CONTEXT_SEQUENCES if context is None else context
+        together = streams
+        context = 0
+    elif context is None:
+        context = CONTEXT_SEQUENCES
     parts = []
     for begin in range(0, number, together):
         end = min(begin + together, number)

@@ -4,10 +4,12 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 import fb_fairseq
 from fb_fairseq import pretrained
-from fb_fairseq.errors import without_package
+from fb_fairseq.checksums import checksum_of
+from fb_fairseq.errors import fail
 
 NAME = fb_fairseq.__name__
 USER_DIR = "--user-dir"
@@ -24,17 +26,31 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
         module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
         for ours in ("tasks", "models"):  # after the command's module, which the patches look for
             importlib.import_module(f"{NAME}.{ours}")
-        for i, word in enumerate(argv):
-            if word.startswith("--path="):
-                argv[i] = f"--path={checkpoint_of(word.removeprefix('--path='))}"
-            elif argv[i - 1 : i] == ["--path"]:
-                argv[i] = checkpoint_of(word)
     except ImportError as error:
-        return without_package(name, error)
+        return fail(name, error)
     for handler in logging.root.handlers:  # not pages of configuration; a --log-file has them
         handler.addFilter(lambda record: isinstance(record.msg, str))
+    argv = converted(argv, "--path", checkpoint_of)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir(argv) if name == "hydra-train" else with_user_dir(argv))]
     return module.cli_main()
+
+
+def converted(argv: list[str], option: str, convert: Callable[[str], str]) -> list[str]:
+    """The arguments with other values of an option.
+
+    Args:
+        argv: the arguments, with ``OPTION VALUE`` or ``OPTION=VALUE``.
+        option: such as ``--path``.
+        convert: the new value of a given one.
+    """
+    words = []
+    for before, word in zip(["", *argv], argv):
+        if before == option:
+            word = convert(word)
+        elif word.startswith(f"{option}="):
+            word = f"{option}={convert(word.removeprefix(f'{option}='))}"
+        words.append(word)
+    return words
 
 
 def checkpoint_of(path: str) -> str:
@@ -50,7 +66,6 @@ def checkpoint_of(path: str) -> str:
     # isort: split
     from fairseq import __version__ as version
 
-    from fb_fairseq.checksums import checksum_of
     from fb_fairseq.commands.import_transformers import convert
     from fb_fairseq.ops.feedback.cpp.library import cache_folder
 
@@ -67,10 +82,9 @@ def with_user_dir(argv: list[str]) -> list[str]:
     """The arguments with this package as ``--user-dir``, which processes that fairseq starts need. Another one stays;
     this package's name stands for its path.
     """
-    if not any(word == USER_DIR or word.startswith(f"{USER_DIR}=") for word in argv):
+    if not any(word.partition("=")[0] == USER_DIR for word in argv):
         return [USER_DIR, PACKAGE, *argv]
-    argv = [f"{USER_DIR}={PACKAGE}" if word == f"{USER_DIR}={NAME}" else word for word in argv]
-    return [PACKAGE if (before, word) == (USER_DIR, NAME) else word for before, word in zip(["", *argv], argv)]
+    return converted(argv, USER_DIR, lambda folder: PACKAGE if folder == NAME else folder)
 
 
 def with_hydra_user_dir(argv: list[str]) -> list[str]:
@@ -78,6 +92,6 @@ def with_hydra_user_dir(argv: list[str]) -> list[str]:
     ours = f"{HYDRA_USER_DIR}{PACKAGE}"
     if any(word.startswith(HYDRA_USER_DIR) for word in argv):
         return [ours if word == f"{HYDRA_USER_DIR}{NAME}" else word for word in argv]
-    overrides = [place for place, word in enumerate(argv) if "=" in word and not word.startswith("-")]
-    place = overrides[0] if overrides else len(argv)
+    overrides = (place for place, word in enumerate(argv) if "=" in word and not word.startswith("-"))
+    place = next(overrides, len(argv))
     return [*argv[:place], ours, *argv[place:]]

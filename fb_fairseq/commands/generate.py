@@ -77,12 +77,11 @@ def main(argv=None) -> None:
                 f"--path {args.path}: gives labels, and cannot generate text; use explore, or evaluate-labels"
             )
         vocabulary = model.vocabulary
-        if args.prompt is None:
-            args.prompt = "" if pretrained.find(args.path) == args.path else START
         if args.prompt_file:
-            prompt = text_of(model, None, args.prompt_file)[1:]
+            _, *prompt = text_of(model, None, args.prompt_file)  # (``sample`` reads </s> before it)
         else:
-            prompt = vocabulary.encode_prompt(args.prompt)
+            start = "" if pretrained.find(args.path) == args.path else START
+            prompt = vocabulary.encode_prompt(start if args.prompt is None else args.prompt)
         text = vocabulary.decoder()
         new = sample(
             model.reader(len(prompt) + args.length),

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from dataclasses import fields
 from typing import Any
 
 from fb_fairseq.checksums import DICTIONARIES, dictionary_checksums
@@ -25,11 +24,10 @@ def write_checkpoint(command: str, out: str, trained: TrainedModel) -> list[str]
         out: the file. Dictionaries in its folder stay; those of other models are refused.
     """
     folder = os.path.dirname(os.path.abspath(out))
-    made = {name: as_dictionary(symbols) for name, symbols in trained.symbols.items()}
-    dictionaries = {os.path.join(folder, name): dictionary for name, dictionary in made.items()}
+    dictionaries = {os.path.join(folder, name): as_dictionary(symbols) for name, symbols in trained.symbols.items()}
     for path, dictionary in dictionaries.items():
         check_dictionary_file(dictionary, path)
-    save_file({WRITER: command, **build_checkpoint(trained, list(made.values()), folder)}, out)
+    save_file({WRITER: command, **build_checkpoint(trained, list(dictionaries.values()), folder)}, out)
     lines = [f"{out}: {sum(p.numel() for p in trained.parameters.values()):,} parameters, {trained.architecture}"]
     for path, dictionary in dictionaries.items():
         if not os.path.exists(path):  # the user's own, with the same symbols, has how often each one occurs
@@ -55,14 +53,10 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
 
-    training = TRANSLATION if trained.translates else LANGUAGE_MODEL
-    known = models.MODEL_DATACLASS_REGISTRY.get(trained.architecture)
-    names = trained.options if known is None else ["arch", *(field.name for field in fields(known))]
-    line = ["", *training, "--optimizer", "adam"]  # "" is the data folder
-    line += command_line({name: trained.options[name] for name in names if name in trained.options})
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
-    sides = {"source": dictionaries[0], "target": dictionaries[-1]}
-    task = argparse.Namespace(**{f"{side}_dictionary": dictionary for side, dictionary in sides.items()})
+    parser = options.get_training_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, training_arguments(trained)))
+    source, target = dictionaries[0], dictionaries[-1]
+    task = argparse.Namespace(source_dictionary=source, target_dictionary=target)
     model = models.build_model(cfg.model, task)
     trained.fill(model)
     history = {
@@ -80,15 +74,21 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
         "criterion": {},
         "optimizer_history": [history],
         "task_state": {},
-        "extra_state": {**NEW_TRAINING, DICTIONARIES: dictionary_checksums(sides)},
+        "extra_state": {**NEW_TRAINING, DICTIONARIES: dictionary_checksums({"source": source, "target": target})},
         FACTS: trained.facts,
     }
 
 
-def command_line(options: dict[str, Any]) -> list[str]:
-    """A model's options as arguments of fairseq-train."""
-    line = []
-    for name, value in options.items():
+def training_arguments(trained: TrainedModel) -> list[str]:
+    """Arguments of fairseq-train, of a training of such a model on data in the folder ""."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+    line = ["", *(TRANSLATION if trained.translates else LANGUAGE_MODEL), "--optimizer", "adam"]
+    known = MODEL_DATACLASS_REGISTRY.get(trained.architecture)
+    for name, value in trained.options.items():
+        # Language models of all kinds have the same options in a folder, but not in fairseq-train.
+        if known is not None and name not in ("arch", *known.__dataclass_fields__):
+            continue
         if value is True:
             line.append(flag(name))
         elif value is not False and value is not None:

@@ -37,30 +37,24 @@ def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
     return dictionary
 
 
-def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos: bool) -> int:
+def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos: bool) -> None:
     """Write a split to ``prefix.bin`` and ``prefix.idx``.
 
     Args:
         dictionary: of ``byte_dictionary``.
         append_eos: whether to write ``</s>`` after each document.
-
-    Returns:
-        The number of tokens.
     """
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
     first = dictionary.index(SYMBOLS[0])
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
-    tokens = 0
     for document in documents:
         ids = torch.frombuffer(bytearray(document), dtype=torch.uint8).int() + first
         if append_eos:
             ids = torch.cat([ids, ids.new_tensor([dictionary.eos()])])
         for item in ids.split(ITEM_TOKENS):
             builder.add_item(item)
-        tokens += len(ids)
     builder.finalize(f"{prefix}.idx")
-    return tokens
 
 
 def binarise(
@@ -78,14 +72,15 @@ def binarise(
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
-    tokens = {}
     made_from = fingerprint(splits, append_eos)
     with own_folder("--destdir", destdir, NAME, overwrite, made_from=made_from) as temporary:
         for split, documents in splits.items():
-            tokens[split] = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
+            write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
         dictionary.save(os.path.join(temporary, "dict.txt"))
     for split, documents in splits.items():
-        print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens[split]} tokens")
+        size = sum(map(len, documents))
+        tokens = size + append_eos * len(documents)
+        print(f"{split}: {len(documents)} documents, {size} bytes, {tokens} tokens")
 
 
 def fingerprint(splits: dict[str, Sequence[bytes]], append_eos: bool) -> str:

@@ -47,13 +47,11 @@ def read_generated(path: str) -> tuple[list[str], list[str]]:
             found = re.match(r"([TD])-(\d+)\t(.*)", line.rstrip("\n"))
             if found is None:
                 continue
-            kind = found[1]
-            number = int(found[2])
-            content = found[3]
+            kind, number, content = found.groups()
             if kind == "T":
-                references[number] = content
-            else:
-                hypotheses.setdefault(number, content.partition("\t")[2])  # with --nbest the best one comes first
+                references[int(number)] = content
+            else:  # with --nbest the best one comes first
+                hypotheses.setdefault(int(number), content.partition("\t")[2])
     if not hypotheses:
         raise UserError(f"--gen {path}: no hypotheses (lines D-0, D-1, …); give the output of fairseq-generate")
     order = range(max([*hypotheses, *references]) + 1)
@@ -163,11 +161,9 @@ def score(
         results["sacrebleu"], results["signature"] = bleu(
             detokenize(hypotheses, language), raw_references, trg_lang=language
         )
-    if "tokenized_bleu" in metrics:
-        results["tokenized_bleu"] = bleu(hypotheses, references, tokenize="none", force=True)[0]
-    if "compound_split_bleu" in metrics:
-        pair = split_compounds(hypotheses), split_compounds(references)
-        results["compound_split_bleu"] = bleu(*pair, tokenize="none", force=True)[0]
+    for name, split in (("tokenized_bleu", list), ("compound_split_bleu", split_compounds)):
+        if name in metrics:
+            results[name], _ = bleu(split(hypotheses), split(references), tokenize="none", force=True)
     if "rouge" in metrics:
         results.update(rouge(hypotheses, references, language))
     return results

@@ -45,30 +45,18 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     """The matplotlib figure of ``draw_figure``, in whatever style is set."""
     from matplotlib.figure import Figure
 
-    rows: list[list[Panel]] = []
-    for panel in panels:
-        if panel.wide or not rows or len(rows[-1]) == COLUMNS or rows[-1][0].wide:
-            rows.append([])
-        rows[-1].append(panel)
     figure = Figure(layout="constrained")
+    rows = _rows(panels)
     grid = figure.add_gridspec(len(rows), COLUMNS)
     drawn = []
     for r, row in enumerate(rows):
-        for c, panel in enumerate(row):
-            axes = figure.add_subplot(grid[r, c] if len(row) > 1 else grid[r, :])
-            panel.draw(axes)
-            axes.set_title(", ".join(filter(None, [panel.title, axes.get_title()])))
-            if axes.images:
-                axes.grid(False)
-                axes.spines[:].set_visible(True)
-            elif axes.patches:
-                axes.grid(False, axis="x")  # between bars
-            drawn.append((r, axes))
+        places = [grid[r, c] for c in range(COLUMNS)] if len(row) > 1 else [grid[r, :]]
+        drawn.append([_draw_panel(figure.add_subplot(place), panel) for place, panel in zip(places, row)])
     width = max(WIDTH, *(panel.size[0] for panel in panels))
-    above_all, legends = _place_legends(figure, drawn, rows, width)
+    above_all, above_rows = _place_legends(figure, drawn, width)
     heights = [
         max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) + above
-        for row, above in zip(rows, legends)
+        for row, above in zip(rows, above_rows)
     ]
     grid.set_height_ratios(heights)
     tall = sum(heights) + above_all + (0.3 if title else 0.0)
@@ -78,27 +66,46 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     return figure
 
 
-def _place_legends(figure, drawn, rows, width: float) -> tuple[float, list[float]]:
+def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
+    """The panels of each row: ``COLUMNS`` of them, or a wide one."""
+    rows: list[list[Panel]] = []
+    for panel in panels:
+        if panel.wide or not rows or len(rows[-1]) == COLUMNS or rows[-1][0].wide:
+            rows.append([])
+        rows[-1].append(panel)
+    return rows
+
+
+def _draw_panel(axes, panel: Panel):
+    """Draw a panel on matplotlib axes. Returns the axes."""
+    panel.draw(axes)
+    axes.set_title(", ".join(filter(None, [panel.title, axes.get_title()])))
+    if axes.images:
+        axes.grid(False)
+        axes.spines[:].set_visible(True)
+    elif axes.patches:
+        axes.grid(False, axis="x")  # between bars
+    return axes
+
+
+def _place_legends(figure, drawn: list[list], width: float) -> tuple[float, list[float]]:
     """Place one legend above all panels, if they have the same names, or those of the panels.
 
     Args:
-        figure: of matplotlib, ``width`` inches wide.
-        drawn: the row and the axes of each panel.
-        rows: the panels.
+        figure: of matplotlib.
+        drawn: the axes of the panels of each row.
+        width: of the figure, in inches.
 
     Returns:
         The inches that they take above all panels, and above each row.
     """
-    entries = [axes.get_legend_handles_labels() for _, axes in drawn]
+    entries = [axes.get_legend_handles_labels() for row in drawn for axes in row]
     names = entries[0][1]
-    inches = [0.0] * len(rows)
-    if len(drawn) > 1 and names and all(others == names for _, others in entries):
+    if len(entries) > 1 and names and all(others == names for _, others in entries):
         columns, above_all = _legend_columns(names, width)
         figure.legend(*entries[0], loc="outside upper left", ncol=columns)
-        return above_all, inches
-    for r, axes in drawn:
-        inches[r] = max(inches[r], _place_legend(axes, len(rows[r]) == 1, width))
-    return 0.0, inches
+        return above_all, [0.0] * len(drawn)
+    return 0.0, [max(_place_legend(axes, len(row) == 1, width) for axes in row) for row in drawn]
 
 
 def _place_legend(axes, is_alone: bool, width: float) -> float:

@@ -8,7 +8,7 @@ from fb_fairseq.drawing.models import colors
 from fb_fairseq.drawing.style import GREY, INK, SMALL, WHITE
 
 Points = tuple[Sequence[float], Sequence[float]]  # of a line: x and y
-MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
+MARKERS = "os^Dv"
 RANGE = "lowest to highest seed"  # in legends
 DARK_CELL = 0.6  # cells below this part of the scale are dark
 
@@ -27,7 +27,9 @@ def draw_lines(axes, lines: Mapping[str, Points], color: Mapping[str, Any] | Non
         axes.plot(xs, ys, label=name, color=color[name], **style)
 
 
-def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str) -> None:
+def draw_band(
+    axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str, line: str = "-"
+) -> None:
     """Draw a line through the mean at each x, on a band from the lowest to the highest value.
 
     Args:
@@ -36,18 +38,21 @@ def draw_band(axes, xs: Sequence[float], values: Sequence[Sequence[float]], labe
         values: for each x, the values of all runs.
         label: name of the line in the legend.
         color: of line and band.
+        line: its kind, in matplotlib.
     """
     # The first line lies on the later ones, where matplotlib would draw it below; all of them above the bands, at 1.
     above = 3 - len(axes.lines) / 100
-    axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color), zorder=above)
+    axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=line, zorder=above)
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
-def draw_points(axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str) -> None:
+def draw_points(
+    axes, xs: Sequence[float], values: Sequence[Sequence[float]], label: str, color: str, line: str = "-"
+) -> None:
     """Draw the mean at each x as a point, with a bar from the lowest to the highest value; see ``draw_band``."""
     means, around = mean_and_range(values)
     marker = MARKERS[len(axes.containers) % len(MARKERS)]
-    axes.errorbar(xs, means, around, label=label, color=color, marker=marker, linestyle=_line(color))
+    axes.errorbar(xs, means, around, label=label, color=color, marker=marker, linestyle=line)
 
 
 def draw_names(axes, values: dict[str, list[float]], row_colors: Sequence[str]) -> None:
@@ -133,10 +138,6 @@ def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[fl
         [m - min(group) for m, group in zip(means, values)],
         [max(group) - m for m, group in zip(means, values)],
     ]
-
-
-def _line(color: str) -> str:
-    return LINES[getattr(color, "place", 0) % len(LINES)]
 
 
 def _curve_style(training: bool, continues: bool) -> dict[str, Any]:

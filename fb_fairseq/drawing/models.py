@@ -1,7 +1,6 @@
 """The names and colours of models, the same in all figures."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,14 +35,9 @@ ENDS = {
     r"(?<!e)-1(?!\d)": ", 1 layer",
     r"(?<!e)-(\d+)": r", \1 layers",
 }
+LINES = ("-", "--", "-.", ":")  # kinds of lines in matplotlib: of a model's first line, its second one, …
 LIGHTEST = 0.55  # how much white is in the last of several colours of one model
 ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
-
-
-class Shade(str):
-    """A colour, and its place among those of the same model."""
-
-    place = 0
 
 
 def model_name(model: str) -> str:
@@ -65,24 +59,28 @@ def model_color(name: str) -> str:
     return next((color for word, color in MODEL_COLORS.items() if word in text), "")
 
 
-def colors(names: Iterable[str]) -> dict[str, Shade]:
-    """The colours of lines by name, which begins with the model's: each model has its own in all figures.
+def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The colour and the kind of a line (one of ``LINES``) by its name, which begins with the model's: each model has
+    its own colour in all figures.
 
-    Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
-    dashed or dotted. Other names get the colours that are left, and where these are not enough, lighter ones of them.
+    Of several lines of the same model, the later ones are lighter, and dashed or dotted. Other names get the colours
+    that are left, and where these are not enough, lighter ones of them.
     """
     bases: dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
     bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
-    alike = Counter(bases.values())
-    places: Counter[str] = Counter()
-    shades = {}
+    found = {}
     for name, base in bases.items():
-        shades[name] = Shade(tint(base, LIGHTEST * places[base] / max(1, alike[base] - 1)))
-        shades[name].place = places[base]
-        places[base] += 1
-    return shades
+        alike = [other for other in bases if bases[other] == base]
+        place = alike.index(name)
+        found[name] = tint(base, LIGHTEST * place / max(1, len(alike) - 1)), LINES[place % len(LINES)]
+    return found
+
+
+def colors(names: Iterable[str]) -> dict[str, str]:
+    """The colours of lines by name; see ``styles``."""
+    return {name: color for name, (color, _) in styles(names).items()}
 
 
 def tint(color: str, white: float) -> str:

@@ -29,7 +29,6 @@ def test_the_last_two(folder, kind, mean, last):
     assert saved["model"]["half"].dtype == torch.float16 and saved["model"]["half"][0] == mean
     assert saved["model"]["count"].item() == last, "integers are those of the last checkpoint"
     assert saved["model"]["a"].data_ptr() == saved["model"]["b"].data_ptr(), "tied weights stay tied"
-    assert not list(folder.glob("*.tmp"))
 
 
 def test_named_files(folder):

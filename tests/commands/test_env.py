@@ -3,6 +3,7 @@
 import functools
 import sys
 
+import pytest
 import torch
 
 from fb_fairseq.commands import env, main
@@ -29,6 +30,18 @@ def test_without_a_compiler(capsys, monkeypatch, tmp_path):
     assert "reference on cpu (the C++ loop is not available: no C++ compiler" in lines(capsys)["step loop"]
 
 
-def test_a_fixed_step_loop(capsys, monkeypatch):
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "reference")
-    assert lines(capsys)["step loop"].strip() == "reference, as FB_FAIRSEQ_STEP_LOOP says"
+@pytest.mark.parametrize(
+    "given,told",
+    [
+        ("reference", "reference on cpu; as FB_FAIRSEQ_STEP_LOOP says"),
+        ("graph", "reference on cpu (it does not run on cpu); as FB_FAIRSEQ_STEP_LOOP says"),
+        ("auto", "reference on cpu (it does not run on cpu); otherwise reference"),
+        ("fast-one", "FB_FAIRSEQ_STEP_LOOP=fast-one: unknown; give auto, reference, cpp, triton"),
+    ],
+)
+def test_a_fixed_step_loop(capsys, monkeypatch, given, told):
+    """By its name of today or a former one."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setitem(env.PREFERRED, "cpu", "triton")
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", given)
+    assert lines(capsys)["step loop"].strip() == told

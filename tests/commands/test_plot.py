@@ -9,7 +9,7 @@ import torch
 from fb_fairseq.commands.plot import checkpoints, logs
 from fb_fairseq.commands.plot.command import main
 from fb_fairseq.commands.plot.logs import continued, read_log
-from fb_fairseq.commands.plot.panels import draw_curves, draw_layer_weights_over_training
+from fb_fairseq.commands.plot.panels import draw_curves
 from fb_fairseq.drawing.style import BLUE, VERMILLION
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -44,18 +44,17 @@ def test_log(tmp_path, log, train, in_a_file):
 @pytest.mark.parametrize(
     "damaged",
     ['{"loss": "x", "num_updates": "30"}', '{"loss": [], "num_updates": "30"}', '{"loss": "3", "num_updates": "nan"}']
-    + ['{"wall": "x", "loss": "3", "num_updates": "30"}', '{"a":' * 5000, "\0{"],
+    + [
+        '{"wall": "x", "loss": "3", "num_updates": "30"}',
+        '{"a":' * 5000,
+        "\0{",
+        "2026-11-28 01:00:04 | INFO | train_inner | epoch 002:     10 / 99 ",
+    ],
 )
 def test_damaged_lines_are_left_out(tmp_path, damaged):
     path = tmp_path / "train.log"
     path.write_text(damaged + "\n" + LOG + damaged + "\n")
     assert read_log(str(path), "loss") == {"train_inner": [(10, 7.5), (20, 5.5)], "valid": [(20, 6)]}
-
-
-def test_a_line_that_was_cut(tmp_path):
-    path = tmp_path / "train.log"
-    path.write_text(SIMPLE + "2026-11-28 01:00:04 | INFO | train_inner | epoch 002:     10 / 99 ")
-    assert read_log(str(path), "loss")["train"] == [(20, 6.5)]
 
 
 def test_time_of_epochs_shorter_than_the_interval(tmp_path):
@@ -156,10 +155,6 @@ def test_layer_weights_over_training(tmp_path):
     log.write_text(LOG + "".join(lines))
     layers = logs.read_layer_weights(str(log))
     assert layers == [[(10, 0.6), (20, 0.7)], [(10, 0.4), (20, 0.3)]]
-    _, axes = pyplot.subplots()
-    draw_layer_weights_over_training(axes, layers)
-    labels = axes.get_legend_handles_labels()[1]
-    assert labels[:2] == ["embedding", "layer 1"]
     main(["--layer-weights-over-training", f"run={log}", "--out", str(tmp_path / "weights.png")])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
 
@@ -168,7 +163,8 @@ def test_spans(tmp_path):
     path = str(tmp_path / "spans.pt")
     spans = enumerate([[0.0, 0.5], [1.0, 0.1]])
     model = {f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in spans}
-    torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
+    options = {"decoder_layers": 2, "attention_span": 100, "adaptive_span_ramp": 8}
+    torch.save({"model": model, "cfg": {"model": options}}, path)
     assert checkpoints.adaptive_spans(path) == [[8, 58], [100, 18]]
     main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.svg")])
     text = (tmp_path / "spans.svg").read_text()

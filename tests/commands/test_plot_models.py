@@ -9,7 +9,7 @@ import torch
 
 from fb_fairseq.commands import texts
 from fb_fairseq.commands.evaluate_labels import PositionCounts
-from fb_fairseq.commands.plot import measures, panels
+from fb_fairseq.commands.plot import context, measures, panels
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
@@ -160,7 +160,7 @@ def test_losses_by_context(model, changes):
     loaded, built = load_both(model, **changes)
     corpus = corpus_of(40)
     longest = 8
-    found = measures.losses_by_context(loaded, corpus, 22, longest)
+    found = context.losses_by_context(loaded, corpus, 22, longest)
     assert found.bins == [(1, 1), (2, 2), (3, 4), (5, 8)] and found.unit == "token"
     for (fewest, most), perplexity in zip(found.bins, found.values):
         losses = []
@@ -185,9 +185,9 @@ def test_whole_text_is_evaluation(changes):
     sample = {"net_input": {"src_tokens": inputs}, "target": targets, "ntokens": targets.numel()}
     with torch.no_grad():
         loss, _, _ = criterion.eval()(built, sample)
-    assert measures.segment_loss(loaded, tokens[None], 1) == pytest.approx(loss.item(), rel=1e-6)
-    last = measures.segment_loss(loaded, tokens[None], 150)
-    parts = [measures.segment_loss(loaded, tokens[None], fewest) for fewest in (65, 66)]
+    assert context.segment_loss(loaded, tokens[None], 1) == pytest.approx(loss.item(), rel=1e-6)
+    last = context.segment_loss(loaded, tokens[None], 150)
+    parts = [context.segment_loss(loaded, tokens[None], fewest) for fewest in (65, 66)]
     one = built(inputs)
     log_probs = built.get_normalized_probs(one, log_probs=True)[0]
     assert last == pytest.approx(-log_probs[149, targets[0, 149]].item(), rel=1e-5)
@@ -204,7 +204,10 @@ def test_other_models_are_refused():
             measure(lstm(), *streams)
     with pytest.raises(UserError, match="has no persistent vectors"):
         measures.persistent_use(load(FeedbackLM), *streams)
-    assert len(measures.losses_by_context(lstm(), corpus_of(40), 16, 4).values) == 3, "context helps an LSTM too"
+    assert len(context.losses_by_context(lstm(), corpus_of(40), 16, 4).values) == 3, "context helps an LSTM too"
+    assert len(context.losses_by_context(lstm(), corpus_of(2), 16, 4).values) == 1
+    with pytest.raises(UserError, match="--option a.pt: needs two tokens or more to read; give another --split"):
+        context.losses_by_context(lstm(), corpus_of(1), 16, 4)
 
 
 def test_tokens_of_a_text(tmp_path):
@@ -246,13 +249,14 @@ def test_lines_are_drawn():
     _, axes = pyplot.subplots()
     panels.draw_layer_weights_over_training(axes, [[(1, 0.25), (2, 0.5)], [(1, 0.75), (2, 0.5)]])
     assert axes.get_lines()[2].get_ydata() == [0.5, 0.5] and axes.get_ylim()[0] == 0, "equal shares, and none"
+    assert axes.get_legend_handles_labels()[1][:2] == ["embedding", "layer 1"]
     _, axes = pyplot.subplots()
     panels.draw_persistent_use(axes, [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]])
     assert axes.get_legend_handles_labels()[1] == ["layer 1", "layer 2", "all used equally"]
     assert axes.get_lines()[1].get_ydata().tolist() == pytest.approx([90, 92, 98, 100])
     for unit, label in (("token", "perplexity"), ("byte", "bits per byte")):
         _, axes = pyplot.subplots()
-        losses = measures.ContextLosses([(1, 1), (2, 2), (3, 4)], [8.0, 4.0, 2.0], unit)
+        losses = context.ContextLosses([(1, 1), (2, 2), (3, 4)], [8.0, 4.0, 2.0], unit)
         panels.draw_context_losses(axes, {"a": losses})
         assert axes.get_ylabel() == label and axes.get_lines()[0].get_ydata().tolist() == losses.values
         table = panels.context_table({"a": losses, "b": losses._replace(values=[1.0, 1.5, 1.25])})

@@ -49,8 +49,7 @@ def test_two_files(tmp_path, capsys):
     common = ["--sys", tmp_path / "h", "--ref", tmp_path / "r"]
     assert scores(capsys, *common, "--metrics", "rouge")["rouge1"] < 100
     assert scores(capsys, *common, "--raw-ref", tmp_path / "raw", "--metrics", "sacrebleu")["sacrebleu"] == 100
-    same = ["--sys", tmp_path / "h", "--ref", tmp_path / "h"]
-    found = scores(capsys, *same)
+    found = scores(capsys, "--sys", tmp_path / "h", "--ref", tmp_path / "h")
     assert found["tokenized_bleu"] == found["compound_split_bleu"] == found["rougeLsum"] == 100
 
 

@@ -3,5 +3,7 @@
 command.py    the command
 reading.py    a text that a model reads step by step, and what it computes
 pictures.py   draws that as HTML
-page.py       the page; page.css, steps.js: how it looks, and what a click on a token does
+actions.py    what the buttons do
+page.py       the page; steps.js: what a click on a token does
+server.py     serves it; page.css: how it looks
 """

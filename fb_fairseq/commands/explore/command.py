@@ -81,8 +81,9 @@ def main(argv=None) -> None:
     with parser.one_line_errors():
         port = free_port(args.host, args.port)  # before anything that takes long
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
-        from fb_fairseq.commands.explore.page import build_page, serve
+        from fb_fairseq.commands.explore.page import build_page
         from fb_fairseq.commands.explore.reading import load
+        from fb_fairseq.commands.explore.server import serve
 
         with no_log():
             page = build_page(load(args.model, args.data, args.cpu), args.max_steps, args.prompt)

@@ -1,14 +1,14 @@
 """Draws what a model does at a step, as HTML. Texts are escaped: whatever the model writes is shown as text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.commands.explore.reading import Reading
-from fb_fairseq.commands.plot.measures import mix, persistent_in_softmax
+from fb_fairseq.commands.plot.measures import persistent_in_softmax
 from fb_fairseq.pretrained.model import LanguageModel
 
 CANDIDATES = 10  # tokens whose probabilities are shown
@@ -27,11 +27,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
-def classes(name: str, marks: Mapping[str, object]) -> str:
-    """CSS classes of an element: ``name``, and those of ``marks`` whose value is true."""
-    return " ".join([name, *(mark for mark, applies in marks.items() if applies)])
-
-
 def picture(title: str, explanation: str, css: str, content: str) -> str:
     """A picture below its heading, and what explains it (HTML)."""
     return f'<div class="ex"><h3>{title}</h3><p>{explanation}</p><div class="{css}">{content}</div></div>'
@@ -48,7 +43,7 @@ def surprise(reading: Reading, step: int) -> str:
             told = "step 0: the start"
         if shown == "\u2423":
             shown = " "  # inside the text, a space is one
-        css = classes("ex-token", {"ex-special": t == 0, "ex-selected": t == step})
+        css = "ex-token" + " ex-special" * (t == 0) + " ex-selected" * (t == step)
         parts.append(
             f'<span class="{css}" data-step="{t}" style="--share:{min(1.0, bits / most):.3f}" title="{escape(told)}">'
             f"{escape(shown)}</span>"
@@ -78,7 +73,7 @@ def products(reading: Reading, step: int) -> str:
         element = reading.model.vocabulary.symbols[reading.tokens[t]]
         wrong = product != expected
         changed = t <= len(before) and product != before[t - 1]
-        css = classes("ex-token ex-product", {"ex-wrong": wrong, "ex-changed": changed, "ex-selected": t == step})
+        css = "ex-token ex-product" + " ex-wrong" * wrong + " ex-changed" * changed + " ex-selected" * (t == step)
         below = f"<i>{product}</i><br/><s>{expected}</s>" if wrong else f"<i>{product}</i>"
         told = f"step {t} reads {element}: the product is {expected}, and the model says {product}"
         parts.append(f'<span class="{css}" data-step="{t}" title="{told}">{element}<br/>{below}</span>')
@@ -129,6 +124,14 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
     if follows:
         explanation += " <b>Orange</b>: what follows in the text."
     return picture(f"Next {vocabulary.unit}", explanation, "ex-bars", "".join(rows))
+
+
+@torch.no_grad()
+def mix(model: LanguageModel) -> list[list[float]]:
+    """The weights of the embedding and of each layer's output in each memory, [K, L + 1]. K is 1, or the number of
+    layers where each has a memory of its own.
+    """
+    return model.stack.loop_weights(model.device, model.stack.reaches()).mix_KA.tolist()
 
 
 def layer_weights(model: LanguageModel) -> str:
@@ -183,25 +186,29 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     labels = reading.model.vocabulary.labels(reading.tokens)
     most = max(len(seen), min(FEW_COLUMNS, max(reading.model.stack.reaches())))
     width = COLUMNS_WIDTH / (most + 1)
-    free = [EMPTY] * (most - len(seen))
-    told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
+    blank = [EMPTY] * len(extra)
     rows = []
+
+    def add_row(name: str, left: list[str], cells: list[str]) -> None:
+        """Add a row: its name, cells of ``extra``, free ones, and those of the steps in the memory and of this one."""
+        rows.extend([name, *left, *[EMPTY] * (most - len(seen)), *cells])
+
+    told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
     if not each_head:
         shares_LHC = shares_LHC.mean(1, keepdim=True)
     for l in range(len(shares_LHC), 0, -1):
         for h, shares in enumerate(shares_LHC[l - 1].tolist(), 1):
             name = f"layer {l}, head {h}" if each_head else f"layer {l}"
             cells = [cell(share, f"{name}: {percent(share)} on {what}", most) for share, what in zip(shares, told)]
-            rows += [axis(name), *cells[: len(extra)], *free, *cells[len(extra) :], EMPTY]
+            add_row(axis(name), cells[: len(extra)], [*cells[len(extra) :], EMPTY])
     names = [column_name(labels[t], len(labels[t]) * CHARACTER > width) for t in [*seen, step]]
-    rows += [EMPTY, *(column_name(name) for name in extra), *free, *names]
+    add_row(EMPTY, list(map(column_name, extra)), names)
     vectors_CD = reading.memory(step)[memory - 1, -len(seen) - 1 :]
     vectors, largest = memory_cells(vectors_CD)
-    left = [EMPTY] * len(extra) + free
-    rows += [axis("memory"), *left, *vectors]
+    add_row(axis("memory"), blank, vectors)
     every = math.ceil(TICK / width)
     ticks = [str(back) if back % every == 0 or back == 1 else "" for back in range(len(seen), 0, -1)]
-    rows += [axis("steps back"), *left, *(axis(tick, "ex-tick") for tick in [*ticks, "new"])]
+    add_row(axis("steps back"), blank, [axis(tick, "ex-tick") for tick in [*ticks, "new"]])
     sizes = f'style="--extra:{len(extra)};--columns:{most + 1}"'
     css = "ex-memory ex-with-extra" if extra else "ex-memory"
     grid = f'<div class="{css}" {sizes}>{"".join(rows)}</div>'

@@ -12,7 +12,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.plot.measures import BLOCK_STEPS, check_attention, losses
+from fb_fairseq.commands.plot.context import losses
+from fb_fairseq.commands.plot.measures import BLOCK_STEPS, check_attention
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel, choices
@@ -44,27 +45,24 @@ class Reading:
         model: the model.
         tokens: those read, ``</s>`` first: a token for each step.
         bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0.
-        before: of a tracker, the products in the text that was read before this one.
+        before: of a tracker, the products of the text that was read before this one.
+
+    Args:
+        model: the model.
+        before: what was read before; None: nothing.
     """
 
-    def __init__(self, model: LanguageModel):
+    def __init__(self, model: LanguageModel, before: "Reading | None" = None):
         self.model = model
         self.tokens: list[int] = []
         self.bits = [0.0]
-        self.before: list[str] = []
+        self.before = before.products() if before and model.labels else []
         self._state = None
         # Of each step: features [D], attention [L, H, S] by distance, and what it adds to the memory, [K, D].
         self._features: list[Tensor] = []
         self._attention: list[Tensor] = []
         self._memory: list[Tensor] = []
         self.read([EOS])
-
-    def copy(self) -> "Reading":
-        """Another reading of the same text, which may go on differently."""
-        other = copy.copy(self)
-        for name in ("tokens", "bits", "_features", "_attention", "_memory"):
-            setattr(other, name, list(getattr(self, name)))
-        return other
 
     def __len__(self) -> int:
         """Number of steps."""

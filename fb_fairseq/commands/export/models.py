@@ -115,18 +115,9 @@ def transformers_model(trained: TrainedModel):
     config_class = kinds.get(trained.architecture)
     if config_class is None:
         raise trained.error(f"{trained.architecture} cannot be exported; give one of {', '.join(kinds)}")
-    known = {**trained.options, **trained.task}
-    if trained.translates:
-        known["activation_dropout"] = known.get("activation_dropout") or known.get("relu_dropout")
-        if known.get("adaptive_softmax_cutoff"):
-            known["share_decoder_input_output_embed"] = False  # fairseq ignores it then
     inputs, *_ = trained.symbols.values()  # a language model has one dictionary
     *_, outputs = trained.symbols.values()
-    known["source_vocab_size"] = len(inputs)
-    names = [*config_class.option_defaults()]
-    names += [name for name in (*FURTHER_OPTIONS, *TASK_OPTIONS, "source_vocab_size") if hasattr(config_class, name)]
-    values = {name: known[name] for name in names if known.get(name) is not None}
-    config = config_class(vocab_size=len(outputs), **values)
+    config = config_class(vocab_size=len(outputs), **config_values(trained, config_class))
     if trained.translates:
         model = FeedbackDecoderForConditionalGeneration(config)
         longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
@@ -145,6 +136,19 @@ def transformers_model(trained: TrainedModel):
         model.generation_config.suppress_tokens = never_drawn(outputs)
     trained.fill(model)
     return model.eval()
+
+
+def config_values(trained: TrainedModel, config_class: type) -> dict[str, Any]:
+    """The arguments of a model's configuration. ``config_class``: a class of ``fb_fairseq.transformers``."""
+    source, *_ = trained.symbols.values()
+    known = {**trained.options, **trained.task, "source_vocab_size": len(source)}
+    if trained.translates:
+        known["activation_dropout"] = known.get("activation_dropout") or known.get("relu_dropout")
+        if known.get("adaptive_softmax_cutoff"):
+            known["share_decoder_input_output_embed"] = False  # fairseq ignores it then
+    names = [*config_class.option_defaults()]
+    names += [name for name in (*FURTHER_OPTIONS, *TASK_OPTIONS, "source_vocab_size") if hasattr(config_class, name)]
+    return {name: known[name] for name in names if known.get(name) is not None}
 
 
 def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = None) -> None:

@@ -4,6 +4,7 @@ command.py      the command
 logs.py         learning curves
 checkpoints.py  layer weights and adaptive spans
 models.py       runs models on a text
-measures.py     what models attend to, and how much context helps them; explore uses it, too
+measures.py     what models attend to
+context.py      how much context helps them
 panels.py       draws curves, bars and heat maps
 """

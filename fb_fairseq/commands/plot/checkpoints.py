@@ -19,10 +19,11 @@ def adaptive_spans(path: str) -> list[list[float]]:
     from fb_fairseq.tensor_files import using
 
     trained = read_parameters(path)
-    names = (f"decoder.layers.{l}.self_attn.adaptive_span.z" for l in range(len(trained.parameters)))
-    learned = [trained.parameters[name].float().flatten() for name in names if name in trained.parameters]
-    if not learned:
-        raise UserError(f"--spans {path}: its spans are fixed; give a checkpoint of --adaptive-span")
     with using(path):
+        layers = range(trained.options.get("decoder_layers", 0))
+        names = (f"decoder.layers.{l}.self_attn.adaptive_span.z" for l in layers)
+        learned = [trained.parameters[name].float().flatten() for name in names if name in trained.parameters]
+        if not learned:
+            raise UserError(f"--spans {path}: its spans are fixed; give a checkpoint of --adaptive-span")
         S, ramp = (int(trained.options[name]) for name in ("attention_span", "adaptive_span_ramp"))
         return [(z * S + ramp).clamp(max=S).tolist() for z in learned]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_overwrite, no_log
-from fb_fairseq.commands.plot import checkpoints, logs, models, panels
+from fb_fairseq.commands.plot import checkpoints, logs, panels
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure, plain_text
 from fb_fairseq.drawing.models import model_name
@@ -40,9 +40,9 @@ class Kind(NamedTuple):
 
     Attributes:
         group: of options, by what they read.
-        read: reads what is drawn of a path; of ``MODELS``, of the model there, given the command's options as well.
         draw: draws what was read, by name; or with ``each``, of a single path.
         help: of the option.
+        read: reads what is drawn of a path; None: ``READ`` in models.py has a function for the option.
         each: whether each path has a panel of its own.
         wide: see ``Panel``.
         size: the size of a panel of what was read, see ``Panel``; None: the usual one.
@@ -50,9 +50,9 @@ class Kind(NamedTuple):
     """
 
     group: str
-    read: Callable
     draw: Callable
     help: str
+    read: Callable | None = None
     each: bool = False
     wide: bool = False
     size: Callable | None = None
@@ -62,26 +62,25 @@ class Kind(NamedTuple):
 KINDS = {  # by option; beside them is --curves
     "layer_weights_over_training": Kind(
         LOGS,
-        logs.read_layer_weights,
         panels.draw_layer_weights_over_training,
         "draw the layers' weights in the feedback memory (Eq. 1) at each validation",
+        logs.read_layer_weights,
         each=True,
     ),
     "layer_weights": Kind(
         CHECKPOINTS,
-        checkpoints.layer_weights,
         panels.draw_layer_weights,
         "draw the layers' weights in the feedback memory",
+        checkpoints.layer_weights,
     ),
     "spans": Kind(
         CHECKPOINTS,
-        checkpoints.adaptive_spans,
         panels.draw_spans,
         "draw adaptive spans by layer and head",
+        checkpoints.adaptive_spans,
     ),
     "attention": Kind(
         MODELS,
-        models.mean_attention,
         panels.draw_shares,
         "draw the share of attention by layer and distance, mean of all heads",
         each=True,
@@ -89,7 +88,6 @@ KINDS = {  # by option; beside them is --curves
     ),
     "attention_map": Kind(
         MODELS,
-        models.attention_map,
         panels.draw_attention_map,
         "draw the attention between the tokens of a short text",
         each=True,
@@ -98,21 +96,18 @@ KINDS = {  # by option; beside them is --curves
     ),
     "persistent_shares": Kind(
         MODELS,
-        models.persistent_shares,
         panels.draw_shares,
         "draw the share of attention on persistent vectors by layer and head",
         each=True,
     ),
     "persistent_use": Kind(
         MODELS,
-        models.persistent_use,
         panels.draw_persistent_use,
         "draw how few persistent vectors take how much of that attention",
         each=True,
     ),
     "context_perplexity": Kind(
         MODELS,
-        models.context_losses,
         panels.draw_context_losses,
         "draw perplexity (of byte models, bits per byte) against the context that is available, for the same tokens of "
         "--data",
@@ -120,7 +115,6 @@ KINDS = {  # by option; beside them is --curves
     ),
     "position_accuracy": Kind(
         MODELS,
-        models.position_accuracy,
         panels.draw_position_accuracy,
         "draw the accuracy of models trained with --labels against the position in a sequence of --data",
     ),
@@ -171,9 +165,11 @@ def names_of(given: Sequence[tuple[str, str]]) -> list[str]:
 def read(args, option: str, path: str) -> Any:
     """Read what a panel draws of a path. ``option``: the one that names the path, a key of ``KINDS``."""
     kind = KINDS[option]
-    if kind.group != MODELS:
+    if kind.read:
         return kind.read(path)
-    return kind.read(read_language_model(path, args.data, args.cpu, flag(option)), args)
+    from fb_fairseq.commands.plot.models import READ  # torch is imported only to run a model
+
+    return READ[option](read_language_model(path, args.data, args.cpu, flag(option)), args)
 
 
 def named_path(argument: str) -> tuple[str, str]:

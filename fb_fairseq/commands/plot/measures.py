@@ -1,6 +1,5 @@
-"""Run language models to measure what they attend to, and how much context helps them."""
+"""Run language models to measure what they attend to: past steps, and persistent vectors."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,11 +17,6 @@ BLOCK_STEPS = 64  # steps that are computed together, at most; the length of a b
 BLOCK_ENTRIES = 1 << 24  # attention weights that are computed together, at most
 SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
 MAP_TOKENS = 100  # more labels than these could not be read
-POSITIONS = 1 << 13  # positions of all rows that are computed at a time
-SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
-
-
-CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
 
 
 class Shares(NamedTuple):
@@ -52,20 +46,6 @@ class AttentionMap(NamedTuple):
     rows: list[list[float]]
     labels: list[str]
     what: str
-
-
-class ContextLosses(NamedTuple):
-    """How well the same tokens are predicted with more and more context.
-
-    Attributes:
-        bins: the fewest and the most tokens of context, for each mean.
-        values: perplexities, or of byte models bits per byte.
-        unit: what a token is called: "byte" or "token".
-    """
-
-    bins: list[tuple[int, int]]
-    values: list[float]
-    unit: str
 
 
 def cut_text(corpus, tokens: int, context: int) -> tuple[Tensor, int]:
@@ -121,7 +101,10 @@ def doubling_bins(longest: int) -> list[tuple[int, int]]:
 def check_attention(model: LanguageModel) -> None:
     """Check that a model attends to earlier steps."""
     if not hasattr(model.stack, "memory_attention"):
-        raise UserError(f"{model.source}: attends to nothing (an LSTM); give {CHOICE}")
+        raise UserError(
+            f"{model.source}: attends to nothing (an LSTM); give feedback_transformer_lm, relative_transformer_lm or "
+            "all_attention_lm"
+        )
 
 
 def mean_attention(model: LanguageModel, tokens_BT: Tensor, context: int) -> Shares:
@@ -175,18 +158,10 @@ def attention_map(model: LanguageModel, tokens: list[int], layer: int | None) ->
     return AttentionMap(rows.masked_fill(later, float("nan")).tolist(), model.vocabulary.labels(tokens), what)
 
 
-@torch.no_grad()
-def mix(model: LanguageModel) -> list[list[float]]:
-    """The weights of the embedding and of each layer's output in each memory, [K, L + 1]. K is 1, or the number of
-    layers where each has a memory of its own.
-    """
-    return model.stack.loop_weights(model.device, model.stack.reaches()).mix_KA.tolist()
-
-
 def persistent_in_softmax(model: LanguageModel) -> bool:
     """Whether persistent vectors take a part of the attention on past steps."""
     options = model.stack.options
-    return bool(getattr(options, "persistent_memory_size", 0)) and options.persistent_memory_variant == "all-attn"
+    return options.persistent_memory_size > 0 and options.persistent_memory_variant == "all-attn"
 
 
 def check_persistent(model: LanguageModel) -> None:
@@ -219,63 +194,3 @@ def persistent_use(model: LanguageModel, tokens_BT: Tensor, context: int) -> lis
     use_LUN = mean_over_steps(model, tokens_BT, context, model.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)
     return sorted_LUN.cumsum(-1).mean(1).tolist()
-
-
-def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -> ContextLosses:
-    """The mean loss of the same tokens with more and more context.
-
-    For each bin of contexts, the text is read in segments that begin with an empty memory, cut so that every token of
-    the text is predicted once with a context of the bin. So the means differ by the context only.
-
-    Args:
-        corpus: a ``Corpus``. Predicted are the tokens after the longest context.
-        tokens: how many tokens are predicted for each bin; at least, half of the longest context.
-        longest: the longest context, at most. It is a power of two, and at most half of the text.
-    """
-    longest = 2 ** int(math.log2(min(longest, len(corpus) // 2)))
-    bins = doubling_bins(longest)
-    widest = bins[-1][1] - bins[-1][0] + 1
-    predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)
-    text_T = corpus[0 : longest + predicted]
-    pieces = []
-    for i, (fewest, most) in enumerate(bins):
-        windows = text_T[longest - fewest :].unfold(0, most + 1, most - fewest + 1)
-        pieces += [(i, rows) for rows in windows.split(max(1, POSITIONS // most))]
-    nats = [0.0] * len(bins)
-    for i, rows in progress(pieces, model):
-        nats[i] += segment_loss(model, rows, bins[i][0]) / predicted
-    of_bytes = model.vocabulary.of_bytes
-    values = [mean / math.log(2) if of_bytes else math.exp(mean) for mean in nats]
-    return ContextLosses(bins, values, model.vocabulary.unit)
-
-
-@torch.no_grad()
-def segment_loss(model: LanguageModel, rows_BT: Tensor, fewest: int) -> float:
-    """The summed loss, in nats, of segments that begin with an empty memory.
-
-    Args:
-        rows_BT: inputs and targets: each token but the last is an input, and the next token its target.
-        fewest: only targets with at least so many inputs before them count.
-    """
-    state, total = None, 0.0
-    inputs_BT = rows_BT[:, :-1].to(model.device)
-    targets_BT = rows_BT[:, 1:]
-    for first in range(0, inputs_BT.shape[1], BLOCK_STEPS):
-        block = slice(first, first + BLOCK_STEPS)
-        x_TBD = model.embed(inputs_BT[:, block], first).transpose(0, 1)
-        features_TBD, state = model.stack.run_block(x_TBD, state)
-        uncounted = max(0, fewest - 1 - first)
-        features_MD = features_TBD[uncounted:].transpose(0, 1).flatten(0, 1)
-        total += losses(model, features_MD, targets_BT[:, block][:, uncounted:].flatten()).double().sum().item()
-    return total
-
-
-def losses(model: LanguageModel, features_MD: Tensor, targets_M: Tensor) -> Tensor:
-    """The loss [M] of each target, in nats, on the CPU.
-
-    Args:
-        features_MD: of the stack, at the steps whose next tokens the targets are.
-    """
-    parts = zip(features_MD.split(SCORED_TOGETHER), targets_M.split(SCORED_TOGETHER))
-    found = [model.log_probs(part[None])[0].cpu().gather(1, targets[:, None]) for part, targets in parts]
-    return -torch.cat(found)[:, 0]

@@ -1,79 +1,63 @@
 """Run a model on the text that the options name, for the panels for which models are run.
 
-Each function takes a ``LanguageModel`` and the options of ``fb-fairseq plot``, and returns what its panel draws. torch
-and fairseq are imported only to run a model.
+Each function of ``READ`` takes a ``LanguageModel`` and the options of ``fb-fairseq plot``, and returns what the panel
+draws.
 """
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import torch
+
+from fb_fairseq.commands.evaluate_labels import PositionCounts, accuracy_by_position
+from fb_fairseq.commands.plot import measures
+from fb_fairseq.commands.plot.context import ContextLosses, losses_by_context
 from fb_fairseq.commands.texts import load_data, load_inputs, text_of
 from fb_fairseq.errors import UserError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fb_fairseq.commands.evaluate_labels import PositionCounts
-    from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, Shares
-    from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.pretrained.model import LanguageModel
 
 
-def mean_attention(model: "LanguageModel", args: Namespace) -> "Shares":
-    """The attention by layer and distance."""
-    from fb_fairseq.commands.plot import measures
+def of_streams(measure: Callable, model: LanguageModel, args: Namespace) -> Any:
+    """Measure streams of the text of ``--prompt``, ``--text`` or ``--data``.
 
-    return measures.mean_attention(model, *streams(model, args))
-
-
-def persistent_shares(model: "LanguageModel", args: Namespace) -> "Shares":
-    """The share of attention on persistent vectors by layer and head."""
-    from fb_fairseq.commands.plot import measures
-
-    return measures.persistent_shares(model, *streams(model, args))
-
-
-def persistent_use(model: "LanguageModel", args: Namespace) -> list[list[float]]:
-    """The share of that attention which the most used vectors take, by layer and number of vectors."""
-    from fb_fairseq.commands.plot import measures
-
-    return measures.persistent_use(model, *streams(model, args))
+    Args:
+        measure: a function of a model, tokens [B, T], and how many of a stream's first steps do not count.
+        model: the model.
+        args: the options.
+    """
+    if args.prompt is None and args.text is None:
+        span = getattr(model.stack.options, "attention_span", 0)  # an LSTM has none
+        return measure(model, *measures.cut_text(load_inputs(model, args.data, args.split), args.tokens, span))
+    # One stream, whose first step, which attends to nothing, does not count.
+    return measure(model, torch.tensor([text_of(model, args.prompt, args.text)]), 1)
 
 
-def attention_map(model: "LanguageModel", args: Namespace) -> "AttentionMap":
+def attention_map(model: LanguageModel, args: Namespace) -> measures.AttentionMap:
     """The attention between the tokens of ``--prompt`` or ``--text``."""
-    from fb_fairseq.commands.plot import measures
-
     return measures.attention_map(model, text_of(model, args.prompt, args.text), args.layer)
 
 
-def context_losses(model: "LanguageModel", args: Namespace) -> "ContextLosses":
+def context_perplexity(model: LanguageModel, args: Namespace) -> ContextLosses:
     """How well the tokens of ``--data`` are predicted with more and more context."""
-    from fb_fairseq.commands.plot.measures import losses_by_context
-
     if model.labels:
         raise UserError(f"{model.source}: was trained with --labels; use --position-accuracy")
     return losses_by_context(model, load_inputs(model, args.data, args.split), args.tokens, args.context)
 
 
-def position_accuracy(model: "LanguageModel", args: Namespace) -> "PositionCounts":
+def position_accuracy(model: LanguageModel, args: Namespace) -> PositionCounts:
     """The numbers of labels of ``--data``, and of right ones, by position."""
-    from fb_fairseq.commands.evaluate_labels import accuracy_by_position
-
     if args.data is None or not model.labels:
         raise UserError(f"{model.source}: give a model trained with --labels, and its data with --data")
     return accuracy_by_position(model, load_data(model, args.data, args.split), args.tokens)
 
 
-def streams(model: "LanguageModel", args: Namespace) -> tuple["Tensor", int]:
-    """The text of ``--prompt``, ``--text`` or ``--data`` as streams of tokens [B, T], and how many of a stream's first
-    steps do not count.
-    """
-    import torch
-
-    from fb_fairseq.commands.plot.measures import cut_text
-
-    if args.prompt is None and args.text is None:
-        span = getattr(model.stack.options, "attention_span", 0)  # an LSTM has none
-        return cut_text(load_inputs(model, args.data, args.split), args.tokens, span)
-    # One stream, whose first step, which attends to nothing, does not count.
-    return torch.tensor([text_of(model, args.prompt, args.text)]), 1
+READ: dict[str, Callable] = {  # by the option of the panel
+    "attention": partial(of_streams, measures.mean_attention),
+    "attention_map": attention_map,
+    "persistent_shares": partial(of_streams, measures.persistent_shares),
+    "persistent_use": partial(of_streams, measures.persistent_use),
+    "context_perplexity": context_perplexity,
+    "position_accuracy": position_accuracy,
+}

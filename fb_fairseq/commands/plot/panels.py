@@ -14,7 +14,8 @@ from fb_fairseq.drawing.style import TINY
 
 if TYPE_CHECKING:  # measures import torch, which curves do without
     from fb_fairseq.commands.evaluate_labels import PositionCounts
-    from fb_fairseq.commands.plot.measures import AttentionMap, ContextLosses, Shares
+    from fb_fairseq.commands.plot.context import ContextLosses
+    from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 
 METRIC_LABELS = {
     "bpb": "bits per byte",
@@ -142,10 +143,12 @@ def context_table(found: Mapping[str, "ContextLosses"]) -> list[str]:
 
 def draw_context_losses(axes, found: Mapping[str, "ContextLosses"]) -> None:
     """Perplexity, or for bytes bits per byte, against the tokens of context. The models read the same text."""
-    middles = {name: [math.sqrt(fewest * most) for fewest, most in losses.bins] for name, losses in found.items()}
-    draw_lines(axes, {name: (middles[name], losses.values) for name, losses in found.items()}, marker="o")
     *_, last = found.values()
     ticks = [most for _, most in last.bins]
+    lines = {}
+    for name, losses in found.items():
+        lines[name] = [math.sqrt(fewest * most) for fewest, most in losses.bins], losses.values
+    draw_lines(axes, lines, marker="o")
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.set_xlabel(f"context since an empty memory ({last.unit}s)")

@@ -13,7 +13,7 @@ from statistics import mean
 
 from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_points, draw_reference, explain_range
-from fb_fairseq.drawing.models import colors, model_name
+from fb_fairseq.drawing.models import model_name, styles
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import NAMED, Group, grouped, read_runs
@@ -72,15 +72,15 @@ def lines(groups: Sequence[Group], field: str, metric: str) -> dict[str, list[Gr
 def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
     """Draw one metric's panel."""
     drawn = lines(groups, field, metric)
-    color = colors(drawn)
+    style = styles(drawn)
     ticks = set()
     for name, line in drawn.items():
         points = [(value, group.values(metric)) for group in line if (value := value_of(group, field)) is not None]
         if points:
-            draw_points(axes, *zip(*points), name, color[name])
+            draw_points(axes, *zip(*points), name, *style[name])
             ticks |= {value for value, _ in points}
         else:
-            draw_reference(axes, mean(line[0].values(metric)), name, color[name])
+            draw_reference(axes, mean(line[0].values(metric)), name, style[name][0])
     explain_range(axes, [group.values(metric) for line in drawn.values() for group in line])
     if field == "lr":
         axes.set_xscale("log")

@@ -19,7 +19,7 @@ from statistics import mean, median
 
 from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_band, draw_reference, explain_range, write_out
-from fb_fairseq.drawing.models import colors
+from fb_fairseq.drawing.models import styles
 from fb_fairseq.drawing.style import GREY
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.program import run_main
@@ -118,12 +118,12 @@ def table(settings: Runs) -> list[str]:
 
 def draw_accuracy(axes, settings: Runs) -> None:
     """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
-    color = colors(settings)
+    style = styles(settings)
     for name, runs in settings.items():
         sizes = runs[0]["sizes"]
         places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)})
         values = [[100 * run["accuracy"][place] for run in runs] for place in places]
-        draw_band(axes, [sizes[place] for place in places], values, name, color[name])
+        draw_band(axes, [sizes[place] for place in places], values, name, *style[name])
     explain_range(axes, settings.values())
     first = next(iter(settings.values()))[0]
     axes.axvline(first["longest"], color=GREY, linestyle="--", label=f"longest in training: {first['longest']}")

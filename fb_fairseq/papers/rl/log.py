@@ -7,7 +7,7 @@ import os
 
 from fb_fairseq.drawing.figure import plain_text
 from fb_fairseq.drawing.marks import draw_band, explain_range
-from fb_fairseq.drawing.models import colors, model_name
+from fb_fairseq.drawing.models import model_name, styles
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
@@ -64,14 +64,14 @@ def draw_rewards(axes, curves: dict[str, list[Curve]]) -> None:
         axes: matplotlib's, to draw on.
         curves: by name, the rewards of each seed by frames.
     """
-    shades = colors(curves)
+    style = styles(curves)
     for name, seeds in curves.items():
         values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
             raise UserError(f"{name}: no frames in common; give runs of equal --environments, --block, --log-interval")
         rewards = [[curve[frame] for curve in values] for frame in frames]
-        draw_band(axes, [frame / MILLION for frame in frames], rewards, plain_text(model_name(name)), shades[name])
+        draw_band(axes, [frame / MILLION for frame in frames], rewards, plain_text(model_name(name)), *style[name])
     explain_range(axes, curves.values())
     axes.set_xlabel("frames of training (millions)")
     axes.set_ylabel("reward per episode")

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fb_fairseq.commands.explore import pictures
-from fb_fairseq.commands.plot.measures import mix
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import SPECIAL
 from tests.commands.explore.readings import SPAN, TOKENS, parsed, reading_of
@@ -26,8 +25,8 @@ def share_of(element):
 
 def test_mixture():
     model, built = both(memory_composition="same-and-lower")
-    torch.testing.assert_close(torch.tensor(mix(model)), built.decoder.stack.memory.mix().detach())
-    assert mix(both(RelativeLM)[0]) == [[1, 0, 0], [0, 1, 0]]
+    torch.testing.assert_close(torch.tensor(pictures.mix(model)), built.decoder.stack.memory.mix().detach())
+    assert pictures.mix(both(RelativeLM)[0]) == [[1, 0, 0], [0, 1, 0]]
     model, built = both()
     shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
     told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]
