@@ -24,7 +24,7 @@ LEAST_NORM = 0.05
 
 
 class Undecided(Exception):
-    """Nothing can be said: memory is short, or the results to compare with are not finite."""
+    """Nothing can be said: the results to compare with are not finite."""
 
 
 def disagreement(
@@ -39,15 +39,18 @@ def disagreement(
             directly.
 
     Raises:
-        Undecided: memory is short for ``run``, or the results of ``reference`` are not finite.
+        Undecided: the results of ``reference`` are not finite.
+        torch.cuda.OutOfMemoryError: memory is short for ``run`` or ``reference``.
     """
     try:
         found = cloned_groups(run())
     except torch.cuda.OutOfMemoryError:
-        raise Undecided from None
+        raise
     except Exception as error:  # whatever it is, torch's operations run
         return f"failed: {first_line(error)}"
     expected = cloned_groups(reference())
+    if shapes(found) != shapes(expected):
+        return "its results have other shapes"
     if not all(bool(x.isfinite().all()) for group in expected for x in group):
         raise Undecided
     wide = None
@@ -68,6 +71,11 @@ def disagreement(
 def cloned_groups(groups: Any) -> list[list[Tensor]]:
     """The tensors of each group, safe from later runs."""
     return [[x.clone() for x in tensors(group)] for group in groups]
+
+
+def shapes(groups: list[list[Tensor]]) -> list[list[torch.Size]]:
+    """The shapes of each group's tensors."""
+    return [[x.shape for x in group] for group in groups]
 
 
 def distances(found: list[list[Tensor]], expected: list[list[Tensor]]) -> list[float]:

@@ -31,7 +31,8 @@ class Buffers:
 
     Attributes:
         poison: of the class, for tests: fill new buffers with NaN.
-        in_use: of the class: total bytes of the buffers of all objects that exist.
+        in_use: of the class: total bytes of the buffers of all objects that exist (if one thread makes them: it is not
+            locked).
     """
 
     poison = False

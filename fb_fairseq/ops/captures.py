@@ -137,7 +137,7 @@ class Captures:
         """
         try:
             problem = disagreement(run, reference, dtype, exact)
-        except Undecided:
+        except (Undecided, torch.cuda.OutOfMemoryError):
             return None
         if problem is not None:
             self.refuse(setting, problem)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 
 import pytest
 import torch
@@ -49,6 +50,22 @@ def test_an_exception_is_raised_here(threads):
 
     with pytest.raises(ZeroDivisionError):
         each([fail] * 5, threads)
+
+
+def test_tasks_of_other_threads_end_before_an_exception_of_this_one():
+    """They write to memory that may be gone, or another's, afterwards."""
+    meeting, done = threading.Barrier(3, timeout=20), []
+
+    def task():
+        meeting.wait()
+        if threading.current_thread() is threading.main_thread():
+            raise ZeroDivisionError
+        time.sleep(0.2)
+        done.append(1)
+
+    with pytest.raises(ZeroDivisionError):
+        each([task] * 3, 3)
+    assert done == [1, 1]
 
 
 def test_small_products_run_on_one_thread(torch_threads):

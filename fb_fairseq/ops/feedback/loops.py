@@ -36,7 +36,9 @@ class ReferenceLoop(Loop):
 
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
-REFERENCE, CPP, TRITON = LOOPS  # the first one runs where others do not
+REFERENCE = ReferenceLoop.name  # runs where others do not
+CPP = CppLoop.name
+TRITON = TritonLoop.name
 AUTO = "auto"
 PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
@@ -95,7 +97,7 @@ def run_block(name: str, inputs: BlockInputs) -> BlockResults:
 
 
 class Stepper:
-    """Runs the decoding steps of one model. A copy of a model has a new one.
+    """Runs the decoding steps of one model. A deep copy of a model has a new one.
 
     Args:
         name: a value of ``--step-loop``.

@@ -6,15 +6,18 @@ import pathlib
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.autograd import run_block_with
+from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import LOOPS, run_block
 from fb_fairseq.ops.feedback.passes import passes_of
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.triton.loop import problem_of_kernels
 from fb_fairseq.ops.feedback.triton.tiles import (
     AttentionTile,
     Gpu,
@@ -92,6 +95,22 @@ def test_what_is_not_covered(monkeypatch):
     case.forward(partial(run_block_with, passes_for))
     problem = "its kernels are for heads of width 128 or less in this type, not 144"
     assert found == [None, problem, "its kernels need a GPU, not cpu"]
+
+
+@torch.no_grad()
+def test_decoding_steps_that_are_not_covered(monkeypatch):
+    """The same as of blocks."""
+    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
+    found = []
+    for E in (8, 144):
+        case = Case(1, steps=1, dtype=torch.float32, decoder_head_dim=E, decoder_attention_heads=2)
+        ring = case.model.new_ring()
+        case.model.run_step(case.x[0], ring)
+        found.append(LOOPS["triton"].covers_step(case.model, StepInputs(case.x[0], ring, case.model.loop_options(1))))
+    assert found == [True, False]
+    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cuda",))
+    x_BD = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float64)
+    assert problem_of_kernels(x_BD, torch.float64, 8) == "its kernels compute in fp32, fp16 or bf16, not in fp64"
 
 
 CAPABILITIES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
