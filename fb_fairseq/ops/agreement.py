@@ -98,4 +98,4 @@ def too_far(errors: list[float], tolerance: float) -> str | None:
 
 def in_fp32(tree: Any) -> Any:
     """Nested tuples, lists and dictionaries with their floating-point tensors in fp32."""
-    return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
+    return pytree.tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, tree)

@@ -6,7 +6,7 @@ fb_fairseq env`` and the docs read this table.
 
 import functools
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -47,18 +47,9 @@ OLD_NAMES = {"parallel": AUTO, "torch": REFERENCE, "fast": REFERENCE, "native": 
 GRAPHS = BlockGraphs(LOOPS[REFERENCE])
 
 
-class Choice(NamedTuple):
-    """A value of ``--step-loop``: what it is, and where it runs."""
-
-    summary: str
-    runs: str
-
-
-# The values of ``--step-loop``.
-CHOICES: dict[str, Choice] = {
-    AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere", "everywhere"),
-    **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
-}
+AUTO_SUMMARY = "cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere"
+# The values of ``--step-loop``: what each is, and where it runs.
+CHOICES = {AUTO: (AUTO_SUMMARY, "everywhere"), **{name: (loop.summary, loop.runs) for name, loop in LOOPS.items()}}
 
 
 def loop_on(name: str, device: torch.device) -> Loop:
@@ -86,7 +77,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
 @functools.cache
 def log_choice(name: str) -> None:
     """Log which loop runs, at the first call."""
-    logger.info(f"step loop: {name} ({CHOICES[AUTO].summary if name == AUTO else 'asked for by --step-loop'})")
+    logger.info(f"step loop: {name} ({AUTO_SUMMARY if name == AUTO else 'asked for by --step-loop'})")
 
 
 def run_block(name: str, inputs: BlockInputs) -> BlockResults:

@@ -120,13 +120,17 @@ def test_tables():
     """What was fastest where it was measured, and what smaller GPUs get."""
     whole = dict(norm=True, rich=True)
     small = Gpu((7, 5), 40)
-    assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, num_warps=4, num_stages=3)
-    assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, num_warps=8, num_stages=3)
-    assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, num_warps=8, num_stages=1)
-    assert product_tile(512, 1536, 384, 2, **whole) == ProductTile(BM=16, BN=128, BK=64, num_warps=8, num_stages=3)
+    assert product_tile(64, 384, 1536, 2, Gpu()) == ProductTile(BM=16, BN=16, BK=256, num_warps=4, num_stages=3)
+    assert product_tile(64, 1536, 384, 2, Gpu(), norm=True) == ProductTile(
+        BM=16, BN=64, BK=128, num_warps=8, num_stages=3
+    )
+    assert product_tile(64, 768, 384, 2, Gpu(), **whole) == ProductTile(BM=16, BN=32, BK=512, num_warps=8, num_stages=1)
+    assert product_tile(512, 1536, 384, 2, Gpu(), **whole) == ProductTile(
+        BM=16, BN=128, BK=64, num_warps=8, num_stages=3
+    )
     assert product_tile(64, 1536, 384, 2, small) == ProductTile(BM=16, BN=64, BK=32, num_warps=8, num_stages=1)
-    assert attention_tile(4, 512, 96, 2) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
-    assert attention_tile(4, 100, 96, 2).splits == 2, "a part has two tiles of slots"
+    assert attention_tile(4, 512, 96, 2, Gpu()) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
+    assert attention_tile(4, 100, 96, 2, Gpu()).splits == 2, "a part has two tiles of slots"
     assert attention_tile(256, 512, 96, 2, small) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
 
 
@@ -148,7 +152,7 @@ def test_shared_memory(capability):
 
 def test_enough_programs():
     for rows, columns in itertools.product((1, 64, 128, 512), (384, 1024, 4096)):
-        tile = product_tile(rows, columns, columns, 2)
+        tile = product_tile(rows, columns, columns, 2, Gpu())
         programs = -(-rows // tile.BM) * -(-columns // tile.BN)
         assert programs >= 96 or tile.BN == (32 if tile.BM == 64 else 16)
 

@@ -24,6 +24,7 @@ from fb_fairseq.ops.feedback.record import Allocator
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton import attention, launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
+from fb_fairseq.ops.feedback.triton.tiles import Gpu
 from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.encoder_steps import compare_decoding_with_an_encoder
@@ -79,7 +80,7 @@ def test_many_steps(loop, empty_is_nan, monkeypatch):
 def test_slots_that_programs_share(loop, empty_is_nan):
     sizes = dict(decoder_layers=1, steps=2, streams=2)
     case = case_of(5, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, adaptive_span=False, **sizes)
-    assert launches.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8).splits > 1
+    assert launches.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8, Gpu()).splits > 1
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 

@@ -162,10 +162,7 @@ class CppStep:
             dropouts=FeedbackDropouts(),
             age_TB=None,
             x=LATER,
-            first_query=None,
             memory=LATER,
-            out=None,
-            aligned=None,
         )
         self._ring = RingArgs(slots=slots, span=self.span, position=0, origin=None, age=None)
         self._shape = B, slots, sources

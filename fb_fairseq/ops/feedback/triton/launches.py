@@ -36,7 +36,8 @@ class AttendedSlots(NamedTuple):
         padding: bytes [B, C]: slots that a stream does not see.
         keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots.
         keep_scale: its scale, 1 / (1 - p).
-        seen_1, span: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
+        span: S, the length of the tables; 1 without them.
+        seen_1: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
         streams: how many consecutive streams each of the keys and values serve.
     """
 
@@ -105,9 +106,6 @@ class Launcher:
     def attend(self, kernel, slots: AttendedSlots, **arguments: Any) -> None:
         """Launch a kernel of ``attention.py``. ``arguments``: those that are not about the slots."""
         s, tile, splits = self.sizes, self.attention, self.splits(slots)
-        S = next((len(table) for table in slots.positions if table is not None), 0)
-        if slots.log_mask_HS is not None:
-            S = slots.log_mask_HS.shape[-1]
         self.launch(
             kernel,
             (s.G, splits),
@@ -124,7 +122,7 @@ class Launcher:
             n=slots.n,
             slots=slots.keys.shape[-2],
             first=slots.first,
-            S=S,
+            S=slots.span,
             pad_row=0 if slots.padding is None else slots.padding.shape[1],
             keep_row=0 if slots.keep is None else slots.keep.shape[-1],
             span=slots.span,
