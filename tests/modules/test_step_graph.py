@@ -233,8 +233,8 @@ def test_parameters_elsewhere_in_memory(captures):
 
 def copy_of(memory):
     """A memory of its own with the same contents."""
-    other = memory.copy_for(memory.buffer.shape[1], ring.MemoryRing(memory.span))
-    other.copy_rows(memory)
+    other = ring.MemoryRing(memory.span)
+    vars(other).update(vars(memory), graph=None, buffer=memory.buffer.clone())
     return other
 
 
