@@ -127,7 +127,7 @@ def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
 def tensors(tree) -> list[Tensor]:
     """The tensors of a pytree, in order."""
-    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
+    return [x for x in pytree.tree_leaves(tree) if torch.is_tensor(x)]
 
 
 def modes_of_products() -> tuple[str, bool]:
@@ -137,7 +137,6 @@ def modes_of_products() -> tuple[str, bool]:
 
 def cloned(tree):
     """A graph's result, safe from its next replay: all tensors are cloned. (Autograd may keep a gradient as it is.)"""
-    leaves, structure = pytree.tree_flatten(tree)
-    clones = [torch.empty_like(x) if torch.is_tensor(x) else x for x in leaves]
-    copy_all((clone, x) for clone, x in zip(clones, leaves) if torch.is_tensor(x))
-    return pytree.tree_unflatten(clones, structure)
+    clones = pytree.tree_map_only(Tensor, torch.empty_like, tree)
+    copy_all(zip(tensors(clones), tensors(tree)))
+    return clones

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fb_fairseq.ops.attention import step_attention
 from fb_fairseq.ops.feedback.reference import project_context
@@ -85,9 +86,8 @@ class MemoryRing(StepMemory):
         if self.position < self.slots or self.slots == self.span:
             return
         self.release()
-        old, self.slots = self.buffer, min(2 * self.slots, self.span)
-        self.buffer = old.new_zeros(*old.shape[:-2], self.slots, old.shape[-1])
-        self.buffer[..., : self.position, :] = old
+        self.slots = min(2 * self.slots, self.span)
+        self.buffer = pad(self.buffer, (0, 0, 0, self.slots - self.position))
 
     def attention(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> Callable[..., Tensor]:
         """The attention of a step's layers to the slots that hold a step.
@@ -154,9 +154,8 @@ class MemoryRing(StepMemory):
         C = memory_KCBD.shape[1]
         while self.slots < C:
             self.slots = min(2 * self.slots, self.span)
-        stored = self._stored(memory_KCBD, weights, options)
-        self.buffer = stored.new_zeros(len(stored), *stored.shape[2:-1], self.slots, stored.shape[-1])
-        self.buffer[..., :C, :] = stored.movedim(1, -2)
+        stored = self._stored(memory_KCBD, weights, options).movedim(1, -2)
+        self.buffer = pad(stored, (0, 0, 0, self.slots - C)).contiguous()
         self.position = C
 
     def reset(self, age_B: Tensor) -> None:

@@ -15,17 +15,14 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
-from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loops import GRAPHS, run_block
-from fb_fairseq.ops.feedback.record import Allocator
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.triton import attention, launches
+from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.feedback.triton.tiles import Gpu
-from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.encoder_steps import compare_decoding_with_an_encoder
 from tests.modules.options import random_stack
@@ -84,19 +81,14 @@ def test_slots_that_programs_share(loop, empty_is_nan):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("slots", [5, 65])
-def test_attention_over_padding_alone(slots):
-    """It is not a number, also where several programs share the slots and one of them gets none."""
-    sizes = Sizes(T=1, B=2, D=8, L=1, H=2, E=8, F=8, K=1, C=0, S=128, I=1, sources=slots)
-    allocator = Allocator(sizes, Buffers(torch.device("cpu")), torch.double, torch.double, post_norm=False)
-    launcher = launches.Launcher(sizes, torch.double, torch.double, torch.device("cpu"), 128)
-    keys, q = torch.ones(4, slots, 8, dtype=torch.double), torch.ones(2, 16, dtype=torch.double)
-    padding = torch.tensor([1, 0], dtype=torch.uint8)[:, None].repeat(1, slots)
-    attended = launches.AttendedSlots(keys, keys, slots, padding=padding)
-    out, parts = torch.empty_like(q), launches.Parts.allocate(launcher, allocator)
-    assert launcher.splits(attended) == (4 if slots == 65 else 1)
-    launcher.attend(attention.attend, attended, q=q, out=out, lse=q.new_empty(4), **parts._asdict())
-    assert out[0].isnan().all() and out[1].allclose(q[1])
+@torch.no_grad()
+def test_an_encoder_of_padding_alone(loop):
+    """Not a number, as torch's, also where one of four programs has no source positions."""
+    sizes = dict(decoder_layers=1, steps=1, streams=2, sources=65)
+    case = case_of(5, attention_span=128, carried=127, adaptive_span=False, cross=True, **sizes)
+    case.encoder[0].padding_BC[1] = True
+    ours, expected = (case.forward(run)[0] for run in (loop, feedback_block))
+    assert ours.isnan().equal(expected.isnan()) and ours[:, 1].isnan().all() and ours[:, 0].isfinite().all()
 
 
 @pytest.mark.parametrize("activation", cases(["gelu"], [name for name in ACTIVATIONS if name != "gelu"]))

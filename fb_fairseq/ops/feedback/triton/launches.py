@@ -105,7 +105,8 @@ class Launcher:
 
     def attend(self, kernel, slots: AttendedSlots, **arguments: Any) -> None:
         """Launch a kernel of ``attention.py``. ``arguments``: those that are not about the slots."""
-        s, tile, splits = self.sizes, self.attention, self.splits(slots)
+        s, tile = self.sizes, self.attention
+        splits = min(tile.splits, floor_power_of_2(triton.cdiv(slots.n, tile.BC)))  # parts in which slots are read
         self.launch(
             kernel,
             (s.G, splits),
@@ -139,10 +140,6 @@ class Launcher:
             num_warps=tile.warps,
             **arguments,
         )
-
-    def splits(self, slots: AttendedSlots) -> int:
-        """In how many parts the slots are read."""
-        return min(self.attention.splits, floor_power_of_2(triton.cdiv(slots.n, self.attention.BC)))
 
 
 class Parts(NamedTuple):
