@@ -49,7 +49,7 @@ def disagreement(
     except Exception as error:  # whatever it is, torch's operations run
         return f"failed: {first_line(error)}"
     expected = cloned_groups(reference())
-    if shapes(found) != shapes(expected):
+    if pytree.tree_map(Tensor.size, found) != pytree.tree_map(Tensor.size, expected):
         return "its results have other shapes"
     if not all(bool(x.isfinite().all()) for group in expected for x in group):
         raise Undecided
@@ -71,11 +71,6 @@ def disagreement(
 def cloned_groups(groups: Any) -> list[list[Tensor]]:
     """The tensors of each group, safe from later runs."""
     return [[x.clone() for x in tensors(group)] for group in groups]
-
-
-def shapes(groups: list[list[Tensor]]) -> list[list[torch.Size]]:
-    """The shapes of each group's tensors."""
-    return [[x.shape for x in group] for group in groups]
 
 
 def distances(found: list[list[Tensor]], expected: list[list[Tensor]]) -> list[float]:

@@ -119,13 +119,6 @@ def test_half_precision(loop):
     compare_norms(single.run(loop), plain, 3e-2)
 
 
-@torch.no_grad()
-def test_without_gradients(loop, empty_is_nan):
-    """Activations of one step are kept; attention to the encoder is returned."""
-    case = case_of(4, cross=True)
-    compare(case.results(loop), case.results(feedback_block), 1e-10)
-
-
 @pytest.mark.parametrize("seed", cases([2], [0, 4]))
 def test_nan_and_infinity(seed, loop):
     spoiled.check(case_of(seed, activation_fn="relu"), loop, seed)
