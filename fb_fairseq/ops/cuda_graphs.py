@@ -65,10 +65,10 @@ class CudaGraph:
         self._device = torch.cuda.current_device()
         pool = None if before is None else before.graph.pool()
         current = torch.cuda.current_stream()
-        # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
-        modes = dict(pool=pool, stream=capture_stream(self._device), capture_error_mode="thread_local")
+        stream = capture_stream(self._device)
         try:
-            with torch.cuda.graph(self.graph, **modes):
+            # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 self.result = function()
         except Exception as error:
             torch.cuda.set_stream(current)  # a failed capture leaves its own stream current

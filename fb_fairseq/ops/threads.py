@@ -86,15 +86,11 @@ def each(tasks: list[Callable[[], object]], threads: int) -> None:
         for task in tasks:
             task()
         return
-    waiting, gradients = list(reversed(tasks)), torch.is_grad_enabled()
+    waiting, gradients = iter(tasks), torch.is_grad_enabled()
 
     def work() -> None:
         with torch.set_grad_enabled(gradients):
-            while True:
-                try:
-                    task = waiting.pop()
-                except IndexError:
-                    return
+            for task in waiting:  # the threads share the iterator
                 task()
 
     others = [_pool(threads).submit(work) for _ in range(min(threads, len(tasks)) - 1)]

@@ -46,7 +46,7 @@ def add_linear(sums: Affine, d_out_Ro: Tensor, x_Ri: Tensor) -> None:
 
 def add_norm(sums: Affine, d_normed_TBD: Tensor, normed: Normed) -> None:
     """Add the gradients of a layer norm's weight and bias, from that of its result."""
-    weight, bias = normed.parameter_gradients(d_normed_TBD)
+    _, weight, bias = normed.backward(d_normed_TBD, [False, True, True])
     sums.weight.add_(weight)
     sums.bias.add_(bias)
 
@@ -252,5 +252,5 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
     dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
     d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
     if block.inputs.options.normalize_before:
-        d_normed_TBD = tile.attn_norm[0].input_gradient(kept_TBD.copy_(d_normed_TBD))
+        d_normed_TBD, _, _ = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])
     d_x_TBD[tile.first : tile.last] += d_normed_TBD

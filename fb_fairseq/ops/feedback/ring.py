@@ -101,7 +101,7 @@ class MemoryRing(StepMemory):
         self.settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None
-        if self.age_B is not None and self.buffer is not None:
+        if self.age_B is not None:
             far_BC = distances_C > self.age_B[:, None]
         positions = weights.positions.of_slots(distances_C)
 

@@ -182,6 +182,7 @@ class Library:
         compiler: what they were compiled with.
         VL: floats in a vector.
         PANEL: columns in a panel of a packed matrix.
+        pack, scratch_size, forward, backward, step: see src/loop.cpp, where their names begin with ``fb_``.
     """
 
     def __init__(self, path: Path, compiler: str):

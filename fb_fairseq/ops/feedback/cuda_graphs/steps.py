@@ -109,10 +109,9 @@ class CapturedStep(Captured):
             self._copy_encoder(encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
         result = self._replay(inputs.ring.position)
-        sources = encoder[0].keys_CBHE.shape[0] if encoder else 0
         aligned_BC = result.aligned_BC
         if aligned_BC is not None:
-            aligned_BC = aligned_BC[: len(x_BD), :sources]
+            aligned_BC = aligned_BC[: len(x_BD), : len(encoder[0].keys_CBHE)]
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
 
     def try_on(self, inputs: StepInputs) -> list[list[Tensor]]:

@@ -24,7 +24,7 @@ class TritonLoop(Loop):
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices with Triton's kernels, or CUDA graphs at least."""
-        return (*cuda_graphs.KERNEL_DEVICES, *cuda_graphs.GRAPH_DEVICES)
+        return cuda_graphs.KERNEL_DEVICES + cuda_graphs.GRAPH_DEVICES
 
     def unsupported(self, inputs) -> str | None:
         width = inputs.weights.layers[0].query.weight.shape[0] // inputs.options.heads
