@@ -32,11 +32,10 @@ def disable_capturing(error: Exception) -> None:
 
 def can_capture(device: torch.device) -> bool:
     """Whether CUDA graphs are available on a device."""
-    if _capturing_failed:
-        return False
     if device.type not in GRAPH_DEVICES:
         log_once("CUDA graphs need a GPU; blocks and steps run without")
-    return device.type in GRAPH_DEVICES
+        return False
+    return not _capturing_failed
 
 
 class CaptureError(RuntimeError):

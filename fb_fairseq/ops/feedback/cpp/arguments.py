@@ -34,8 +34,8 @@ def block_arguments(
     sets: Any,
     sentences: int,
     padding_BC: Tensor | None,
-    dropouts: FeedbackDropouts,
-    age_TB: Tensor | None,
+    dropouts: FeedbackDropouts = FeedbackDropouts(),
+    age_TB: Tensor | None = None,
     **fields: Any,
 ) -> BlockArgs:
     """The arguments of a block, with scratch memory. In decoding a step is a block of one step.

@@ -20,13 +20,7 @@ from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, S
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES, MemoryRing
-from fb_fairseq.ops.feedback.types import (
-    FeedbackDropouts,
-    FeedbackOptions,
-    FeedbackWeights,
-    StepOutput,
-    sizes_of,
-)
+from fb_fairseq.ops.feedback.types import FeedbackOptions, FeedbackWeights, StepOutput, sizes_of
 from fb_fairseq.ops.feedback.weights import compute_weights
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import each_range, loop_threads
@@ -138,8 +132,6 @@ class StepCall:
             record=record_arguments(Record(allocator, 1, weights=True)),
             sentences=sentences,
             padding_BC=padding_BC,
-            dropouts=FeedbackDropouts(),
-            age_TB=None,
             x=LATER,
             memory=LATER,
         )
