@@ -122,7 +122,7 @@ def text_of(action: argparse.Action, defaults: dict[str, Any]) -> str:
 
 def step_loops() -> str:
     """The table of the step loops."""
-    rows = [f"| `{name}` | {choice.summary} | {choice.runs} |" for name, choice in CHOICES.items()]
+    rows = [f"| `{name}` | {summary} | {runs} |" for name, (summary, runs) in CHOICES.items()]
     return "\n".join(["| `--step-loop` | what it is | runs |", "|---|---|---|", *rows]) + "\n"
 
 

@@ -202,7 +202,7 @@ def one_thread():
 @pytest.fixture
 def empty_is_nan(monkeypatch):
     """Fill ``torch.empty``, ``new_empty`` and ``Buffers`` with NaN, so that reading uninitialised memory shows."""
-    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty"), (Buffers, "empty")):
         make = getattr(owner, name)
 
         def filled(*args, make=make, **kwargs):
@@ -210,7 +210,6 @@ def empty_is_nan(monkeypatch):
             return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
 
         monkeypatch.setattr(owner, name, filled)
-    monkeypatch.setattr(Buffers, "poison", True)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.feedback.ring import StepMemory
+from fb_fairseq.ops.feedback.step_memory import StepMemory
 from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 

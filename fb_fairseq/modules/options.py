@@ -81,7 +81,7 @@ class TransformerOptions(CheckedOptions):
     )
     step_loop: str = option(
         AUTO,
-        "; ".join(f"{name}: {choice.summary}, {choice.runs}" for name, choice in CHOICES.items())
+        "; ".join(f"{name}: {summary}, {runs}" for name, (summary, runs) in CHOICES.items())
         + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
         CHOICES,
         OLD_NAMES,

@@ -24,7 +24,7 @@ LEAST_NORM = 0.05
 
 
 class Undecided(Exception):
-    """Nothing can be said: memory is short, or the results to compare with are not finite."""
+    """Nothing can be said: the results to compare with are not finite."""
 
 
 def disagreement(
@@ -39,15 +39,18 @@ def disagreement(
             directly.
 
     Raises:
-        Undecided: memory is short for ``run``, or the results of ``reference`` are not finite.
+        Undecided: the results of ``reference`` are not finite.
+        torch.cuda.OutOfMemoryError: memory is short for ``run`` or ``reference``.
     """
     try:
         found = cloned_groups(run())
     except torch.cuda.OutOfMemoryError:
-        raise Undecided from None
+        raise
     except Exception as error:  # whatever it is, torch's operations run
         return f"failed: {first_line(error)}"
     expected = cloned_groups(reference())
+    if pytree.tree_map(Tensor.size, found) != pytree.tree_map(Tensor.size, expected):
+        return "its results have other shapes"
     if not all(bool(x.isfinite().all()) for group in expected for x in group):
         raise Undecided
     wide = None
@@ -90,4 +93,4 @@ def too_far(errors: list[float], tolerance: float) -> str | None:
 
 def in_fp32(tree: Any) -> Any:
     """Nested tuples, lists and dictionaries with their floating-point tensors in fp32."""
-    return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
+    return pytree.tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, tree)

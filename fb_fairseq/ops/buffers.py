@@ -30,11 +30,10 @@ class Buffers:
     After that a buffer's memory is overwritten: keep a reference to this object while using its buffers.
 
     Attributes:
-        poison: of the class, for tests: fill new buffers with NaN.
-        in_use: of the class: total bytes of the buffers of all objects that exist.
+        in_use: of the class: total bytes of the buffers of all objects that exist (if one thread makes them: it is not
+            locked).
     """
 
-    poison = False
     in_use = 0
 
     def __init__(self, device: torch.device):
@@ -57,8 +56,7 @@ class Buffers:
                 self._chunks.append(_take(size))
                 start = 0
             self._used = start + size
-            buffer = self._chunks[-1][start : start + size].view(dtype).view(shape)
-        return buffer.fill_(float("nan")) if self.poison and dtype.is_floating_point else buffer
+            return self._chunks[-1][start : start + size].view(dtype).view(shape)
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """A new buffer, filled with zeros."""

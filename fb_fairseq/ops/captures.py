@@ -137,7 +137,7 @@ class Captures:
         """
         try:
             problem = disagreement(run, reference, dtype, exact)
-        except Undecided:
+        except (Undecided, torch.cuda.OutOfMemoryError):
             return None
         if problem is not None:
             self.refuse(setting, problem)
@@ -151,7 +151,10 @@ class Captures:
         if self._seen[key] < (at or self.capture_at) or not self._has_room():
             return None
         try:
-            found = self._kernels(setting, capture) or self._operations(capture)
+            found = self._kernels(setting, capture)
+            if found is None:
+                found = capture(False)
+                found.checked = True
         except Exception as error:  # out of memory, say
             cuda_graphs.disable_capturing(error)
             return None
@@ -172,12 +175,6 @@ class Captures:
             return None
         if found is not None:
             found.kernels_of = setting
-        return found
-
-    def _operations(self, capture: Callable) -> Captured:
-        """Capture torch's operations."""
-        found = capture(False)
-        found.checked = True
         return found
 
     def _has_room(self) -> bool:

@@ -32,11 +32,10 @@ def disable_capturing(error: Exception) -> None:
 
 def can_capture(device: torch.device) -> bool:
     """Whether CUDA graphs are available on a device."""
-    if _capturing_failed:
-        return False
     if device.type not in GRAPH_DEVICES:
         log_once("CUDA graphs need a GPU; blocks and steps run without")
-    return device.type in GRAPH_DEVICES
+        return False
+    return not _capturing_failed
 
 
 class CaptureError(RuntimeError):
@@ -65,10 +64,10 @@ class CudaGraph:
         self._device = torch.cuda.current_device()
         pool = None if before is None else before.graph.pool()
         current = torch.cuda.current_stream()
-        # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
-        modes = dict(pool=pool, stream=capture_stream(self._device), capture_error_mode="thread_local")
+        stream = capture_stream(self._device)
         try:
-            with torch.cuda.graph(self.graph, **modes):
+            # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 self.result = function()
         except Exception as error:
             torch.cuda.set_stream(current)  # a failed capture leaves its own stream current
@@ -127,7 +126,7 @@ def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
 def tensors(tree) -> list[Tensor]:
     """The tensors of a pytree, in order."""
-    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
+    return [x for x in pytree.tree_leaves(tree) if torch.is_tensor(x)]
 
 
 def modes_of_products() -> tuple[str, bool]:
@@ -137,7 +136,6 @@ def modes_of_products() -> tuple[str, bool]:
 
 def cloned(tree):
     """A graph's result, safe from its next replay: all tensors are cloned. (Autograd may keep a gradient as it is.)"""
-    leaves, structure = pytree.tree_flatten(tree)
-    clones = [torch.empty_like(x) if torch.is_tensor(x) else x for x in leaves]
-    copy_all((clone, x) for clone, x in zip(clones, leaves) if torch.is_tensor(x))
-    return pytree.tree_unflatten(clones, structure)
+    clones = pytree.tree_map_only(Tensor, torch.empty_like, tree)
+    copy_all(zip(tensors(clones), tensors(tree)))
+    return clones

@@ -40,14 +40,10 @@ class CalledModule(NamedTuple):
     module: nn.Module
 
 
-def is_module(x: Any) -> bool:
-    """Whether a weight is a module to call."""
-    return isinstance(x, CalledModule)
-
-
 def has_modules(weights: Any) -> bool:
     """Whether there is a module to call among weights."""
-    return any(is_module(x) for x in pytree.tree_leaves(weights, is_leaf=is_module))
+    leaves = pytree.tree_leaves(weights, is_leaf=lambda x: isinstance(x, CalledModule))
+    return any(isinstance(x, CalledModule) for x in leaves)
 
 
 class CrossAttention(NamedTuple):

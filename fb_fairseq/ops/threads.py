@@ -6,13 +6,13 @@ torch uses one thread inside the loops, unless a product is large. The C++ loop 
 which meet once per block. No rule depends on measured times, so that results can be reproduced.
 """
 
+import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 
@@ -24,8 +24,6 @@ LARGE_OUTSIDE_PRODUCT = 1 << 30
 
 logger = logging.getLogger(__name__)
 
-_pool: ThreadPoolExecutor | None = None
-_width = 1
 _kept = 1  # threads that only the C++ loop uses, because torch has one
 _loop = threading.local()  # .threads: those outside of the loop that runs on this thread
 
@@ -77,7 +75,7 @@ def each_range(function: Callable[[int, int], None], count: int, threads: int) -
         return function(0, count)  # (a step of decoding takes a few times as long as the lines below)
     ranges = min(count, threads)
     bounds = [count * i // ranges for i in range(ranges + 1)]
-    each([partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
+    each([functools.partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
 
 
 def each(tasks: list[Callable[[], object]], threads: int) -> None:
@@ -88,37 +86,27 @@ def each(tasks: list[Callable[[], object]], threads: int) -> None:
         for task in tasks:
             task()
         return
-    waiting, gradients = list(reversed(tasks)), torch.is_grad_enabled()
+    waiting, gradients = iter(tasks), torch.is_grad_enabled()
 
     def work() -> None:
         with torch.set_grad_enabled(gradients):
-            while True:
-                try:
-                    task = waiting.pop()
-                except IndexError:
-                    return
+            for task in waiting:  # the threads share the iterator
                 task()
 
-    others = [_threads(threads).submit(work) for _ in range(min(threads, len(tasks)) - 1)]
-    work()
+    others = [_pool(threads).submit(work) for _ in range(min(threads, len(tasks)) - 1)]
+    try:
+        work()
+    finally:
+        wait(others)
     for other in others:
         other.result()
 
 
-def _threads(threads: int) -> ThreadPoolExecutor:
-    """The pool, with at least ``threads - 1`` threads beside the caller's."""
-    global _pool, _width
-    if _pool is None or threads > _width:
-        _width = threads
-        _pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="fb_fairseq")
-    return _pool
-
-
-def _forget_threads() -> None:
-    """In a process that was forked, none of the threads exist."""
-    global _pool
-    _pool = None
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """The ``threads - 1`` threads beside the caller's."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="fb_fairseq")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # in a process that was forked, none of the threads exist

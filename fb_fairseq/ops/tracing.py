@@ -17,15 +17,12 @@ def outside_compiler(function: Callable) -> Callable:
     microseconds more.
     """
 
-    disabled: list[Callable] = []
+    disabled = functools.cache(lambda: torch.compiler.disable(function))
 
     @functools.wraps(function)
     def run(*args, **kwargs):
-        if "torch._dynamo" not in sys.modules:
-            return function(*args, **kwargs)
-        if not disabled:
-            disabled.append(torch.compiler.disable(function))
-        return disabled[0](*args, **kwargs)
+        outside = disabled() if "torch._dynamo" in sys.modules else function
+        return outside(*args, **kwargs)
 
     return run
 

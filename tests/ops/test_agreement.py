@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops.agreement import TOLERANCES, Undecided, disagreement
+from fb_fairseq.ops.captures import Captures
 
 RESULT = [[torch.linspace(1, 2, 10), torch.full((3,), 1e-7)], [torch.ones(4)]]
 
@@ -42,8 +43,14 @@ def out_of_memory():
 
 
 def test_short_memory_is_no_verdict():
-    with pytest.raises(Undecided):
-        disagreement(out_of_memory, changed(1), torch.float32)
+    """Not where torch's operations need more of it either."""
+    assert Captures().agrees(("loop",), changed(1), out_of_memory, torch.float32, None) is None
+
+
+def test_other_shapes():
+    """Of a tensor, or fewer of them."""
+    for found in ([[x[:1] for x in group] for group in RESULT], RESULT[:1], [group[:1] for group in RESULT]):
+        assert disagreement(lambda r=found: r, changed(1), torch.float32) == "its results have other shapes"
 
 
 def test_products_in_tf32_may_differ_more(monkeypatch):

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 
 import pytest
 import torch
@@ -42,13 +43,21 @@ def test_tasks_run_on_several_threads():
     each([meeting.wait] * 3, 3)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_an_exception_is_raised_here(threads):
-    def fail():
-        raise ZeroDivisionError
+@pytest.mark.parametrize("here", [True, False])
+def test_all_threads_end_before_an_exception_is_raised(here):
+    """They write to memory that may be gone, or another's, afterwards."""
+    meeting, done = threading.Barrier(3, timeout=20), []
+
+    def task():
+        meeting.wait()
+        if (threading.current_thread() is threading.main_thread()) == here:
+            raise ZeroDivisionError
+        time.sleep(0.2)
+        done.append(1)
 
     with pytest.raises(ZeroDivisionError):
-        each([fail] * 5, threads)
+        each([task] * 3, 3)
+    assert len(done) == 1 + here
 
 
 def test_small_products_run_on_one_thread(torch_threads):

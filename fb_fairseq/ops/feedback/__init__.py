@@ -12,6 +12,7 @@ tile.py, gradients.py   a tile of steps backward, and the sums of the weights' g
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs
+step_memory.py  what a memory of decoding is, of any model
 ring.py        the memory of decoding: the last S steps of each stream in slots, and a layer's attention over them
 decoding.py    a decoding step's arguments, and the state of a decoder with an encoder
 """

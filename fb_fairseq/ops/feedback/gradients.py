@@ -29,14 +29,12 @@ from fb_fairseq.ops.threads import each
 
 def zeros_like(tree: Any) -> Any:
     """Zeros for the sums of the gradients of nested weights, in the same structure and at least fp32."""
-    return pytree.tree_map(lambda x: None if x is None else torch.zeros_like(at_least_fp32(x)), tree)
+    return pytree.tree_map_only(Tensor, lambda x: torch.zeros_like(at_least_fp32(x)), tree)
 
 
 def in_types_of(weights: Any, sums: Any) -> Any:
     """Sums in the types of the nested weights whose gradients they are."""
-    leaves, tree = pytree.tree_flatten(sums)
-    given = pytree.tree_leaves(weights)
-    return pytree.tree_unflatten([x if x is None else x.to(own.dtype) for x, own in zip(leaves, given)], tree)
+    return pytree.tree_map(lambda x, own: x if x is None else x.to(own.dtype), sums, weights)
 
 
 def add_linear(sums: Affine, d_out_Ro: Tensor, x_Ri: Tensor) -> None:
@@ -48,7 +46,7 @@ def add_linear(sums: Affine, d_out_Ro: Tensor, x_Ri: Tensor) -> None:
 
 def add_norm(sums: Affine, d_normed_TBD: Tensor, normed: Normed) -> None:
     """Add the gradients of a layer norm's weight and bias, from that of its result."""
-    weight, bias = normed.parameter_gradients(d_normed_TBD)
+    _, weight, bias = normed.backward(d_normed_TBD, [False, True, True])
     sums.weight.add_(weight)
     sums.bias.add_(bias)
 
@@ -204,8 +202,8 @@ class BlockGradients:
         """The gradients of the weights, in the same structure and types."""
         given = self.block.inputs.weights
         layers = [
-            layer._replace(span_mask_HS=self._span_mask(l, given.layers[l].span_mask_HS))
-            for l, layer in enumerate(in_types_of(given.layers, self.layers))
+            in_types_of(own, self.layers[l])._replace(span_mask_HS=self._span_mask(l, own.span_mask_HS))
+            for l, own in enumerate(given.layers)
         ]
         projections = []
         for sums, norm_sums, own in zip(self.key_values, self.memory_norms, given.projections):
@@ -254,5 +252,5 @@ def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
     dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
     d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
     if block.inputs.options.normalize_before:
-        d_normed_TBD = tile.attn_norm[0].input_gradient(kept_TBD.copy_(d_normed_TBD))
+        d_normed_TBD, _, _ = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])
     d_x_TBD[tile.first : tile.last] += d_normed_TBD

@@ -6,7 +6,7 @@ fb_fairseq env`` and the docs read this table.
 
 import functools
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -36,7 +36,9 @@ class ReferenceLoop(Loop):
 
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
-REFERENCE, CPP, TRITON = LOOPS  # the first one runs where others do not
+REFERENCE = ReferenceLoop.name  # runs where others do not
+CPP = CppLoop.name
+TRITON = TritonLoop.name
 AUTO = "auto"
 PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
@@ -45,18 +47,9 @@ OLD_NAMES = {"parallel": AUTO, "torch": REFERENCE, "fast": REFERENCE, "native": 
 GRAPHS = BlockGraphs(LOOPS[REFERENCE])
 
 
-class Choice(NamedTuple):
-    """A value of ``--step-loop``: what it is, and where it runs."""
-
-    summary: str
-    runs: str
-
-
-# The values of ``--step-loop``.
-CHOICES: dict[str, Choice] = {
-    AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere", "everywhere"),
-    **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
-}
+AUTO_SUMMARY = "cpp on a CPU where it can be compiled, triton on a GPU, reference elsewhere"
+# The values of ``--step-loop``: what each is, and where it runs.
+CHOICES = {AUTO: (AUTO_SUMMARY, "everywhere"), **{name: (loop.summary, loop.runs) for name, loop in LOOPS.items()}}
 
 
 def loop_on(name: str, device: torch.device) -> Loop:
@@ -84,7 +77,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
 @functools.cache
 def log_choice(name: str) -> None:
     """Log which loop runs, at the first call."""
-    logger.info(f"step loop: {name} ({CHOICES[AUTO].summary if name == AUTO else 'asked for by --step-loop'})")
+    logger.info(f"step loop: {name} ({AUTO_SUMMARY if name == AUTO else 'asked for by --step-loop'})")
 
 
 def run_block(name: str, inputs: BlockInputs) -> BlockResults:
@@ -95,7 +88,7 @@ def run_block(name: str, inputs: BlockInputs) -> BlockResults:
 
 
 class Stepper:
-    """Runs the decoding steps of one model. A copy of a model has a new one.
+    """Runs the decoding steps of one model. A deep copy of a model has a new one.
 
     Args:
         name: a value of ``--step-loop``.

@@ -79,9 +79,8 @@ class ReferencePasses(Passes):
     """The reference under autograd."""
 
     def forward(self, inputs):
-        leaves, self._tree = pytree.tree_flatten(Differentiable.of(inputs))
-        self._leaves = [x.detach().requires_grad_() if learns(x) else x for x in leaves]
-        own = pytree.tree_unflatten(self._leaves, self._tree)
+        given = Differentiable.of(inputs)
+        self._own = own = pytree.tree_map(lambda x: x.detach().requires_grad_() if learns(x) else x, given)
         half = inputs.dtype != inputs.x_TBD.dtype
         autocast = torch.autocast(inputs.x_TBD.device.type, inputs.dtype, half, cache_enabled=False)
         with torch.set_grad_enabled(self.needs_backward), self._threads(inputs), autocast:
@@ -90,14 +89,14 @@ class ReferencePasses(Passes):
         return BlockResults(found.out_TBD.detach(), found.memory_KTBD.detach())
 
     def backward(self, d_out_TBD):
-        wanted = [x for x in self._leaves if learns(x)]
+        wanted = [x for x in pytree.tree_leaves(self._own) if learns(x)]
         with self._threads(self._inputs):
             found = torch.autograd.grad(self._out_TBD, wanted, d_out_TBD, retain_graph=True, materialize_grads=True)
         gradients = iter(found)
-        return pytree.tree_unflatten([next(gradients) if learns(x) else None for x in self._leaves], self._tree)
+        return pytree.tree_map(lambda x: next(gradients) if learns(x) else None, self._own)
 
     def free(self):
-        self._inputs = self._leaves = self._out_TBD = None
+        self._inputs = self._own = self._out_TBD = None
 
 
 def learns(x: object) -> bool:

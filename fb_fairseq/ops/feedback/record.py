@@ -39,16 +39,15 @@ class Allocator:
         """A buffer of any shape, in the compute type."""
         return self.buffers.empty(*shape, dtype=self.dtype)
 
-    def by_layer(self, steps: int, width: int, *, compute: bool = False, layers: int | None = None) -> Tensor:
+    def by_layer(self, steps: int, width: int, *, compute: bool = False) -> Tensor:
         """Vectors by layer, then step [L, T, B, width].
 
         Args:
             steps: T.
             compute: in the compute type; else in the representations'.
-            layers: another number than L.
         """
         make = self.new_compute if compute else self.new
-        return make(layers or self.sizes.L, steps, self.sizes.B, width)
+        return make(self.sizes.L, steps, self.sizes.B, width)
 
     def of_heads(self, steps: int) -> Tensor:
         """Vectors of all heads by step, then layer [T, L, B, X], in the compute type. ``steps``: T."""
@@ -85,7 +84,7 @@ class Record:
     def __init__(self, allocator: Allocator, steps: int, weights: bool, ragged: bool = False):
         s = allocator.sizes
         self.steps = steps
-        self.x = allocator.by_layer(steps, s.D, layers=s.L + 1)
+        self.x = allocator.new(s.L + 1, steps, s.B, s.D)
         self.attended_x = allocator.by_layer(steps, s.D)
         self.q = allocator.of_heads(steps)
         self.a = allocator.of_heads(steps)

@@ -1,6 +1,5 @@
 """The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch.nn.functional import pad
 
 from fb_fairseq.ops.attention import step_attention
 from fb_fairseq.ops.feedback.reference import project_context
+from fb_fairseq.ops.feedback.step_memory import StepMemory
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
@@ -23,34 +23,18 @@ FIRST_SLOTS = 64
 STORAGES = KEYS_VALUES, VECTORS = "keys-values", "vectors"
 
 
-class StepMemory(ABC):
-    """The memory of B streams in decoding step by step.
-
-    Attributes:
-        position: number of steps seen.
-    """
-
-    position: int
-
-    @abstractmethod
-    def reset(self, age_B: Tensor) -> None:
-        """Forget what is older than the streams' episodes. ``age_B``: how many of each stream's last steps belong to
-        its episode; 0: a new one starts.
-        """
-
-    @abstractmethod
-    def reorder(self, order: Tensor) -> None:
-        """Take the streams in another order; some may be taken more than once, others not at all (beam search)."""
-
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes that are kept of the past."""
-
-
 class MemoryRing(StepMemory):
     """The last S steps of B streams, a key-value cache. Step t is in slot t mod S.
 
     A step calls ``attention`` and ``store``; whoever ran it then calls ``advance``, which alone counts steps.
+
+    The slots lie in one of three places. A captured step finds them only where it was captured; a step in C++ finds
+    them in any order of streams, so that reordering copies nothing:
+
+        place                                 field that is not None  slots come there by      and leave by
+        memory of the ring's own              none of the two
+        that of a captured step               ``graph``               ``CapturedStep.hold``    ``release``
+        the ring's own, streams in any order  ``origin_BC``           ``reorder``              ``settle``, ``release``
 
     Args:
         span: S.
@@ -62,10 +46,9 @@ class MemoryRing(StepMemory):
         buffer: what is stored, with slots as the last but one dimension: the slots of a stream and head are adjacent,
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
-        graph: the captured step (``CapturedStep``) in whose memory the slots lie; None: they lie in the ring's own.
-        packed: the packed weights (``CppStep``) of the last step, if it ran in C++; else None. Such steps read slots in
-            any order of streams, so that reordering copies nothing.
-        origin_BC: the stream (int32) whose slot a stream looks at, after such a reordering; None: its own.
+        graph: the ``CapturedStep`` in whose memory the slots lie.
+        packed: the ``CppStep`` that ran the last step; None: it did not run in C++, or slots have moved since.
+        origin_BC: the stream (int32) whose slot a stream looks at; None: its own.
     """
 
     def __init__(self, span: int, storage: str = KEYS_VALUES):
@@ -102,14 +85,9 @@ class MemoryRing(StepMemory):
         """Double the slots, up to S, if the next step needs one more."""
         if self.position < self.slots or self.slots == self.span:
             return
-        slots = min(2 * self.slots, self.span)
-        if self.graph is not None:
-            self.release()
-        if self.origin_BC is not None:
-            self.origin_BC = pad(self.origin_BC, (0, slots - self.position))
-        old, self.slots = self.buffer, slots
-        self.buffer = old.new_zeros(*old.shape[:-2], slots, old.shape[-1])
-        self.buffer[..., : self.position, :] = old
+        self.release()
+        self.slots = min(2 * self.slots, self.span)
+        self.buffer = pad(self.buffer, (0, 0, 0, self.slots - self.position))
 
     def attention(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> Callable[..., Tensor]:
         """The attention of a step's layers to the slots that hold a step.
@@ -123,7 +101,7 @@ class MemoryRing(StepMemory):
         self.settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None
-        if self.age_B is not None and self.buffer is not None:
+        if self.age_B is not None:
             far_BC = distances_C > self.age_B[:, None]
         positions = weights.positions.of_slots(distances_C)
 
@@ -176,9 +154,8 @@ class MemoryRing(StepMemory):
         C = memory_KCBD.shape[1]
         while self.slots < C:
             self.slots = min(2 * self.slots, self.span)
-        stored = self._stored(memory_KCBD, weights, options)
-        self.buffer = stored.new_zeros(len(stored), *stored.shape[2:-1], self.slots, stored.shape[-1])
-        self.buffer[..., :C, :] = stored.movedim(1, -2)
+        stored = self._stored(memory_KCBD, weights, options).movedim(1, -2)
+        self.buffer = pad(stored, (0, 0, 0, self.slots - C)).contiguous()
         self.position = C
 
     def reset(self, age_B: Tensor) -> None:
@@ -199,16 +176,16 @@ class MemoryRing(StepMemory):
                 self.origin_BC = torch.arange(streams, dtype=torch.int32)[:, None].repeat(1, self.slots)
             self.origin_BC = self.origin_BC[order]
             return
-        if self.graph is not None and len(order) == streams and not self.buffer.requires_grad:
-            filled = self.buffer[..., : self.used, :]  # in place, because the graph reads this memory
+        if self.graph is not None and len(order) == streams:
+            filled = self.buffer[..., : self.used, :]
             filled.copy_(filled.index_select(1, order))
             return
         self.release()
         self.buffer = self.buffer.index_select(1, order)
 
     def settle(self) -> None:
-        """Sort the slots by stream, before other code than C++ touches them. (Each step of a stream is in a slot of its
-        own number, so no stream has written what another one looks at.)
+        """Sort the slots by stream. (Each step of a stream is in a slot of its own number, so no stream has written
+        what another one looks at.)
         """
         origin_BC, self.origin_BC, self.packed = self.origin_BC, None, None
         if origin_BC is None:
@@ -229,34 +206,10 @@ class MemoryRing(StepMemory):
                 self.age_B = self.age_B.clone()
 
     def __getstate__(self):
-        """For copies and files: the slots in memory of the ring's own."""
+        """For copies and files."""
         self.release()
         return vars(self)
 
     def nbytes(self) -> int:
         """Bytes of the slots."""
         return 0 if self.buffer is None else self.buffer.nbytes
-
-    # Copies, for captured steps.
-
-    def shape(self) -> tuple:
-        """Everything that a step on the slots depends on, except the number of streams and the values of tensors."""
-        b = self.buffer
-        return (self.span, self.storage, b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
-
-    def copy_for(self, streams: int, ring: "MemoryRing") -> "MemoryRing":
-        """Give another ring slots as these, for a number of streams."""
-        ring.storage, ring.slots = self.storage, self.slots
-        ring.buffer = self.buffer.new_zeros(len(self.buffer), streams, *self.buffer.shape[2:])
-        if self.age_B is not None:
-            ring.age_B = self.age_B.new_zeros(streams)
-        return ring
-
-    @torch.no_grad()
-    def copy_rows(self, ring: "MemoryRing") -> None:
-        """Copy a ring's steps to the first streams of this one."""
-        ring.settle()
-        self.buffer[:, : ring.buffer.shape[1]].copy_(ring.buffer)
-        self.position = ring.position
-        if ring.age_B is not None:
-            self.age_B[: len(ring.age_B)].copy_(ring.age_B)

@@ -53,15 +53,8 @@ class Normed:
         """The result of all steps, [R, D]."""
         return self.result_TBD.flatten(0, 1).to(dtype)
 
-    def input_gradient(self, d_normed_TBD: Tensor) -> Tensor:
-        """The gradient of the input, from that of the result."""
-        return self._backward(d_normed_TBD, [True, False, False])[0]
-
-    def parameter_gradients(self, d_normed_TBD: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of weight and bias, from that of the result."""
-        return self._backward(d_normed_TBD, [False, True, True])[1:]
-
-    def _backward(self, d_normed_TBD: Tensor, wanted: list[bool]):
+    def backward(self, d_normed_TBD: Tensor, wanted: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of input, weight and bias, from that of the result: those that are wanted."""
         x = self.x_TBD
         return torch.ops.aten.native_layer_norm_backward(
             d_normed_TBD.to(x.dtype), x, x.shape[-1:], self.mean, self.rstd, *self.norm, wanted

@@ -1,4 +1,4 @@
-"""A block's weights as its loop needs them: contiguous, and matrices in the compute type."""
+"""A block's weights as its loop needs them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,9 +13,11 @@ from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
 class ComputeWeights(NamedTuple):
-    """The weights as the loop needs them, contiguous, and matrices in the compute type.
+    """The weights as the loop needs them: matrices and positions in the compute type.
 
     Attributes:
+        layers: contiguous.
+        projections: as given; their matrices are in ``key_values``.
         key_values: each projection's key and value matrices as one, so that both are one product.
         kv_sets: the I sets of keys and values.
         mix_KA: in the type of representations.

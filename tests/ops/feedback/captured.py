@@ -1,8 +1,8 @@
 """Captured blocks on a CPU, where ``RecordedGraph`` stands in for CUDA graphs."""
 
 from fb_fairseq.ops.feedback.autograd import run_block_with
-from fb_fairseq.ops.feedback.cuda_graphs import blocks
-from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
+from fb_fairseq.ops.feedback.cuda_graphs import passes
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.loops import LOOPS
 from tests.ops.feedback.cases import Case
 from tests.ops.recorded_graph import capture_on_cpu
@@ -12,7 +12,7 @@ CAPTURE_AT = 3
 
 def graphs_on_cpu(monkeypatch) -> BlockGraphs:
     """Graphs that work on a CPU, of blocks that come ``CAPTURE_AT`` times."""
-    capture_on_cpu(monkeypatch, blocks, BlockGraphs, CAPTURE_AT)
+    capture_on_cpu(monkeypatch, passes, BlockGraphs, CAPTURE_AT)
     return BlockGraphs(LOOPS["reference"])
 
 
@@ -35,7 +35,7 @@ class GraphLoop:
     def passes_for(self, inputs, needs_backward):
         """The passes of a block, which are kept."""
         self.passes = self.graphs.passes_for(self.loop, inputs, needs_backward)
-        self.captured = isinstance(self.passes, CapturedPasses)
+        self.captured = isinstance(self.passes, passes.CapturedPasses)
         return self.passes
 
     @property

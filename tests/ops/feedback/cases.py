@@ -30,7 +30,8 @@ class Case:
     Args:
         seed: of options, parameters and inputs; chooses the rates of dropout, too.
         carried: the number of steps that are carried into the block, cut to the longest span; None: 0, 2 or 50.
-        cross: with attention to an encoder of 5 positions.
+        cross: with attention to an encoder.
+        sources: positions of the encoder's output.
         resets: with episodes of 4 steps.
         changes: options of the model in place of random ones.
 
@@ -47,12 +48,22 @@ class Case:
         alignment: the options ``alignment_layer`` and ``alignment_heads``; empty without ``cross``.
         cross_layers: with ``cross``: for each layer of the model the query projection, output projection and norm of
             its attention to the encoder.
-        keys: with ``cross``: the encoder's keys and values [2, L, 5, B, H, E], of which ``encoder`` is made.
+        keys: with ``cross``: the encoder's keys and values [2, L, sources, B, H, E], of which ``encoder`` is made.
         learned: all that gets a gradient by name: the parameters, ``input``, and with ``cross`` ``encoder``.
     """
 
     def __init__(
-        self, seed, *, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **changes
+        self,
+        seed,
+        *,
+        steps=9,
+        streams=3,
+        carried=None,
+        dtype=torch.double,
+        cross=False,
+        resets=False,
+        sources=5,
+        **changes,
     ):
         torch.manual_seed(seed)
         self.options = random_options(
@@ -85,10 +96,10 @@ class Case:
         self.encoder, self.alignment = [], {}
         if cross:
             self.alignment = dict(alignment_layer=o.decoder_layers - 1, alignment_heads=(None, 1)[seed % 2])
-            self.add_encoder()
+            self.add_encoder(sources)
         self.dropouts = self.model.draw_dropouts(self.x, o.attention_span, self.encoder)
 
-    def add_encoder(self):
+    def add_encoder(self, sources):
         """Draw layers of attention to an encoder, and its keys and values."""
         o = self.options
         D, H, E, L = o.decoder_embed_dim, o.decoder_attention_heads, o.head_dim, o.decoder_layers
@@ -97,9 +108,9 @@ class Case:
             torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
             for _ in range(L)
         ).to(self.x.dtype)
-        padding = torch.zeros(streams, 5, dtype=torch.bool)
+        padding = torch.zeros(streams, sources, dtype=torch.bool)
         padding[0, 3:] = True
-        self.keys = torch.randn(2, L, 5, streams, H, E, dtype=self.x.dtype, requires_grad=True)
+        self.keys = torch.randn(2, L, sources, streams, H, E, dtype=self.x.dtype, requires_grad=True)
         self.encoder = [EncoderContext(self.keys[0, l], self.keys[1, l], padding) for l in range(L)]
         self.learned.update(self.cross_layers.named_parameters(prefix="cross"), encoder=self.keys)
 

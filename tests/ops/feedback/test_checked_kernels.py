@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fb_fairseq.ops import captures, cuda_graphs
-from fb_fairseq.ops.feedback.cuda_graphs import blocks
+from fb_fairseq.ops.feedback.cuda_graphs import passes
 from fb_fairseq.ops.feedback.loops import ReferenceLoop
 from fb_fairseq.ops.feedback.passes import ReferencePasses
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.captured import CAPTURE_AT, GraphLoop, graphs_on_cpu, small
-from tests.ops.feedback.cases import compare
+from tests.ops.feedback.cases import Case, compare
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     loop = GraphLoop(graphs, Kernels())
     case = small()
     case.run(loop)
-    make = blocks.CapturedPasses.__init__
+    make = passes.CapturedPasses.__init__
 
     def made(self, *arguments):
         make(self, *arguments)
@@ -104,7 +104,7 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
             self.own[0] = torch.zeros_like(self.own[0])  # not what the graph reads
             self.own_inputs.x_TBD.zero_()
 
-    monkeypatch.setattr(blocks.CapturedPasses, "__init__", made)
+    monkeypatch.setattr(passes.CapturedPasses, "__init__", made)
     compare(case.run(loop), case.run(feedback_block), 1e-10)
     assert "its results differ by" in caplog.text and loop.captured
 
@@ -118,6 +118,13 @@ def test_kernels_found_wrong_later(graphs):
         for _ in range(CAPTURE_AT):
             case.run(loop)
         assert loop.captured and (loop.captured_loop is kernels) == by_kernels
+
+
+def test_other_kinds_of_blocks_are_compared_too(graphs):
+    """Kernels that are right without adaptive spans, say, may be wrong with them, in a block of the same sizes."""
+    for adaptive_span in (False, True):
+        Case(2, adaptive_span=adaptive_span).run(GraphLoop(graphs, Kernels()))
+    assert len(graphs.problems) == 2
 
 
 def test_undecided_captures_stay_for_a_window():
@@ -180,4 +187,4 @@ def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
         assert loop.captured
     assert [exact is not None for exact in seen] == [True, True, False, False]
     with torch.no_grad():
-        assert all(x.dtype == torch.float32 for group in seen[0]() for x in blocks.tensors(group))
+        assert all(x.dtype == torch.float32 for group in seen[0]() for x in passes.tensors(group))

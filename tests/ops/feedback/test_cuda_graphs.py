@@ -97,16 +97,6 @@ def test_without_gradients(graphs, mode):
     assert loop.captured
 
 
-def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
-    loop = GraphLoop(graphs)
-    for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
-        tolerance = 1e-10 if case.x.dtype == torch.double else 2e-5
-        for _ in range(CAPTURE_AT):
-            compare(case.run(loop), case.run(feedback_block), tolerance)
-        assert loop.captured
-    assert len(graphs.by_key) == 4
-
-
 def test_bounded_in_number(graphs, monkeypatch):
     """A graph is dropped for another one if it was not used for a while and is not held."""
     monkeypatch.setattr(BlockGraphs, "kept", 2)

@@ -11,7 +11,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, Choice, log_choice, loop_on, run_block
+from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.passes import ReferencePasses
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.papers.benchmark import train
@@ -54,7 +54,7 @@ class OwnLoop(Loop):
 def own(monkeypatch):
     loop = OwnLoop()
     monkeypatch.setitem(LOOPS, "own", loop)
-    monkeypatch.setitem(CHOICES, "own", Choice(loop.summary, loop.runs))
+    monkeypatch.setitem(CHOICES, "own", (loop.summary, loop.runs))
     log_choice.cache_clear()
     yield loop
     log_choice.cache_clear()

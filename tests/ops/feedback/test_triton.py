@@ -12,9 +12,9 @@ import torch
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.autograd import run_block_with
-from fb_fairseq.ops.feedback.loops import LOOPS, run_block
+from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of
-from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton.tiles import (
     AttentionTile,
     Gpu,
@@ -24,7 +24,7 @@ from fb_fairseq.ops.feedback.triton.tiles import (
     product_tile,
 )
 from tests.conftest import is_short
-from tests.ops.feedback.cases import Case, compare
+from tests.ops.feedback.cases import Case
 from tests.ops.own_process import run_tests
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -68,15 +68,6 @@ def test_compiles_for_every_gpu(capability):
     compile_kernels(capability, precisions, "char-ptb", "many-streams", "random-walk", "wide", "small", "odd")
 
 
-def test_where_there_is_no_gpu(caplog):
-    """The reference runs, which is logged once."""
-    cuda_graphs.log_once.cache_clear()
-    case = Case(1, steps=3)
-    for _ in range(2):
-        compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
-    assert caplog.text.count("--step-loop triton: it does not run on cpu; the reference runs") == 1
-
-
 def test_what_is_not_covered(monkeypatch):
     monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
     case, found = Case(1, steps=2, dtype=torch.float32), []
@@ -94,6 +85,16 @@ def test_what_is_not_covered(monkeypatch):
     assert found == [None, problem, "its kernels need a GPU, not cpu"]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("E,covered", [(8, True), (144, False)])
+def test_decoding_steps_that_are_not_covered(monkeypatch, E, covered):
+    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
+    case = Case(1, steps=1, dtype=torch.float32, decoder_head_dim=E)
+    ring = case.model.new_ring()
+    case.model.run_step(case.x[0], ring)
+    assert LOOPS["triton"].covers_step(case.model, StepInputs(case.x[0], ring, None)) == covered
+
+
 CAPABILITIES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
@@ -101,13 +102,17 @@ def test_tables():
     """What was fastest where it was measured, and what smaller GPUs get."""
     whole = dict(norm=True, rich=True)
     small = Gpu((7, 5), 40)
-    assert product_tile(64, 384, 1536, 2) == ProductTile(BM=16, BN=16, BK=256, num_warps=4, num_stages=3)
-    assert product_tile(64, 1536, 384, 2, norm=True) == ProductTile(BM=16, BN=64, BK=128, num_warps=8, num_stages=3)
-    assert product_tile(64, 768, 384, 2, **whole) == ProductTile(BM=16, BN=32, BK=512, num_warps=8, num_stages=1)
-    assert product_tile(512, 1536, 384, 2, **whole) == ProductTile(BM=16, BN=128, BK=64, num_warps=8, num_stages=3)
+    assert product_tile(64, 384, 1536, 2, Gpu()) == ProductTile(BM=16, BN=16, BK=256, num_warps=4, num_stages=3)
+    assert product_tile(64, 1536, 384, 2, Gpu(), norm=True) == ProductTile(
+        BM=16, BN=64, BK=128, num_warps=8, num_stages=3
+    )
+    assert product_tile(64, 768, 384, 2, Gpu(), **whole) == ProductTile(BM=16, BN=32, BK=512, num_warps=8, num_stages=1)
+    assert product_tile(512, 1536, 384, 2, Gpu(), **whole) == ProductTile(
+        BM=16, BN=128, BK=64, num_warps=8, num_stages=3
+    )
     assert product_tile(64, 1536, 384, 2, small) == ProductTile(BM=16, BN=64, BK=32, num_warps=8, num_stages=1)
-    assert attention_tile(4, 512, 96, 2) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
-    assert attention_tile(4, 100, 96, 2).splits == 2, "a part has two tiles of slots"
+    assert attention_tile(4, 512, 96, 2, Gpu()) == AttentionTile(BC=32, splits=8, warps=2, stages=3)
+    assert attention_tile(4, 100, 96, 2, Gpu()).splits == 2, "a part has two tiles of slots"
     assert attention_tile(256, 512, 96, 2, small) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
 
 
@@ -129,12 +134,6 @@ def test_shared_memory(capability):
 
 def test_enough_programs():
     for rows, columns in itertools.product((1, 64, 128, 512), (384, 1024, 4096)):
-        tile = product_tile(rows, columns, columns, 2)
+        tile = product_tile(rows, columns, columns, 2, Gpu())
         programs = -(-rows // tile.BM) * -(-columns // tile.BN)
         assert programs >= 96 or tile.BN == (32 if tile.BM == 64 else 16)
-
-
-def test_unknown_gpus():
-    """They are taken for cards with little shared memory, as those of consumers are."""
-    assert Gpu((7, 0)).shared_memory == 64 << 10 and not Gpu((7, 0)).pipelines
-    assert Gpu((12, 0)).shared_memory == Gpu((8, 6)).shared_memory == 99 << 10 < Gpu((9, 0)).shared_memory

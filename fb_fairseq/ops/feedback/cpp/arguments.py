@@ -32,16 +32,11 @@ def block_arguments(
     *,
     layers: Any,
     sets: Any,
-    record: RecordArgs,
     sentences: int,
     padding_BC: Tensor | None,
-    dropouts: FeedbackDropouts,
-    age_TB: Tensor | None,
-    x: int,
-    first_query: int | None,
-    memory: int,
-    out: int | None,
-    aligned: int | None,
+    dropouts: FeedbackDropouts = FeedbackDropouts(),
+    age_TB: Tensor | None = None,
+    **fields: Any,
 ) -> BlockArgs:
     """The arguments of a block, with scratch memory. In decoding a step is a block of one step.
 
@@ -50,8 +45,8 @@ def block_arguments(
         sets: the same of ``SetArgs``.
         sentences: of the encoder's output; each serves the same number of consecutive streams.
         padding_BC: True where a sentence is padded; None: nowhere.
-        x, first_query, memory, out, aligned: pointers, see src/arguments.def; ``LATER`` or None if they are set before
-            each call.
+        fields: ``record``, and the pointers ``x``, ``first_query``, ``memory``, ``out`` and ``aligned``, see
+            src/arguments.def; pointers are ``LATER``, or not given if they are optional, where each call sets them.
     """
 
     def mask(dropout: Dropout | None) -> Mask:
@@ -81,13 +76,8 @@ def block_arguments(
         ffn_residual_mask=mask(dropouts.ffn_residual_LTBD),
         cross_mask=mask(dropouts.cross_LTBHC),
         cross_residual_mask=mask(dropouts.cross_residual_LTBD),
-        record=record,
-        x=x,
-        first_query=first_query,
-        memory=memory,
-        out=out,
-        aligned=aligned,
         scratch=LATER,  # its size depends on the other arguments
+        **fields,
     )
     floats = packing.library.scratch_size(ctypes.byref(arguments))
     arguments.scratch = packing.empty(sizes.B * floats).data_ptr()

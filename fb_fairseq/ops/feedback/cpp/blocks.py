@@ -39,10 +39,8 @@ class BlockCalls:
             dropouts=block.inputs.dropouts,
             age_TB=block.inputs.age_TB,
             x=self._packing.hold(block.inputs.x_TBD),
-            first_query=None,
             memory=pointer(block.memory_KTBD),
             out=pointer(block.out_TBD),
-            aligned=None,
         )
 
     def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:

@@ -162,7 +162,7 @@ def _compile(command: list[str], path: Path) -> None:
 
 def _run(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]} cannot be run ({type(error).__name__})") from None
     if done.returncode:
@@ -182,6 +182,7 @@ class Library:
         compiler: what they were compiled with.
         VL: floats in a vector.
         PANEL: columns in a panel of a packed matrix.
+        pack, scratch_size, forward, backward, step: see src/loop.cpp, where their names begin with ``fb_``.
     """
 
     def __init__(self, path: Path, compiler: str):

@@ -20,14 +20,7 @@ from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, S
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES, MemoryRing
-from fb_fairseq.ops.feedback.types import (
-    EncoderContext,
-    FeedbackDropouts,
-    FeedbackOptions,
-    FeedbackWeights,
-    StepOutput,
-    sizes_of,
-)
+from fb_fairseq.ops.feedback.types import FeedbackOptions, FeedbackWeights, StepOutput, sizes_of
 from fb_fairseq.ops.feedback.weights import compute_weights
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import each_range, loop_threads
@@ -43,31 +36,29 @@ class CppStep:
     changes through ``parameter.data``, so the numbers are compared when a sequence starts, with a copy of them.
 
     Args:
+        weights: of the model.
         parameters: those that the weights depend on.
         options: ``span`` is that of the ring.
+        library: the compiled functions.
 
     Attributes:
-        sets: number of sets of keys and values, I.
-        head_dim: E.
+        weights: in fp32, as ``layers`` and ``sets`` are made of them.
+        layers, sets: what C++ reads of each layer, and of each set of keys and values; without what changes from step
+            to step.
+        size: number of parameters.
         span: that of the ring.
-        _encoder: the encoder's keys and values, to which ``_layers`` point.
-        _shape: rows, slots and source positions of the last step; None: none since ``_encoder`` is another one.
-        _arguments, _ring: the arguments for steps of this shape.
-        _allocator, _buffers: the memory that these point to.
     """
 
     def __init__(self, weights: FeedbackWeights, parameters: list[Tensor], options: FeedbackOptions, library: Library):
         self.library, self._lock = library, threading.Lock()
         self._parameters, self._versions = parameters, versions(parameters)
         self._copies = [parameter.detach().clone() for parameter in parameters]
-        self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
-        self._packing = packing = Packing(library, torch.empty)
-        self.sets, self.span, L = len(w.kv_sets), options.span, len(w.layers)
-        self.head_dim = len(w.layers[0].query.weight) // options.heads
-        self._layers = (LayerArgs * L)(*(packing.layer(w, l, options.span) for l in range(L)))
-        self._sets = (SetArgs * self.sets)(*(packing.key_values(w, i, (LATER, LATER)) for i in range(self.sets)))
-        self._size = sum(parameter.numel() for parameter in parameters)
-        self._look_at(())
+        self.size, self.span = sum(parameter.numel() for parameter in parameters), options.span
+        self.weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
+        self._packing = Packing(library, torch.empty)
+        self.layers = [self._packing.layer(w, l, options.span) for l in range(len(w.layers))]
+        self.sets = [self._packing.key_values(w, i, (LATER, LATER)) for i in range(len(w.kv_sets))]
+        self._call: StepCall | None = None
 
     def is_current(self, stack: Any, ring: MemoryRing) -> bool:
         """Whether these are a model's weights, for steps on a ring."""
@@ -87,88 +78,92 @@ class CppStep:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
         """
         x_BD, ring, options, encoder = inputs
+        B = len(x_BD)
         if ring.buffer is None:
-            ring.buffer = torch.zeros(2 * self.sets, len(x_BD), options.heads, ring.slots, self.head_dim)
+            head_dim = len(self.weights.layers[0].query.weight) // options.heads
+            ring.buffer = torch.zeros(2 * len(self.sets), B, options.heads, ring.slots, head_dim)
         if ring.graph is not None:
             ring.release()
         ring.packed = self
-        B, streams = len(x_BD), ring.buffer.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
+        streams = ring.buffer.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
         sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
         if B != streams or streams % sentences:
             raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
-        with self._lock:  # the buffers are shared by all rings
-            return self._run(inputs)
+        with self._lock:  # the call's memory is shared by all rings
+            if self._call is None or not self._call.serves(inputs):
+                self._call = StepCall(self, inputs)
+            return self._call.run(inputs)
 
-    def _run(self, inputs: StepInputs) -> StepOutput:
-        x_BD, ring, options, encoder = inputs
-        B, slots, rows_JBHCE = len(x_BD), ring.slots, ring.buffer
-        if encoder is not self._encoder:
-            self._look_at(encoder)
-        sources = len(encoder[0].keys_CBHE) if encoder else 0
-        if self._shape != (B, slots, sources):
-            self._prepare(B, slots, sources, options)
-        arguments, x_BD, out_BD = self._arguments, x_BD.contiguous(), torch.empty(x_BD.shape)
-        memory_KBD = torch.empty(len(self._weights.mix_KA), *x_BD.shape)
-        arguments.x, arguments.out, arguments.memory = x_BD.data_ptr(), out_BD.data_ptr(), memory_KBD.data_ptr()
+
+class StepCall:
+    """A call of C++: its arguments, and the memory that they point to. It serves steps of the same shapes.
+
+    (The packed weights hold this object, which therefore does not hold them.)
+
+    Args:
+        step: the packed weights.
+        inputs: a step, for its shapes and its encoder.
+    """
+
+    def __init__(self, step: CppStep, inputs: StepInputs):
+        B, slots, options, encoder = len(inputs.x_BD), inputs.ring.slots, inputs.options, inputs.encoder
+        self._library, self._encoder, self._shape = step.library, encoder, (B, slots, options)
+        self._operations = 2 * B * step.size
+        self._packing = packing = Packing(step.library, torch.empty)
+        self._layers = (LayerArgs * len(step.layers))(*step.layers)
+        self._sets = (SetArgs * len(step.sets))(*step.sets)
+        sources, sentences, padding_BC = 0, B, None
+        if encoder:
+            sources, sentences = encoder[0].keys_CBHE.shape[:2]
+            padding_BC = encoder[0].padding_BC
+        for layer, context in zip(self._layers, encoder):
+            for side, slots_CBHE in enumerate(context[:2]):
+                layer.encoder[side] = packing.hold(slots_CBHE.permute(1, 2, 0, 3))
+        self._sizes = sizes_of(step.weights, options.heads, T=1, B=B, C=0, S=slots, sources=sources)
+        self._buffers, dtype = Buffers(inputs.x_BD.device), torch.float32
+        allocator = Allocator(self._sizes, self._buffers, dtype, dtype, post_norm=not options.normalize_before)
+        self._arguments = block_arguments(
+            packing,
+            self._sizes,
+            step.weights,
+            options,
+            layers=self._layers,
+            sets=self._sets,
+            record=record_arguments(Record(allocator, 1, weights=True)),
+            sentences=sentences,
+            padding_BC=padding_BC,
+            x=LATER,
+            memory=LATER,
+        )
+        self._ring = RingArgs(slots=slots, span=step.span, position=0)
+
+    def serves(self, inputs: StepInputs) -> bool:
+        """Whether a step has these shapes and attends to this encoder."""
+        shape = len(inputs.x_BD), inputs.ring.slots, inputs.options
+        return inputs.encoder is self._encoder and shape == self._shape
+
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """Run a step that it serves; see ``CppStep.run``."""
+        ring, s, arguments, place = inputs.ring, self._sizes, self._arguments, self._ring
+        x_BD = inputs.x_BD.contiguous()
+        out_BD, memory_KBD = torch.empty(s.B, s.D), torch.empty(s.K, s.B, s.D)
         aligned_BC = None
-        if sources and options.alignment_layer is not None:
-            aligned_BC = torch.empty(B, sources)
-            arguments.alignment_layer = options.alignment_layer
-            arguments.alignment_heads = options.alignment_heads or options.heads
-        arguments.aligned = pointer(aligned_BC)
-        whole, bytes_of_J = pointer(rows_JBHCE), rows_JBHCE[0].nbytes
+        if s.sources and inputs.options.alignment_layer is not None:
+            aligned_BC = torch.empty(s.B, s.sources)
+        arguments.x, arguments.memory = pointer(x_BD), pointer(memory_KBD)
+        arguments.out, arguments.aligned = pointer(out_BD), pointer(aligned_BC)
+        whole, bytes_of_J = pointer(ring.buffer), ring.buffer[0].nbytes
         for i, key_values in enumerate(self._sets):
             key_values.slots[0] = whole + 2 * i * bytes_of_J
             key_values.slots[1] = whole + (2 * i + 1) * bytes_of_J
         age_B = None if ring.age_B is None else ring.age_B.long()
-        place = self._ring
-        place.span, place.position = ring.span, ring.position
-        place.origin, place.age = pointer(ring.origin_BC), pointer(age_B)
+        place.position, place.origin, place.age = ring.position, pointer(ring.origin_BC), pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
         shared = ring.origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
-            threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
-            each_range(partial(self.library.step, ctypes.byref(arguments), ctypes.byref(place)), B, threads)
+            threads = 1 if shared or self._operations < WORTH_THREADS else threads
+            each_range(partial(self._library.step, ctypes.byref(arguments), ctypes.byref(place)), s.B, threads)
         return StepOutput(out_BD, memory_KBD, aligned_BC)
-
-    def _look_at(self, encoder: Sequence[EncoderContext]) -> None:
-        """Point to another encoder's keys and values."""
-        self._encoder, self._encoder_packing = encoder, Packing(self.library, torch.empty)
-        for layer, context in zip(self._layers, encoder):
-            for side, slots_CBHE in enumerate(context[:2]):
-                layer.encoder[side] = self._encoder_packing.hold(slots_CBHE.permute(1, 2, 0, 3))
-        self._shape = None
-
-    def _prepare(self, B: int, slots: int, sources: int, options: FeedbackOptions) -> None:
-        """Make the arguments and the buffers for steps of a shape."""
-        w = self._weights
-        packing = self._buffers = Packing(self.library, torch.empty)
-        sizes = sizes_of(w, options.heads, T=1, B=B, C=0, S=slots, sources=sources)
-        sentences, padding_BC = B, None
-        if sources:
-            sentences, padding_BC = self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC
-        buffers, dtype = Buffers(torch.device("cpu")), torch.float32
-        self._allocator = Allocator(sizes, buffers, dtype, dtype, post_norm=not options.normalize_before)
-        self._arguments = block_arguments(
-            packing,
-            sizes,
-            w,
-            options,
-            layers=self._layers,
-            sets=self._sets,
-            record=record_arguments(Record(self._allocator, 1, weights=True)),
-            sentences=sentences,
-            padding_BC=padding_BC,
-            dropouts=FeedbackDropouts(),
-            age_TB=None,
-            x=LATER,
-            first_query=None,
-            memory=LATER,
-            out=None,
-            aligned=None,
-        )
-        self._ring = RingArgs(slots=slots, span=self.span, position=0, origin=None, age=None)
-        self._shape = B, slots, sources
 
 
 def packed_step(kept: dict[str, Any], stack: Any, inputs: StepInputs) -> CppStep | None:

@@ -38,7 +38,7 @@ class Arguments(ctypes.Structure):
         missing = [name for name in self.required if fields.get(name) is None]
         if missing:
             raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}")
-        super().__init__(**{name: value for name, value in fields.items() if value is not None})
+        super().__init__(**{name: x for name, x in fields.items() if x is not None or name not in self.names})
 
 
 def structures(text: str) -> dict[str, Any]:

@@ -88,8 +88,10 @@ def reference_results(stack: Any, inputs: StepInputs, weights: FeedbackWeights |
     ``weights``: None: the model's.
     """
     x_BD, ring = inputs.x_BD, inputs.ring
-    own = ring.copy_for(len(x_BD), MemoryRing(ring.span))
-    own.buffer = own.buffer.to(x_BD.dtype)
-    own.copy_rows(ring)
+    ring.settle()
+    own = MemoryRing(ring.span, ring.storage)
+    own.slots, own.position = ring.slots, ring.position
+    own.buffer = ring.buffer.to(x_BD.dtype, copy=True)
+    own.age_B = ring.age_B
     result = stack.reference_step(inputs._replace(ring=own), weights)
     return [[result.out_BD, result.memory_KBD, own.buffer]]

@@ -24,12 +24,18 @@ SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 class DeviceRing(MemoryRing):
     """A ring whose number of steps, ``seen_1``, is on the device. A step works on all its slots, filled or not.
-    ``ring``: one with slots of the same shapes. ``streams``: number of streams.
+
+    Args:
+        ring: one with slots of the same shapes.
+        streams: number of streams.
     """
 
     def __init__(self, ring: MemoryRing, streams: int):
-        super().__init__(ring.span)
-        ring.copy_for(streams, self)
+        super().__init__(ring.span, ring.storage)
+        self.slots = ring.slots
+        self.buffer = ring.buffer.new_zeros(len(ring.buffer), streams, *ring.buffer.shape[2:])
+        if ring.age_B is not None:
+            self.age_B = ring.age_B.new_zeros(streams)
         self.seen_1 = torch.zeros(1, dtype=torch.long, device=self.buffer.device)
 
     @property
@@ -44,6 +50,13 @@ class DeviceRing(MemoryRing):
 
     def write(self, new: Tensor) -> None:
         self.buffer.index_copy_(-2, self.seen_1 % self.span, new.unsqueeze(-2))
+
+    def copy_slots(self, ring: MemoryRing) -> None:
+        """Copy another ring's slots to the first streams of this one."""
+        ring.settle()
+        self.buffer[:, : ring.buffer.shape[1]].copy_(ring.buffer)
+        if ring.age_B is not None:
+            self.age_B[: len(ring.age_B)].copy_(ring.age_B)
 
 
 class CapturedStep(Captured):
@@ -61,10 +74,10 @@ class CapturedStep(Captured):
     def __init__(self, step: Callable[[StepInputs], StepOutput], inputs: StepInputs):
         x_BD, ring, options, encoder = inputs
         self.rows = padded_rows(len(x_BD), encoder)
-        self._served: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
+        self._ring_ref: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
-        self._given: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
+        self._keys_ref: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
         self._ring = DeviceRing(ring, self.rows)
         self._copy(ring, encoder)
         self._ring.seen_1.fill_(ring.position)
@@ -76,30 +89,29 @@ class CapturedStep(Captured):
     def hold(self, ring: MemoryRing) -> None:
         """Take a ring's slots into this memory; the ring that had its slots here gets memory of its own again."""
         self.release()
-        self._ring.copy_rows(ring)
+        self._ring.copy_slots(ring)
         ring.release()
         ring.buffer = self._ring.buffer[:, : ring.buffer.shape[1]]
         if ring.age_B is not None:
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
-        ring.graph, self._served = self, weakref.ref(ring)
+        ring.graph, self._ring_ref = self, weakref.ref(ring)
 
     def release(self) -> None:
         """Give the slots that lie here back to their ring."""
-        ring = self._served()
+        ring = self._ring_ref()
         if ring is not None and ring.graph is self:
             ring.release()
 
     def run(self, inputs: StepInputs) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""
         x_BD, encoder = inputs.x_BD, inputs.encoder
-        if encoder and encoder[0].keys_CBHE is not self._given():  # reordered, or another batch's
+        if encoder and encoder[0].keys_CBHE is not self._keys_ref():  # reordered, or another batch's
             self._copy_encoder(encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
         result = self._replay(inputs.ring.position)
-        sources = encoder[0].keys_CBHE.shape[0] if encoder else 0
         aligned_BC = result.aligned_BC
         if aligned_BC is not None:
-            aligned_BC = aligned_BC[: len(x_BD), :sources]
+            aligned_BC = aligned_BC[: len(x_BD), : len(encoder[0].keys_CBHE)]
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
 
     def try_on(self, inputs: StepInputs) -> list[list[Tensor]]:
@@ -117,7 +129,7 @@ class CapturedStep(Captured):
         return self.graph.result
 
     def _copy(self, ring: MemoryRing, encoder: Sequence[EncoderContext]) -> None:
-        self._ring.copy_rows(ring)
+        self._ring.copy_slots(ring)
         self._copy_encoder(encoder)
 
     def _copy_encoder(self, encoder: Sequence[EncoderContext]) -> None:
@@ -135,7 +147,7 @@ class CapturedStep(Captured):
             pairs += [(own.values_CBHE[:sources, :sentences], given.values_CBHE)]
         copy_all(pairs)
         if encoder:
-            self._given = weakref.ref(encoder[0].keys_CBHE)
+            self._keys_ref = weakref.ref(encoder[0].keys_CBHE)
 
 
 def step_key(inputs: StepInputs) -> tuple:
@@ -146,7 +158,13 @@ def step_key(inputs: StepInputs) -> tuple:
         keys = encoder[0].keys_CBHE
         source = (round_up(keys.shape[0], SOURCE_MULTIPLE), keys.dtype, hypotheses(len(x_BD), encoder))
     rows = padded_rows(len(x_BD), encoder)
-    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *ring.shape())
+    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *slots_key(ring))
+
+
+def slots_key(ring: MemoryRing) -> tuple:
+    """Everything that a step on a ring's slots depends on, except the number of streams and the values of tensors."""
+    b = ring.buffer
+    return (ring.span, ring.storage, b.shape[0], *b.shape[2:], b.dtype, ring.age_B is not None)
 
 
 def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:

@@ -175,7 +175,8 @@ def attend(
             highest = tl.max(each_top, 0)
             factor = tl.exp(each_top - highest)
             whole = tl.sum(factor * tl.load(totals + s, cache_modifier=".cg"), 0)
-            whole = tl.where(whole == 0, 1.0, whole)  # attention over nothing is zero
+            # Attention over nothing is zero; a program that has seen minus infinities alone has stored such a top.
+            whole = tl.where((whole == 0) & (tl.min(each_top, 0) > -float("inf")), 1.0, whole)
             part = parts_at(parts, s, e, E)
             tl.store(out + g * E + e, (tl.sum(factor[:, None] * part, 0) / whole).to(out.dtype.element_ty), e < E)
             tl.store(lse + g, highest + tl.log(whole))

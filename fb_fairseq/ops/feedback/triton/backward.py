@@ -20,42 +20,57 @@ from fb_fairseq.ops.layers import Affine
 OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
 
 
-class Above(NamedTuple):
-    """The sublayer above, which contributes to the gradient of a sublayer's result through its input.
+class Sublayer(NamedTuple):
+    """A sublayer at a step, as far as the gradients of its own result and of that of the sublayer below depend on it.
 
     Attributes:
-        d_normed: the gradient of its input; with pre-norm, of the output of its norm.
-        x, norm: its norm's input and weights (pre-norm).
-        statistics: mean and 1 / standard deviation of the norm's input [2, B].
+        norm: its norm's weights.
+        x: the norm's input [B, D]: with pre-norm the sublayer's, with post-norm the sum of the residual connection.
+        statistics: mean and 1 / standard deviation of ``x`` [2, B].
+        d_norm: the gradient of the norm's result.
+        d_input: the gradient of what its first linear map reads; with pre-norm the same as ``d_norm``.
     """
 
-    d_normed: Tensor
-    x: Tensor
     norm: Affine
+    x: Tensor
     statistics: Tensor
+    d_norm: Tensor
+    d_input: Tensor
 
 
 class BackwardKernels:
     """The kernels of a tile's steps backward.
 
+    A method for a sublayer takes the tile's step i, the layer l, the gradient of the sublayer's result through the
+    residual connection above it, and the sublayer above, which contributes to this gradient, too (None at the top). It
+    returns the same two for the sublayer below.
+
     Attributes:
         d_sums: gradients of the sums of residual connections [3, B, D]: after the feed-forward sublayer, after
-            attention to the encoder, and after attention to the memory.
-        d_normed: the gradient of what a sublayer reads [B, D] (post-norm).
+            attention to the encoder, and after attention to the memory. (Kernels read one while they write another.)
+        d_input: the gradient of what a sublayer reads [B, D] (post-norm).
     """
 
     def __init__(self, block: Block, kernels: BlockKernels, tile: Tile):
-        self.block, self.kernels, self.tile, self.work = block, kernels, tile, tile.work
+        self.block, self.kernels, self.tile, self.work, self.record = block, kernels, tile, tile.work, tile.record
+        self.launcher, self.pre_norm = kernels.steps.launcher, block.inputs.options.normalize_before
+        self.mix_KA = kernels.slots.sets[0].mix_KA
         s = block.sizes
-        self.d_sums, self.d_normed = block.allocator.new(3, s.B, s.D), block.allocator.new(s.B, s.D)
+        self.d_sums, self.d_input = block.allocator.new(3, s.B, s.D), block.allocator.new(s.B, s.D)
 
     def run(self, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """Run the steps, from the last to the first; see ``Loop.backward_tile``."""
         tile = self.tile
         for i in range(tile.steps - 1, -1, -1):
             self._memory(i)
-            self._layers(i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
-        shares_K = self.kernels.slots.sets[0].mix_KA[:, 0].to(d_x_TBD.dtype)
+            d_result, above = d_out_TBD[tile.first + i], None
+            for l in range(self.block.sizes.L - 1, -1, -1):
+                d_result, above = self._feed_forward(i, l, d_result, above)
+                if self.block.encoder:
+                    d_result, above = self._cross_attention(i, l, d_result, above)
+                d_sum = self.d_sums[2] if l else d_x_TBD[tile.first + i]
+                d_result, above = self._attention(i, l, d_result, above, d_sum)
+        shares_K = self.mix_KA[:, 0].to(d_x_TBD.dtype)
         d_memory_KTBD = self.work.d_memory_KTBD[:, : tile.steps]
         d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
         tile.sums.push_slots(tile)
@@ -65,7 +80,7 @@ class BackwardKernels:
         what later tiles have added up.
         """
         block, s, work, tile = self.block, self.block.sizes, self.work, self.tile
-        launcher, t = self.kernels.steps.launcher, tile.first + i
+        launcher, t = self.launcher, tile.first + i
         if t + 1 == s.T:  # no step of the block sees it
             for x in (work.d_kv_ITBZ[:, i], work.d_kv_normed_ITBD[:, i], work.d_memory_KTBD[:, i]):
                 x.zero_()
@@ -129,93 +144,45 @@ class BackwardKernels:
             PROJECTIONS=len(key.weight),
         )
 
-    def _layers(self, i: int, d_out: Tensor, d_x: Tensor) -> None:
-        """The gradient of the embedding of the tile's step i, through the layers, and what they leave."""
-        block, s, work, tile, record = self.block, self.block.sizes, self.work, self.tile, self.tile.record
-        t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
-        masks = block.inputs.dropouts
-        d_result, above = d_out, None
-        mix_KA = self.kernels.slots.sets[0].mix_KA
-        for l in range(s.L - 1, -1, -1):
-            layer = block.weights.layers[l]
-            # Feed-forward sublayer.
-            d_result = self._through_sublayer(
-                d_result,
-                above,
-                i,
-                l,
-                "ffn",
-                mix=mix_KA[:, l + 1 :],
-                norm=layer.ffn_norm,
-                summed=None if pre else record.ffn_sum[l, at],
-                affine=layer.fc2,
-                keep=keep_of(masks.ffn_residual_LTBD, l, t),
-                d_branch=work.d_ffn[l, i],
-                d_norm=work.d_ffn_norm[l, i],
-                out=work.d_hidden[l, i],
-                d_sum=self.d_sums[0],
-                hidden=record.hidden[l, at],
-                keep_hidden=keep_of(masks.hidden_LTBF, l, t),
-            )
-            d_normed = work.d_ffn_norm[l, i] if pre else self.d_normed
-            self._through_linear(work.d_hidden[l, i], layer.fc1, d_normed)
-            last_x = record.crossed_x if block.encoder else record.attended_x
-            above = Above(d_normed, last_x[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
-            if block.encoder:
-                d_result, above = self._cross_attention(d_result, above, i, l)
-            # Attention to the memory.
-            d_result = self._through_sublayer(
-                d_result,
-                above,
-                i,
-                l,
-                "attn",
-                norm=layer.attn_norm,
-                summed=None if pre else record.attention_sum[l, at],
-                affine=layer.out,
-                keep=keep_of(masks.attention_residual_LTBD, l, t),
-                d_branch=work.d_attention[l, i],
-                d_norm=work.d_attn_norm[l, i],
-                out=work.da[i, l],
-                d_sum=self.d_sums[2] if l else d_x,
-            )
-            d_normed = work.d_attn_norm[l, i] if pre else self.d_normed
-            attended, end = self.kernels.slots.of_memory(l, t), s.S + i
-            self._through_attention(
-                attended,
-                d_scores=work.ds_TLGW[i, l, :, end - attended.n : end],
-                kept=work.p_TLGW[i, l, :, end - attended.n : end],
-                q=record.q[at, l],
-                a=record.a[at, l],
-                lse=record.lse[at, l],
-                d_a=work.da[i, l],
-                d_q=work.dq[i, l],
-                query=None if l == 0 else layer.query,
-                d_normed=d_normed,
-            )
-            above = Above(d_normed, record.x[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
-
-    def _cross_attention(self, d_result: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
-        """The gradient through a layer's attention to the encoder."""
-        block, work, tile, record = self.block, self.work, self.tile, self.tile.record
-        t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
-        cross = block.weights.layers[l].cross
-        d_result = self._through_sublayer(
+    def _feed_forward(self, i: int, l: int, d_result: Tensor, above: Sublayer | None) -> tuple[Tensor, Sublayer]:
+        """The gradient through a layer's feed-forward sublayer."""
+        block, work, record, t, at = self.block, self.work, self.record, self.tile.first + i, self.tile.at + i
+        layer, masks = block.weights.layers[l], block.inputs.dropouts
+        x = record.crossed_x if block.encoder else record.attended_x
+        own = self._sublayer(i, l, "ffn", layer.ffn_norm, x, record.ffn_sum, work.d_ffn_norm)
+        self._through_last_map(
+            i,
             d_result,
             above,
+            own,
+            affine=layer.fc2,
+            keep=keep_of(masks.ffn_residual_LTBD, l, t),
+            d_branch=work.d_ffn[l, i],
+            out=work.d_hidden[l, i],
+            d_sum=self.d_sums[0],
+            mix=self.mix_KA[:, l + 1 :],
+            hidden=record.hidden[l, at],
+            keep_hidden=keep_of(masks.hidden_LTBF, l, t),
+        )
+        self._through_linear(work.d_hidden[l, i], layer.fc1, own.d_input)
+        return self.d_sums[0], own
+
+    def _cross_attention(self, i: int, l: int, d_result: Tensor, above: Sublayer) -> tuple[Tensor, Sublayer]:
+        """The gradient through a layer's attention to the encoder."""
+        block, work, record, t, at = self.block, self.work, self.record, self.tile.first + i, self.tile.at + i
+        cross = block.weights.layers[l].cross
+        own = self._sublayer(i, l, "cross", cross.attn_norm, record.attended_x, record.cross_sum, work.d_cross_norm)
+        self._through_last_map(
             i,
-            l,
-            "cross",
-            norm=cross.attn_norm,
-            summed=None if pre else record.cross_sum[l, at],
+            d_result,
+            above,
+            own,
             affine=cross.out,
             keep=keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t),
             d_branch=work.d_crossed[l, i],
-            d_norm=work.d_cross_norm[l, i],
             out=work.dca[i, l],
             d_sum=self.d_sums[1],
         )
-        d_normed = work.d_cross_norm[l, i] if pre else self.d_normed
         self._through_attention(
             self.kernels.slots.of_encoder(l, t),
             d_scores=work.dcs[i, l],
@@ -225,69 +192,101 @@ class BackwardKernels:
             lse=record.cross_lse[at, l],
             d_a=work.dca[i, l],
             d_q=work.dcq[i, l],
-            query=cross.query,
-            d_normed=d_normed,
         )
-        return d_result, Above(
-            d_normed, record.attended_x[l, at], cross.attn_norm, record.statistics["cross"][:, l, at]
-        )
+        self._through_linear(work.dcq[i, l], cross.query, own.d_input)
+        return self.d_sums[1], own
 
-    def _through_sublayer(
+    def _attention(self, i: int, l: int, d_result: Tensor, above: Sublayer, d_sum: Tensor) -> tuple[Tensor, Sublayer]:
+        """The gradient through a layer's attention to the memory; that of its input through the residual connection
+        goes to ``d_sum``.
+        """
+        block, work, record, t, at = self.block, self.work, self.record, self.tile.first + i, self.tile.at + i
+        layer = block.weights.layers[l]
+        own = self._sublayer(i, l, "attn", layer.attn_norm, record.x, record.attention_sum, work.d_attn_norm)
+        self._through_last_map(
+            i,
+            d_result,
+            above,
+            own,
+            affine=layer.out,
+            keep=keep_of(block.inputs.dropouts.attention_residual_LTBD, l, t),
+            d_branch=work.d_attention[l, i],
+            out=work.da[i, l],
+            d_sum=d_sum,
+        )
+        attended, end = self.kernels.slots.of_memory(l, t), block.sizes.S + i
+        self._through_attention(
+            attended,
+            d_scores=work.ds_TLGW[i, l, :, end - attended.n : end],
+            kept=work.p_TLGW[i, l, :, end - attended.n : end],
+            q=record.q[at, l],
+            a=record.a[at, l],
+            lse=record.lse[at, l],
+            d_a=work.da[i, l],
+            d_q=work.dq[i, l],
+        )
+        if l > 0:  # layer 1's queries depend on embeddings alone; their gradient is computed for all steps at once
+            self._through_linear(work.dq[i, l], layer.query, own.d_input)
+        return d_sum, own
+
+    def _sublayer(
+        self, i: int, l: int, kind: str, norm: Affine, x: Tensor, sums: Tensor | None, d_norm: Tensor
+    ) -> Sublayer:
+        """A sublayer at the tile's step i.
+
+        Args:
+            kind: its key in the record's statistics: "attn", "cross" or "ffn".
+            x, sums: the record's inputs, and (post-norm) sums of residual connections, of all layers and steps.
+            d_norm: the workspace's gradients of norms, of all layers and steps.
+        """
+        at, d = self.tile.at + i, d_norm[l, i]
+        statistics = self.record.statistics[kind][:, l, at]
+        if self.pre_norm:
+            return Sublayer(norm, x[l, at], statistics, d, d)
+        return Sublayer(norm, sums[l, at], statistics, d, self.d_input)
+
+    def _through_last_map(
         self,
-        d_result: Tensor,
-        above: Above | None,
         i: int,
-        l: int,
-        kind: str,
+        d_result: Tensor,
+        above: Sublayer | None,
+        own: Sublayer,
         *,
-        norm: Affine,
-        summed: Tensor | None,
         affine: Affine,
         keep: tuple[Tensor | None, float],
         d_branch: Tensor,
-        d_norm: Tensor,
         out: Tensor,
         d_sum: Tensor,
         mix: Tensor | None = None,
         hidden: Tensor | None = None,
         keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
-    ) -> Tensor:
+    ) -> None:
         """Propagate the gradient of a sublayer's result to the input of its last linear map; see ``back_product``.
 
         Args:
-            d_result: the gradient of the sublayer's result through the residual connection above it.
-            above: the other share of this gradient; None at the top.
-            i, l: the step in the tile, and the layer.
-            kind: of the sublayer, in the record's statistics: "attn", "cross" or "ffn".
-            norm, summed: the sublayer's norm, and the input of it (post-norm).
+            i, d_result, above: see the class.
+            own: the sublayer; its ``d_norm`` is written with post-norm.
             affine: its last linear map.
             keep: the dropout mask on its output, and the scale of what is kept.
-            d_branch, d_norm: written: the gradients of the map's output, and (post-norm) of the norm's.
+            d_branch: written: the gradient of the map's output.
             out: written: the gradient of the map's input.
-            d_sum: written: the gradient of the sum of the residual connection. (Kernels read ``d_result`` while they
-                write it: it is another buffer than that of the sublayer above.)
+            d_sum: written: the gradient of the sum of the residual connection; another buffer than ``d_result``.
             mix: the shares of the layer's output in the memories, in its first column (feed-forward sublayer).
             hidden, keep_hidden: activations before the map and their dropout (feed-forward sublayer).
-
-        Returns:
-            ``d_sum``.
         """
-        block, s, work = self.block, self.block.sizes, self.work
-        pre = block.inputs.options.normalize_before
+        s, work, pre = self.block.sizes, self.work, self.pre_norm
+        normed = above if pre else own  # through whose norm the gradient goes
         x = norm_weight = mean = rstd = None
-        if pre and above is not None:
-            x, norm_weight = above.x, above.norm.weight
-            mean, rstd = above.statistics
-        elif not pre:
-            x, norm_weight = summed, norm.weight
-            mean, rstd = self.tile.record.statistics[kind][:, l, self.tile.at + i]
+        if normed is not None:
+            x, norm_weight = normed.x, normed.norm.weight
+            mean, rstd = normed.statistics
         N = out.shape[-1]
-        self.kernels.steps.launcher.product(
+        self.launcher.product(
             products_backward.back_product,
             N,
             s.D,
             base=d_result,
-            d_normed=None if above is None else above.d_normed,
+            d_normed=None if above is None else above.d_input,
             x=x,
             norm_weight=norm_weight,
             mean_in=mean,
@@ -299,7 +298,7 @@ class BackwardKernels:
             keep_residual=keep[0],
             keep_hidden=keep_hidden[0],
             d_sum=d_sum,
-            d_norm_out=None if pre else d_norm,
+            d_norm_out=None if pre else own.d_norm,
             d_branch=d_branch,
             out=out,
             N=N,
@@ -312,12 +311,11 @@ class BackwardKernels:
             D=s.D,
             KIND=NUMBERS[self.kernels.steps.activation],
         )
-        return d_sum
 
     def _through_linear(self, a: Tensor, affine: Affine, out: Tensor) -> None:
         """Propagate the gradient ``a`` of a linear map's result to its input, ``out``."""
         D, inner = self.block.sizes.D, len(affine.weight)
-        self.kernels.steps.launcher.product(
+        self.launcher.product(
             products_backward.product_transposed,
             D,
             inner,
@@ -342,10 +340,8 @@ class BackwardKernels:
         lse: Tensor,
         d_a: Tensor,
         d_q: Tensor,
-        query: Affine | None,
-        d_normed: Tensor,
     ) -> None:
-        """Propagate the gradient of an attention's result to its queries, and through ``query`` to the input of that.
+        """Propagate the gradient of an attention's result to its queries.
 
         Args:
             attended: the n slots.
@@ -353,12 +349,9 @@ class BackwardKernels:
             q, a, lse: queries, result, and logarithms of the sums of exponentials, from the forward pass.
             d_a: the gradient of the result.
             d_q: written: that of the queries.
-            query: the projection of queries. None in the lowest layer: its queries depend on embeddings alone, and
-                their gradient is computed for all steps at once.
-            d_normed: written: the gradient of the projection's input.
         """
         parts = self.kernels.steps.parts
-        self.kernels.steps.launcher.attend(
+        self.launcher.attend(
             attention.attend_backward,
             attended,
             q=q,
@@ -372,5 +365,3 @@ class BackwardKernels:
             kept_out=kept,
             scores_row=d_scores.stride(0),
         )
-        if query is not None:
-            self._through_linear(d_q, query, d_normed)

@@ -110,8 +110,7 @@ class StepKernels:
         self._attend(self.slots.of_memory(l, t), q=q_BX, out=a_BX, lse=record.lse[at, l])
         result = self._result((l, at), record.attended_x, record.attention_sum, layer.attn_norm, statistics)
         keep = keep_of(self.slots.dropouts.attention_residual_LTBD, l, t)
-        self._product_residual(a_BX, layer.out, left.residual_BD, result.x_BD, keep_out=keep)
-        return result
+        return self._product_residual(a_BX, layer.out, left, result, keep_out=keep)
 
     def _cross_attention(self, record: Record, at: int, t: int, l: int, left: Unnormed) -> Unnormed:
         """Layer l's attention to the encoder; ``left``: by attention to the memory, returned: by this sublayer."""
@@ -123,8 +122,7 @@ class StepKernels:
         self._attend(self.slots.of_encoder(l, t), q=q_BX, out=a_BX, lse=record.cross_lse[at, l])
         result = self._result((l, at), record.crossed_x, record.cross_sum, cross.attn_norm, statistics)
         keep = keep_of(self.slots.dropouts.cross_residual_LTBD, l, t)
-        self._product_residual(a_BX, cross.out, left.residual_BD, result.x_BD, keep_out=keep)
-        return result
+        return self._product_residual(a_BX, cross.out, left, result, keep_out=keep)
 
     def _feed_forward(self, record: Record, at: int, t: int, l: int, left: Unnormed) -> Unnormed:
         """Layer l's feed-forward sublayer; ``left``: by the attention before it, returned: by this sublayer."""
@@ -133,16 +131,15 @@ class StepKernels:
         hidden_BF = record.hidden[l, at]
         self._normed_product(left, layer.ffn_norm, statistics, layer.fc1, hidden_BF, relu=self.activation == "relu")
         result = self._result((l, at), record.x[1:], record.ffn_sum, layer.ffn_norm, statistics)
-        self._product_residual(
+        return self._product_residual(
             hidden_BF,
             layer.fc2,
-            left.residual_BD,
-            result.x_BD,
+            left,
+            result,
             keep_out=keep_of(masks.ffn_residual_LTBD, l, t),
             keep_in=keep_of(masks.hidden_LTBF, l, t),
             activation=self.activation,
         )
-        return result
 
     def _result(
         self, place: tuple[int, int], x: Tensor, sums: Tensor | None, norm: Affine, statistics_2B: Tensor
@@ -204,16 +201,20 @@ class StepKernels:
         self,
         a: Tensor,
         affine: Affine,
-        residual: Tensor,
-        result: Tensor,
+        left: Unnormed,
+        result: Unnormed,
         *,
         keep_out: tuple[Tensor | None, float],
         keep_in: tuple[Tensor | None, float] = (None, 1.0),
         activation: str = "linear",
-    ) -> None:
+    ) -> Unnormed:
         """A sublayer's last linear map with what is around it: ``result = residual + dropout(f(a) Wᵀ + b)``.
 
         Args:
+            a: the map's input, before f.
+            affine: its weights.
+            left: by the sublayer before, to which the map's result is added.
+            result: where the sum goes; returned.
             keep_out, keep_in: dropout of the map's result and of its input; see ``keep_of``.
             activation: f, a key of ``ACTIVATIONS``.
         """
@@ -225,8 +226,8 @@ class StepKernels:
             a=a,
             weight=affine.weight,
             bias=affine.bias,
-            residual=residual,
-            out=result,
+            residual=left.residual_BD,
+            out=result.x_BD,
             keep_in=keep_in[0],
             keep_out=keep_out[0],
             N=D,
@@ -235,6 +236,7 @@ class StepKernels:
             INNER=inner,
             KIND=NUMBERS[activation],
         )
+        return result
 
     def _take_norm(self, left: Unnormed) -> None:
         """Take a norm that no product is going to take."""
@@ -327,13 +329,12 @@ class BlockKernels:
     def forward(self, block: Block, record: Record, first: int, last: int, again: bool) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
         queries_TBX, n = torch.stack(list(block.first_queries(first, last))), last - first
-        has_all = record.steps >= n
+        has_all = record.steps >= n  # else the record has room for one step
         for i in range(n):
-            t = first + i
-            x_BD, at = block.inputs.x_TBD[t], i if has_all else 0
-            self.steps.run(record, at, t, x_BD=x_BD, first_query_BX=queries_TBX[i], again=again)
+            x_BD, at = block.inputs.x_TBD[first + i], i if has_all else 0
+            self.steps.run(record, at, first + i, x_BD=x_BD, first_query_BX=queries_TBX[i], again=again)
             if not has_all:
-                block.out_TBD[t].copy_(record.x[-1, 0])
+                block.out_TBD[first + i].copy_(record.x[-1, 0])
         if has_all:
             record.q[:n, 0] = queries_TBX
         if has_all and not again:

@@ -33,10 +33,11 @@ class AttendedSlots(NamedTuple):
         positions: tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none.
         log_mask_HS: logarithms of the span masks by distance.
         age_B: age of each stream's episode, beyond which it does not look back.
-        padding: bytes [B, C]: slots that a stream does not see.
-        keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots.
-        keep_scale: its scale, 1 / (1 - p).
-        seen_1, span: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
+        padding: bytes [B, n]: slots that a stream does not see.
+        keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots, or None; and its scale,
+            1 / (1 - p).
+        span: S, the length of the tables; 1 without them.
+        seen_1: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
         streams: how many consecutive streams each of the keys and values serve.
     """
 
@@ -48,8 +49,7 @@ class AttendedSlots(NamedTuple):
     log_mask_HS: Tensor | None = None
     age_B: Tensor | None = None
     padding: Tensor | None = None
-    keep: Tensor | None = None
-    keep_scale: float = 1.0
+    keep: tuple[Tensor | None, float] = (None, 1.0)
     seen_1: Tensor | None = None
     span: int = 1
     streams: int = 1
@@ -104,10 +104,9 @@ class Launcher:
 
     def attend(self, kernel, slots: AttendedSlots, **arguments: Any) -> None:
         """Launch a kernel of ``attention.py``. ``arguments``: those that are not about the slots."""
-        s, tile, splits = self.sizes, self.attention, self.splits(slots)
-        S = next((len(table) for table in slots.positions if table is not None), 0)
-        if slots.log_mask_HS is not None:
-            S = slots.log_mask_HS.shape[-1]
+        s, tile = self.sizes, self.attention
+        keep, keep_scale = slots.keep
+        splits = min(tile.splits, floor_power_of_2(triton.cdiv(slots.n, tile.BC)))  # parts in which slots are read
         self.launch(
             kernel,
             (s.G, splits),
@@ -118,17 +117,17 @@ class Launcher:
             log_mask=slots.log_mask_HS,
             age=slots.age_B,
             padding=slots.padding,
-            keep=slots.keep,
+            keep=keep,
             seen=slots.seen_1,
             G=s.G,
             n=slots.n,
             slots=slots.keys.shape[-2],
             first=slots.first,
-            S=S,
-            pad_row=0 if slots.padding is None else slots.padding.shape[1],
-            keep_row=0 if slots.keep is None else slots.keep.shape[-1],
+            S=slots.span,
+            pad_row=slots.n,
+            keep_row=0 if keep is None else keep.shape[-1],
             span=slots.span,
-            keep_scale=slots.keep_scale,
+            keep_scale=keep_scale,
             scale=self.scale,
             H=s.H,
             E=s.E,
@@ -141,10 +140,6 @@ class Launcher:
             num_warps=tile.warps,
             **arguments,
         )
-
-    def splits(self, slots: AttendedSlots) -> int:
-        """In how many parts the slots are read."""
-        return min(self.attention.splits, floor_power_of_2(triton.cdiv(slots.n, self.attention.BC)))
 
 
 class Parts(NamedTuple):

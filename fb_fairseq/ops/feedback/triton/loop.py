@@ -3,6 +3,7 @@
 import importlib.util
 
 import torch
+from torch import Tensor
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loop import Loop
@@ -23,19 +24,11 @@ class TritonLoop(Loop):
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices with Triton's kernels, or CUDA graphs at least."""
-        return (*cuda_graphs.KERNEL_DEVICES, *cuda_graphs.GRAPH_DEVICES)
+        return cuda_graphs.KERNEL_DEVICES + cuda_graphs.GRAPH_DEVICES
 
     def unsupported(self, inputs) -> str | None:
-        problem = problem_of_kernels(inputs.x_TBD.device)
-        if problem is not None:
-            return problem
-        if inputs.x_TBD.device.type == "cuda" and torch.float64 in (inputs.dtype, inputs.x_TBD.dtype):
-            return "its kernels compute in fp32, fp16 or bf16, not in fp64"
         width = inputs.weights.layers[0].query.weight.shape[0] // inputs.options.heads
-        widest = WIDEST_HEAD if inputs.dtype.itemsize == 2 else WIDEST_HEAD_FP32
-        if width > widest:
-            return f"its kernels are for heads of width {widest} or less in this type, not {width}"
-        return None
+        return problem_of_kernels(inputs.x_TBD, inputs.dtype, width)
 
     def forward_steps(self, block, record, first, last, again=False) -> None:
         from fb_fairseq.ops.feedback.triton.forward import BlockKernels
@@ -54,7 +47,7 @@ class TritonLoop(Loop):
         if not stack.uses_feedback_step or ring.storage != KEYS_VALUES:
             return False
         same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in stack.step_parameters())
-        return same_type and problem_of_kernels(x_BD.device) is None
+        return same_type and problem_of_kernels(x_BD, x_BD.dtype, ring.buffer.shape[-1]) is None
 
     def decode(self, stack, kept, inputs):
         from fb_fairseq.ops.feedback.triton.steps import run_step
@@ -62,8 +55,21 @@ class TritonLoop(Loop):
         return run_step(stack.step_weights(inputs.ring, inputs.x_BD.device), inputs)
 
 
-def problem_of_kernels(device: torch.device) -> str | None:
-    """The reason why there are no kernels for a device; None if there are."""
-    if device.type not in cuda_graphs.KERNEL_DEVICES:
-        return f"its kernels need a GPU, not {device.type}"
-    return None if importlib.util.find_spec("triton") else "Triton is not installed"
+def problem_of_kernels(x: Tensor, dtype: torch.dtype, width: int) -> str | None:
+    """The reason why there are no kernels for a block or a step; None if there are.
+
+    Args:
+        x: its embeddings.
+        dtype: of matrix products.
+        width: of a head, E.
+    """
+    if x.device.type not in cuda_graphs.KERNEL_DEVICES:
+        return f"its kernels need a GPU, not {x.device.type}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if x.device.type == "cuda" and torch.float64 in (dtype, x.dtype):
+        return "its kernels compute in fp32, fp16 or bf16, not in fp64"
+    widest = WIDEST_HEAD if dtype.itemsize == 2 else WIDEST_HEAD_FP32
+    if width > widest:
+        return f"its kernels are for heads of width {widest} or less in this type, not {width}"
+    return None

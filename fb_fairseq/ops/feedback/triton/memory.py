@@ -9,7 +9,15 @@ from fb_fairseq.ops.feedback.triton.products_backward import scaled_part
 
 @triton.jit
 def merged(x, mix, r, k, both, m, x_layer, A: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr):
-    """Some columns of memory m: ``Σ_a mix[m, a] x^a`` (v3 §3.3, Eq. 1)."""
+    """Some columns of memory m: ``Σ_a mix[m, a] x^a`` (v3 §3.3, Eq. 1).
+
+    Args:
+        x, mix, x_layer: see ``remember``.
+        r, k, both: rows [BM], columns [BK], and which entries [BM, BK] are there.
+
+    Returns:
+        [BM, BK], in the type ``WIDE``.
+    """
     total = tl.load(mix + m * A).to(WIDE) * tl.load(x + r[:, None] * D + k[None], both, 0.0).to(WIDE)
     for a in tl.static_range(1, A):
         share = tl.load(mix + m * A + a).to(WIDE)
@@ -29,9 +37,11 @@ def remember(
     The third dimension of the grid counts sets of keys and values.
 
     Args:
-        x: representations, [B, D] each, ``x_layer`` apart; mix [K, A].
-        norm_weight, norm_bias [PROJECTIONS, D]; None: memories are projected as they are.
-        key_weight, value_weight: [H E, D] for each projection, ``weight_stride`` apart; biases ``bias_stride``.
+        x: representations, [B, D] each, ``x_layer`` apart.
+        mix: shares of the representations in each memory, [K, A].
+        norm_weight, norm_bias: [PROJECTIONS, D]; None: memories are projected as they are.
+        key_weight, value_weight: [H E, D] for each projection, ``weight_stride`` apart.
+        key_bias, value_bias: [H E] for each projection, ``bias_stride`` apart; None: there are none.
         memory: where the memories [B, D] are stored, ``memory_stride`` apart.
         keys, values: [I, B, H, slots, E].
         slot: the slot; on a ring without effect.
@@ -99,8 +109,10 @@ def memory_backward(
     """Gradients of a step's memories, from those of their normed values. The grid's second dimension counts memories.
 
     Args:
-        d_normed: for each set [B, D], ``set_stride`` apart.
-        norm_weight [PROJECTIONS, D]: None: there is no norm.
+        d_normed: for each set of keys and values [B, D], ``set_stride`` apart.
+        memory: the memories [B, D], ``memory_stride`` apart.
+        norm_weight: [PROJECTIONS, D]; None: there is no norm.
+        d_memory: written: their gradients [B, D], ``d_memory_stride`` apart.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()

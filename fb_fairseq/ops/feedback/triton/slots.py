@@ -65,7 +65,6 @@ class Slots(NamedTuple):
         """The slots of the memory that layer l attends to at step t."""
         s, i = self.sizes, one_or_own(l, self.sizes.I)
         n = min(s.C + t, self.reaches[l])
-        keep, scale = keep_of(self.dropouts.attention_LTBHS, l, t)
         return AttendedSlots(
             self.keys_IGCE[i],
             self.values_IGCE[i],
@@ -74,8 +73,7 @@ class Slots(NamedTuple):
             positions=self.positions,
             log_mask_HS=self.log_masks[l],
             age_B=None if self.age_TB is None else self.age_TB[t],
-            keep=keep,
-            keep_scale=scale,
+            keep=keep_of(self.dropouts.attention_LTBHS, l, t),
             seen_1=self.seen_1,
             span=s.S,
         )
@@ -83,14 +81,12 @@ class Slots(NamedTuple):
     def of_encoder(self, l: int, t: int) -> AttendedSlots:
         """The encoder's output, as layer l attends to it at step t."""
         keys, values, padding_BC = self.encoder[l]
-        keep, scale = keep_of(self.dropouts.cross_LTBHC, l, t)
         return AttendedSlots(
             keys,
             values,
             keys.shape[1],
             padding=None if padding_BC is None else padding_BC.view(torch.uint8),
-            keep=keep,
-            keep_scale=scale,
+            keep=keep_of(self.dropouts.cross_LTBHC, l, t),
             streams=self.streams,
         )
 

@@ -49,15 +49,13 @@ def slots_of_ring(
     sets = []
     for i, kv in enumerate(weights.kv_sets):  # (together, the projections would be copied at each step)
         memory = slice(kv.memory, kv.memory + 1)
-        keys = slots_IGCE[2 * i : 2 * i + 1]
-        values = slots_IGCE[2 * i + 1 : 2 * i + 2]
         sets.append(
             LaunchedSets(
                 mix_KA=mix_KA[memory],
                 memory_KTBD=memory_KTBD[memory],
                 projections=stacked([weights.projections[kv.projection]]),
-                keys_IGCE=keys,
-                values_IGCE=values,
+                keys_IGCE=slots_IGCE[2 * i : 2 * i + 1],
+                values_IGCE=slots_IGCE[2 * i + 1 : 2 * i + 2],
             )
         )
     return Slots(

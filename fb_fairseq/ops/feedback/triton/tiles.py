@@ -86,9 +86,44 @@ def floor_power_of_2(number: int) -> int:
     return 1 << (max(1, number).bit_length() - 1)
 
 
+def fitted(size: int, stages: int, entry_bytes: int, gpu: Gpu) -> tuple[int, int]:
+    """Cut pieces that are loaded ahead until two programs share a multiprocessor's memory.
+
+    Args:
+        size: of a piece, in slots or entries of the inner dimension; at least 16 are left.
+        stages: how many pieces are in memory at once; fewer of them, but two, come before smaller ones.
+        entry_bytes: bytes for each slot or entry.
+
+    Returns:
+        Size and stages.
+    """
+    while size * entry_bytes * stages > gpu.shared_memory // 2 and size > 16:
+        if stages > 2:
+            stages -= 1
+        else:
+            size //= 2
+    return size, stages
+
+
+def inner_piece(BM: int, inner: int, half: bool, norm: bool, rich: bool) -> tuple[int, int]:
+    """How much of the inner dimension a product loads at a time, and how many such pieces are in memory at once.
+
+    The pieces are small where many rows, or rows of many tensors, take the registers. ``half``: entries of two bytes;
+    for the other arguments, see ``ProductTile`` and ``product_tile``.
+    """
+    few = BM <= 32 and not rich
+    if not half:
+        return (64 if few else 32), 3
+    if norm:
+        return (128 if few else 64), 3
+    if BM > 32:
+        return 64, 4
+    return (256 if inner >= LONG_INNER else 128), 3
+
+
 @functools.cache
 def product_tile(
-    rows: int, columns: int, inner: int, itemsize: int, gpu: Gpu = Gpu(), *, norm: bool = False, rich: bool = False
+    rows: int, columns: int, inner: int, itemsize: int, gpu: Gpu, *, norm: bool = False, rich: bool = False
 ) -> ProductTile:
     """The tile of a product of few rows.
 
@@ -100,55 +135,33 @@ def product_tile(
         norm: the prologue has a norm, and goes through the rows more than once, unless it keeps them whole.
         rich: the prologue holds rows of several tensors in registers.
     """
-    half = itemsize == 2
+    half, whole = itemsize == 2, power_of_2(inner)
     # Rows: as many as there are registers for, and no more than there are rows.
-    if rows <= 128 or rich:
-        BM = 16
-    elif rows <= 256:
-        BM = 32
-    else:
-        BM = 64
+    BM = 16 if rows <= 128 or rich else 32 if rows <= 256 else 64
     # Columns: as many as leave enough programs.
     BN = 128 if half else 64
     least = 32 if BM == 64 and half else 16
-
-    def programs() -> int:
-        return -(-rows // BM) * -(-columns // BN)
-
-    while BN > least and (programs() < PROGRAMS or BN >= 2 * columns):
+    while BN > least and (programs(rows, columns, BM, BN) < PROGRAMS or BN >= 2 * columns):
         BN //= 2
     if not gpu.pipelines:  # pieces are in registers
-        return ProductTile(BM, min(BN, 64), min(32, power_of_2(inner)), 8, 1)
-    whole = power_of_2(inner)
-    stages = 3
-    # A norm reads its rows once instead of three times, if they are held whole.
-    if half and norm and (rich or whole == inner):
-        # Where a multiprocessor gets one program only, it may take most of the memory.
-        room = gpu.shared_memory * 3 // 4 if programs() <= gpu.processors else gpu.shared_memory // 2
-        if (BM + BN) * whole * itemsize <= room:
-            return ProductTile(BM, BN, whole, 8, 1)
-    # Else the inner dimension in pieces: small ones where many rows, or rows of many tensors, take the registers.
-    if not half:
-        BK = 32 if rich or BM > 32 else 64
-    elif norm:
-        BK = 64 if rich or BM > 32 else 128
-    elif BM > 32:
-        BK = 64
-        stages = 4
-    else:
-        BK = 256 if inner >= LONG_INNER else 128
-    BK = min(BK, whole)
-    # Two programs share a multiprocessor's memory.
-    while (BM + BN) * BK * itemsize * stages > gpu.shared_memory // 2 and BK > 16:
-        if stages > 2:
-            stages -= 1
-        else:
-            BK //= 2
+        return ProductTile(BM, min(BN, 64), min(32, whole), 8, 1)
+    # A norm reads its rows once instead of three times, if they are held whole. Where a multiprocessor gets one program
+    # only, it may take most of the memory.
+    room = gpu.shared_memory * 3 // 4 if programs(rows, columns, BM, BN) <= gpu.processors else gpu.shared_memory // 2
+    if half and norm and (rich or whole == inner) and (BM + BN) * whole * itemsize <= room:
+        return ProductTile(BM, BN, whole, 8, 1)
+    BK, stages = inner_piece(BM, inner, half, norm, rich)
+    BK, stages = fitted(min(BK, whole), stages, (BM + BN) * itemsize, gpu)
     is_large = BM > 32 or BN * itemsize > 128
     return ProductTile(BM, BN, BK, 8 if is_large or half and norm else 4, stages)
 
 
-def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu()) -> AttentionTile:
+def programs(rows: int, columns: int, BM: int, BN: int) -> int:
+    """The number of tiles of BM rows and BN columns."""
+    return -(-rows // BM) * -(-columns // BN)
+
+
+def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu) -> AttentionTile:
     """Share out a step's attention.
 
     Args:
@@ -163,10 +176,6 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
         stages = 1
     elif itemsize == 2:
         BC, stages, warps = 32, 3, 2 if E <= 128 else 4
-    while 3 * BC * power_of_2(E) * itemsize * stages > gpu.shared_memory // 2 and BC > 16:
-        if stages > 2:
-            stages -= 1
-        else:
-            BC //= 2
+    BC, stages = fitted(BC, stages, 3 * power_of_2(E) * itemsize, gpu)
     splits = floor_power_of_2(min(8, 2 * gpu.processors // max(1, heads), -(-slots // (2 * BC))))
     return AttentionTile(BC, splits, warps, stages)

@@ -41,7 +41,8 @@ def test_fields_that_do_not_exist_or_are_not_given():
             Norm(**given)
     with pytest.raises(TypeError, match="LayerArgs needs memory, fc1, fc2, ffn_norm, reach, set$"):
         LayerArgs(memory=None, cross=None)
-    with pytest.raises(AttributeError, match="'Norm' object has no attribute 'shift'"):
-        Norm(weight=1, bias=1, shift=1)
+    for shift in (1, None):
+        with pytest.raises(AttributeError, match="'Norm' object has no attribute 'shift'"):
+            Norm(weight=1, bias=1, shift=shift)
     mask = Mask(keep=None, scale=2.0)  # optional
     assert not mask.keep and mask.scale == 2.0

@@ -72,7 +72,8 @@ def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplog, variables, message):
     compiler = tmp_path / "c++"
-    compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'loop.cpp:1: error: no' >&2\nexit 1\n")
+    error = "printf 'loop.cpp:1: error: no \\377\\n'"  # in another encoding than UTF-8
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{error} >&2\nexit 1\n')
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(cache=cache, compiler=compiler))
