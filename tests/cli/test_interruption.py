@@ -104,7 +104,7 @@ IN_VALIDATION = {
     "in an epoch": (dict(**EVERY_FIVE, patience=9), 10, 0),
     "of a second subset": (dict(**EVERY_FIVE, valid_subset="valid,valid1"), 10, 25),
     "after an epoch, where nothing is saved": on_ci(dict(**EPOCHS, keep_best_checkpoints=2, save_interval=2), 14, 0),
-    "after the last epoch": (dict(**EPOCHS, keep_last_epochs=1), 42, 0),
+    "after the last epoch": on_ci(dict(**EPOCHS, keep_last_epochs=1), 42, 0),
     "--stop-time-hours": on_ci(dict(no_epoch_checkpoints=True, stop_time_hours=1e-9), 1, 0),
     "--patience ends it": on_ci(dict(**EPOCHS, **WORSE, patience=1), 28, 0),
     "plateau": ({**EPOCHS, **PLATEAU}, 28, 0),

@@ -48,6 +48,7 @@ def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path):
     assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
 
 
+@pytest.mark.on_ci
 def test_validation_on_the_training_split(byte_data, tmp_path):
     """Is validation: of --valid-streams, without BPTT warm-up; one loss in all three commands. Training ignores it."""
     warm_up = dict(tokens_per_sample=8, bptt_warmup_tokens=2, bptt_warmup_iterations=4, max_update=20)
@@ -144,6 +145,7 @@ def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
     assert float(json_logs(log, "train")[-1]["train_loss"]) < unigram - 0.3
 
 
+@pytest.mark.on_ci
 def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
     other = tmp_path / "other"
     preprocess_bytes.binarise({"train": [made_up_text(500, 9)]}, str(other), append_eos=False)

@@ -119,6 +119,7 @@ def test_pruned(parallel_data, translation_models, tmp_path):
     assert "resuming at update 2" in train(parallel_data, tmp_path, **run, max_update=4)
 
 
+@pytest.mark.on_ci
 def test_life_cycle_of_initialisation(parallel_data, translation_models, tmp_path):
     """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is
     saved."""

@@ -150,6 +150,7 @@ def test_evaluation_between_updates(tmp_path):
         assert made.predict(other).metrics["test_loss"] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.on_ci
 def test_where_a_resumed_run_finds_its_memory(tmp_path):
     """In the checkpoint that it resumes from, which may be anywhere; never in that of another model."""
     first = tmp_path / "first"

@@ -179,7 +179,7 @@ print(AutoTokenizer.from_pretrained(sys.argv[1])("</s> é")["input_ids"], "fb_fa
 """
 
 
-@pytest.mark.not_fast
+@pytest.mark.on_ci
 def test_stock_transformers_loads_the_folder(tmp_path):
     saved_and_loaded(build_tokenizer(BYTES), tmp_path)
     arguments = [sys.executable, "-c", PROGRAM, str(tmp_path)]
