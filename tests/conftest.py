@@ -50,7 +50,7 @@ ON_CI = {
     "models/test_compiled.py",
     *(
         f"cli/test_{name}.py"
-        for name in "around_the_loop background benchmark_scripts finished_runs hydra labels "
+        for name in "around_the_loop background benchmark_scripts finished_runs hydra "
         "pages plain_torch precision recipe_pages recipes scripts".split()
     ),
 }

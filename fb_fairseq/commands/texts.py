@@ -41,8 +41,10 @@ def load_data(model: "LanguageModel", data: str, split: str) -> "Corpus | Labell
             raise UserError(
                 f"{model.source}: was trained with another dictionary than {path}; binarise data with its own"
             )
-    load = load_labelled if model.labels else load_corpus
-    return load(os.path.join(data, split), *found, omit_eos=not model.line_ends)
+    path = os.path.join(data, split)
+    if model.labels:
+        return load_labelled(path, *found, impl=None, combine=False)
+    return load_corpus(path, *found, omit_eos=not model.line_ends)
 
 
 def load_inputs(model: "LanguageModel", data: str | None, split: str) -> "Corpus":
