@@ -12,7 +12,8 @@ inside their functions, so that the warning filters are in place before fairseq'
     models.py          models in fairseq's trainer
     meaning.py         dictionaries and options of a checkpoint's numbers
     overrides.py       --model-overrides
-    checkpoints.py     checkpoints copied completely or not at all, with the memory of streams; damaged ones
+    checkpoints.py     checkpoints copied completely or not at all; damaged ones
+    stream_hooks.py    the memory of streams beside checkpoints
     safe_loading.py    what a checkpoint may contain
     numpy_pickles.py   numpy's scalars and arrays in it
     generation.py      --no-repeat-ngram-size, padding words
@@ -41,6 +42,7 @@ from fb_fairseq.patches import (
     overrides,
     processes,
     safe_loading,
+    stream_hooks,
     training_files,
 )
 
@@ -77,8 +79,8 @@ PATCHES = (
     models.patch_optimizer_step,  # adaptive spans within their bounds
     checkpoints.patch_checkpoint_copy,  # a complete checkpoint_last.pt at any moment
     checkpoints.patch_checkpoint_reading,  # no flipped bits, no files of another machine
-    checkpoints.patch_stream_memory_saving,  # memory beside each checkpoint
-    checkpoints.patch_resume_hooks,  # and back
+    stream_hooks.patch_stream_memory_saving,  # memory beside each checkpoint
+    stream_hooks.patch_resume_hooks,  # and back
     meaning.patch_meaning_check,  # dictionaries and options of a checkpoint's numbers
     fairseq_fixed.patch_last_batch,  # every sentence is read
     fairseq_fixed.patch_batches_of_a_resumed_run,  # once an epoch

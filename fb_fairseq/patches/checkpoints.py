@@ -1,4 +1,4 @@
-"""Read and write checkpoints: intact ones only, atomically, with the streams' memory beside them."""
+"""Read and copy checkpoints: intact ones only, and atomically."""
 
 import os
 import shutil
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.streams.hooks import after_load, before_load, before_save
 from fb_fairseq.tensor_files import load_checkpoint, model_options, using
 
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
@@ -27,7 +26,8 @@ class Account(NamedTuple):
 
     Attributes:
         dictionaries: see ``fb_fairseq.checksums.trained_dictionaries``.
-        model: its options by name, as they were then: fairseq replaces some when it reads them (--model-overrides).
+        model: its options by name; of a local file, as they were then: fairseq replaces some when it reads them
+            (--model-overrides).
         task: the same of the task.
     """
 
@@ -46,8 +46,8 @@ def account_of(path: str) -> Account:
 
 
 def _keep_account(path: str, content: dict[str, Any]) -> None:
-    options = model_options(content), model_options(content, "task")
-    _accounts[os.path.abspath(path)] = Account(trained_dictionaries(content), *options)
+    account = Account(trained_dictionaries(content), model_options(content), model_options(content, "task"))
+    _accounts[os.path.abspath(path)] = account
 
 
 def patch_checkpoint_copy() -> None:
@@ -68,18 +68,6 @@ def _copy_atomically(original, src_path, dst_path, overwrite=False):
     return True
 
 
-def patch_stream_memory_saving() -> None:
-    """Save the streams' memory beside each checkpoint. fairseq has no hook that every process runs at a checkpoint."""
-    from fairseq import checkpoint_utils
-
-    wrap_once(checkpoint_utils, "save_checkpoint", "stream_memory_saving", _save_checkpoint_with_stream_memory)
-
-
-def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_loss):
-    before_save(cfg, trainer, epoch_itr)
-    return original(cfg, trainer, epoch_itr, val_loss)
-
-
 def patch_checkpoint_reading() -> None:
     """Load checkpoints as data only, and refuse damaged ones.
 
@@ -95,15 +83,16 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
     if not os.path.exists(path):  # a remote path of iopath, or missing
         state = original(path, *args, **kwargs)
         _keep_account(path, state)
-        return state
-    _keep_account(path, load_checkpoint(path, mapped=True))
+    else:
+        _keep_account(path, load_checkpoint(path, mapped=True))
+        with using(path):
+            state = original(path, *args, **kwargs)
     with using(path):
-        state = original(path, *args, **kwargs)
-        _forget_files(state)
+        _clear_starting_files(state)
     return state
 
 
-def _forget_files(state: dict[str, Any]) -> None:
+def _clear_starting_files(state: dict[str, Any]) -> None:
     """Clear the options of ``STARTED_FROM`` in what a checkpoint holds."""
     model = (state.get("cfg") or {}).get("model")
     for options in (state.get("args"), model, *(_option(model, side) for side in ("encoder", "decoder"))):
@@ -117,22 +106,3 @@ def _option(options: Any, name: str) -> Any:
     if isinstance(options, Mapping):
         return options[name] if name in options else None  # (get raises in a container that allows no new keys)
     return getattr(options, name, None)
-
-
-def patch_resume_hooks() -> None:
-    """Call ``fb_fairseq.streams.hooks.before_load`` and ``after_load`` around the loading of a checkpoint.
-
-    A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
-    only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
-    fairseq gives the file's name to no hook of a task, model or iterator.
-    """
-    from fairseq.trainer import Trainer
-
-    wrap_once(Trainer, "load_checkpoint", "resume_hooks", _load_with_resume_hooks)
-
-
-def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
-    before_load(self, filename)
-    restored = original(self, filename, *args, **kwargs)
-    after_load(self, filename, restored)
-    return restored

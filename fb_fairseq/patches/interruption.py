@@ -19,19 +19,17 @@ All of fairseq's functions that are wrapped here are given the trainer, which ha
 import contextlib
 import logging
 import math
-import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import torch
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import flag
 from fb_fairseq.interruption import RESUME, Interrupted, Interruption, heeding_signals
 from fb_fairseq.patches.limits import limit_reached
+from fb_fairseq.patches.processes import end_with_parent
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 logger = logging.getLogger(__name__)
@@ -136,15 +134,6 @@ def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
         return results
 
 
-def end_with_parent() -> None:
-    """End a process of fairseq's, of which each GPU has one, with the process that has spawned it.
-
-    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind.
-    """
-    if multiprocessing.parent_process() is not None and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)
-
-
 class _ValidationCut(BaseException):
     """A signal came before the end of a validation."""
 
@@ -168,18 +157,23 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     is_cut = False
     try:
-        results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        losses, stops = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     except _ValidationCut:
         is_cut = True
-        hours = trainer.cumulative_training_time() / 3600
-        reached = limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours)
-        results = [None], end_of_epoch or reached is not None  # whatever the validation says
-    ends = results[1] or end_of_epoch  # fairseq first ends the epoch, and logs it
+        losses = [None]
+        stops = end_of_epoch or _ends_without_validation(cfg, trainer)
+    ends = stops or end_of_epoch  # fairseq first ends the epoch, and logs it
     if is_cut or interruption.requested and not ends:
         _save(cfg, trainer, epoch_itr, is_validation_due=is_cut)
     if not ends:
         end_if_requested(cfg, trainer, interruption)
-    return results
+    return losses, stops
+
+
+def _ends_without_validation(cfg, trainer) -> bool:
+    """Whether training ends here, whatever the validation would have said."""
+    hours = trainer.cumulative_training_time() / 3600
+    return limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours) is not None
 
 
 def make_up_for_validation(trainer, epoch_itr) -> None:

@@ -1,6 +1,8 @@
 """Several processes, on CPUs and under torchrun."""
 
+import multiprocessing
 import os
+import signal
 
 import torch
 
@@ -47,3 +49,12 @@ def _distribute(original, module, device_ids=None, output_device=None, **kwargs)
     if all(parameter.device.type == "cpu" for parameter in module.parameters()):
         device_ids = output_device = None
     return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
+
+
+def end_with_parent() -> None:
+    """End a process of fairseq's, of which each GPU has one, with the process that has spawned it.
+
+    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind.
+    """
+    if multiprocessing.parent_process() is not None and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)

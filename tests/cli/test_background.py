@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from fb_fairseq.patches.interruption import end_with_parent
+from fb_fairseq.patches.processes import end_with_parent
 from tests.conftest import REPOSITORY
 from tests.surroundings import wait_for
 

@@ -59,10 +59,9 @@ class BlockGraphs(Captures):
             )
             if captured is not None:
                 return captured
-        if setting not in self.problems:
-            is_right(passes_of(loop, needs_backward))
-        right = self.problems.get(setting, "not compared yet") is None
-        return passes_of(loop if right else self._reference, needs_backward)
+        passes = passes_of(loop, needs_backward)
+        right = self.problems[setting] is None if setting in self.problems else is_right(passes)
+        return passes if right else passes_of(self._reference, needs_backward)
 
     def _is_right(self, setting: Setting, inputs: BlockInputs, needs_backward: bool, passes: Passes) -> bool | None:
         """Compare the results of passes with those of torch's operations, all gradients too; see ``agrees``."""
