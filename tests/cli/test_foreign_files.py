@@ -157,10 +157,9 @@ def test_figures_and_results(tmp_path, capsys):
         replaces_its_own(capsys, plot.main, arguments, "--out", tmp_path / name, foreign=b"mine")
     out = tmp_path / "result.json"
     arguments = ["nothing", "--path", "nothing.pt", "--out", out]
-    for mine in ('{"mine": 1}', '{"accuracy": 0.9}', '{"hardware": "a laptop"}'):
-        out.write_text(mine)
-        refused(capsys, evaluate_labels.main, arguments, "--out", out)
-        write_json(str(out), "evaluate-labels", {"accuracy": 1.0})
+    out.write_text('{"accuracy": 0.9}')
+    refused(capsys, evaluate_labels.main, arguments, "--out", out)
+    write_json(str(out), "evaluate-labels", {"accuracy": 1.0})
     assert "nothing" in one_line(capsys, evaluate_labels.main, *arguments)
 
 
@@ -205,8 +204,6 @@ def test_a_run_of_another_command_is_no_place(tmp_path, capsys):
         before = sorted(other.iterdir())
         line = one_line(capsys, main, *train, other)
         assert "checkpoint.pt: not a checkpoint of " in line and sorted(other.iterdir()) == before
-        (other / "checkpoint.pt").unlink()
-        assert "has files that this command has not written" in one_line(capsys, main, *train, other)
 
 
 def test_result_of_an_evaluation(tmp_path, capsys):

@@ -58,7 +58,6 @@ FAIRSEQ = [
     ("train", "--batch-size 4000", "--batch-size.*4000 streams.*3001 tokens"),
     ("train", "--sample-break-mode eos", "--sample-break-mode eos.*leave it out"),
     ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
-    ("train", "--restore-file nowhere.pt", "--restore-file nowhere.pt: no such file"),
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
     ("train", "--save-dir /proc/below", "/proc/below: No such file or directory"),
     ("train", "--train-subset nowhere", "nowhere: the split is missing"),
@@ -68,7 +67,6 @@ FAIRSEQ = [
     ("train", "--profile", "PyTorch finds no GPU that it can use; .*--profile"),
     ("train", "nowhere", "nowhere/dict.txt: no such file; give a folder that fairseq-preprocess or fb-fairseq"),
     ("train", "$empty", "empty/train: the split is empty.*--train-subset"),
-    ("train", "$cut_bin", "train.idx, .bin: one of them is cut off"),
     ("train", "--decoder-layers 3 --restore-file $model", "checkpoint_last.pt: has the parameters of another model"),
     ("train", "$more_words --restore-file $model", ANOTHER_SIZE),
     ("train", f"{SPANS} --criterion cross_entropy", "--criterion: another one than lm_loss ignores --adaptive-span-l"),
@@ -92,7 +90,6 @@ FAIRSEQ = [
     ("generate", "", "--sample-break-mode eos"),
     ("generate translations", "--model-overrides \"{'encoder_layer': 2}\"", "option 'encoder_layer'; leave"),
     ("interactive", "--retain-dropout", "--retain-dropout: this model has dropout in training only"),
-    ("interactive", "--input $text --max-len-b 2", "--max-len-b: 2 tokens are allowed"),
     ("interactive", "--input $escape", r"unknown escape \\q.*xHH"),
     ("interactive", "--input $latin", "not UTF-8 text"),
 ]
@@ -180,7 +177,6 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
         "bpe": b"c@@ at s@@\n",
         "gen": "\n".join(sum(lines, [])).encode(),
         "part": "\n".join(lines[0] + lines[2]).encode(),
-        "half": model.read_bytes()[:5000],
         "log": b'{"loss": "3", "num_updates": "1"}\n{"valid_loss": "3", "valid_num_updates": "1"}\n',
     }
     for name, content in texts.items():
@@ -197,9 +193,6 @@ def damaged_data(byte_data, folder):
         shutil.copytree(byte_data, found[name])
     with open(found["more_words"] / "dict.txt", "a") as file:
         file.write("one 1\ntwo 1\n")
-    found["cut_bin"] = shutil.copytree(byte_data, folder / "cut_bin")
-    content = (byte_data / "train.bin").read_bytes()
-    (found["cut_bin"] / "train.bin").write_bytes(content[: len(content) // 2 + 1])
     preprocess_bytes.write_split(str(found["empty"] / "train"), [], preprocess_bytes.byte_dictionary(), False)
     # Within a stream fairseq's scorer mistakes the steps.
     builder = indexed_dataset.make_builder(str(found["padding"] / "some.bin"), "mmap", vocab_size=300)

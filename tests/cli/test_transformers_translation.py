@@ -77,7 +77,7 @@ def trained(translation_models, tmp_path_factory):
     """A checkpoint, and the folder that it is exported to."""
     checkpoint = translation_models / "feedback/checkpoint_best.pt"
     model = tmp_path_factory.mktemp("exported") / "model"
-    export([str(checkpoint), "--to", str(model), "--license", "mit"])
+    export([str(checkpoint), "--to", str(model)])
     return checkpoint, model
 
 
@@ -117,12 +117,10 @@ def test_no_translation_is_empty(parallel_data, trained, tmp_path, beam):
     assert translations(folder, beam) == expected
 
 
-def test_files(trained):
+def test_card(trained):
     _, folder = trained
-    config = json.loads((folder / "config.json").read_text())
-    assert config["model_type"] == "feedback_decoder" and config["source_lang"] == "de"
     card = (folder / "README.md").read_text()
-    assert "| source and target | de → en |" in card and 'subfolder="target"' in card
+    assert 'subfolder="target"' in card
     assert re.search(r"\| validation BLEU \| [\d.]+ \|", card)
 
 

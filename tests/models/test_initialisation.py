@@ -215,17 +215,9 @@ def test_another_dictionary(tmp_path):
         initialise(build(), str(tmp_path / "v.pt"))
 
 
-def test_files_without_a_suitable_model(tmp_path):
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(UserError, match="text: not a checkpoint, or one with objects that are not data"):
-        initialise(build(), str(tmp_path / "text"))
-    vanilla_lm(tmp_path / "lm.pt")
-    with pytest.raises(UserError, match="the model needs|does not have encoder"):
-        initialise(build(decoder_normalize_before=True, decoder_layers=2), str(tmp_path / "lm.pt"))
+def test_a_file_without_a_suitable_model(tmp_path):
     other = {"model": {"decoder.x": torch.zeros(1)}, "cfg": {"model": {"_name": "transformer"}}}
     torch.save(other, tmp_path / "other.pt")
-    with pytest.raises(UserError, match="has 0 decoder layers, the model 3; give a Transformer"):
-        initialise(build(), str(tmp_path / "other.pt"))
     problem = build(init_from_transformer=str(tmp_path / "other.pt")).initialisation_problem
     assert "has 0 decoder layers, the model 3; give a Transformer" in problem, (
         "raised by the trainer, unless it resumes from its own checkpoint"

@@ -173,7 +173,6 @@ BAD_OPTIONS = [
     (dict(adaptive_span_loss=0.1), ".*--adaptive-span;"),
     (dict(adaptive_span=True, adaptive_span_ramp=0), ""),
     (dict(adaptive_span=True, adaptive_span_init=2.0), ""),
-    (dict(persistent_memory_size=-1), ""),
     (dict(persistent_memory_variant="ff-attn"), ".*--persistent-memory-size"),
     (dict(THREE_HEADS, **PERSISTENT, persistent_memory_variant="head-split"), ".*--decoder-attention-heads 3"),
 ]

@@ -113,12 +113,9 @@ def test_adaptive_inputs_are_not_traced(kind):
 
 
 def test_continuous_batching():
-    model = build("feedback")
+    """(A padded batch is continued as each text alone: test_modeling.py.)"""
     with pytest.raises(UserError, match="^generate_batch: .*call generate with a padded batch$"):
-        model.generate_batch([[4, 5, 6], [7, 8]])
-    texts = torch.tensor([[4, 5, 6], [1, 7, 8]])
-    batch = model.generate(texts, attention_mask=texts.ne(1), max_new_tokens=3, min_new_tokens=3)
-    assert batch[1:, 1:].equal(model.generate(texts[1:, 1:], max_new_tokens=3, min_new_tokens=3))
+        build("feedback").generate_batch([[4, 5, 6], [7, 8]])
 
 
 def test_caches_of_transformers():

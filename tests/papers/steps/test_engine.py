@@ -168,12 +168,6 @@ def test_folders_of_others(out, content, message):
     assert {path.name for path in out.iterdir()} <= {*content, ".lock"}, "untouched"
 
 
-def test_missing_data(out):
-    with pytest.raises(UserError, match="^text: no such file; give one that exists"):
-        run(Step("copy", ["cp", "text", "out/text"], ["out/text"], ["text"]))
-    assert not out.exists()
-
-
 def test_commands_are_told(out, capsys):
     """Each of them, if they are to be, whatever is shown of the steps before."""
     run(step("a", "first"), step("b", "second"), told=True)
