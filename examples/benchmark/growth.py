@@ -57,7 +57,8 @@ def parse() -> argparse.Namespace:
 
 def tokens_per_second(args: argparse.Namespace) -> dict[str, float]:
     """The speed of each model."""
-    steps = [partial(train.training_step, train.cases_on("cpu")[name], args) for name in MODELS]
+    cases = train.loops(argparse.Namespace(device="cpu"))
+    steps = [partial(train.training_step, cases[name], args) for name in MODELS]
     speeds = measure(steps, args.device, args.repeats, lambda step, seconds: round(step.words / seconds, 1))
     return dict(zip(MODELS, speeds))
 

@@ -31,7 +31,7 @@ from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import Work, measure, table
 from fb_fairseq.papers.benchmark.models import DTYPES
 
-OWN = ("transformer", "cpp", "reference")  # of train.cases_on
+OWN = ("transformer", "cpp", "reference")  # of train.loops
 
 
 class Peer(NamedTuple):
@@ -114,7 +114,8 @@ def main() -> None:
     args = command.parse(["train", *sys.argv[1:]])
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    steps = {name: partial(train.training_step, train.cases_on("cpu")[name], args) for name in OWN}
+    cases = train.loops(argparse.Namespace(device="cpu"))
+    steps = {name: partial(train.training_step, cases[name], args) for name in OWN}
     versions: dict[str, str] = {"torch": torch.__version__}
     for name, peer in PEERS.items():
         try:
