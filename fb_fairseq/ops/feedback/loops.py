@@ -58,7 +58,7 @@ def loop_on(name: str, device: torch.device) -> Loop:
     problem = loop.unavailable(device)
     if problem is None:
         return loop
-    if name != AUTO:
+    if name not in (AUTO, REFERENCE):
         log_once(f"--step-loop {name}: {problem}; the reference runs")
     return LOOPS[REFERENCE]
 
@@ -76,7 +76,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
 
 @functools.cache
 def log_choice(name: str) -> None:
-    """Log which loop runs, at the first call."""
+    """Log the value of ``--step-loop``, at its first call."""
     logger.info(f"step loop: {name} ({AUTO_SUMMARY if name == AUTO else 'asked for by --step-loop'})")
 
 
