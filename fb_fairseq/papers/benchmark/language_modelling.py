@@ -32,6 +32,24 @@ class LanguageModelling(Task):
     """
 
     name = "language modelling"
+    full = dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16)
+    small = dict(
+        preset="",
+        options=dict(
+            decoder_layers=4,
+            decoder_embed_dim=128,
+            decoder_ffn_embed_dim=512,
+            decoder_attention_heads=4,
+            decoder_normalize_before=True,
+            attention_span=64,
+            dropout=0.1,
+            attention_dropout=0.1,
+        ),
+        vocabulary=2000,
+        block=32,
+        steps=16,
+        batch=8,
+    )
 
     def __init__(self, sizes: Mapping[str, Any], device: str):
         super().__init__(sizes, device)

@@ -11,7 +11,7 @@ from fb_fairseq.models.architectures import TRANSFORMERS
 from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import table5
 from fb_fairseq.papers.benchmark.command import main, parse
-from fb_fairseq.papers.benchmark.table5 import largest_batch
+from fb_fairseq.papers.benchmark.measure import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
 WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)
@@ -36,13 +36,14 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, torch_threads):
-    monkeypatch.setattr(table5, "SMALL", TINY)
+    for key, sizes in TINY.items():
+        monkeypatch.setattr(table5.find_task(key), "small", sizes)
     monkeypatch.setattr(table5, "SMALL_MEMORY", 0.001)
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than models of this size need
 
 
 def task(key, **changes):
-    return table5.new_task(key, {**TINY[key], **changes}, "cpu")
+    return table5.find_task(key)({**TINY[key], **changes}, "cpu")
 
 
 def fits_or_not(bytes_of, limit, start):
@@ -107,11 +108,13 @@ def test_adaptive_softmax_and_the_full_preset():
         work.prepare()
         work.run()
         assert work.words == 2 * {"training": 5, "inference": 2}[phase]
-    full = task("lm", **{**table5.FULL["lm"], "vocabulary": 30})
+    full = task("lm", **{**table5.find_task("lm").full, "vocabulary": 30})
     assert TRANSFORMERS["wikitext103_large"].items() < full.options.items()
 
 
-def test_too_little_memory(refused):
+def test_too_little_memory(refused, monkeypatch):
+    """Nothing is timed before."""
+    monkeypatch.setattr(table5, "measure", None)
     words = "table5 --device cpu --repeats 1 --memory 1e-6 --tasks rl".split()
     assert "--memory 1e-06: too small for reinforcement learning, training, Tra" in refused(main, words)
 
