@@ -38,8 +38,7 @@ def steps_of(model, x_TBD, ring):
 def exact(model, x_TBD, state=None, age_TB=None):
     """Features of a block by the plain loop in float64."""
     wide = copy.deepcopy(model).double()
-    if isinstance(model, FeedbackTransformer):
-        wide.stepper = Stepper("reference")
+    wide.stepper = Stepper("reference")
     state = state and StreamState(state.memory_KCBD.double())
     return wide.run_block(x_TBD.double(), state, age_TB)[0]
 

@@ -26,15 +26,13 @@ from fb_fairseq.papers.benchmark.tasks import TRANSFORMER, Task
 class LanguageModelling(Task):
     """Blocks of streams in training, the most probable next word in inference, both with a full memory.
 
-    ``sizes``: the ``preset``, a name in ``TRANSFORMERS`` or empty; ``options`` beyond it; the number of words
-    (``vocabulary``); the steps of a training block (``block``); how many steps of inference are timed at once
-    (``steps``); and the number of streams (``batch``).
+    ``sizes``: the model's ``options``; the number of words (``vocabulary``); the steps of a training block (``block``);
+    how many steps of inference are timed at once (``steps``); and the number of streams (``batch``).
     """
 
     name = "language modelling"
-    full = dict(preset="wikitext103_large", options={}, vocabulary=267_735, block=256, steps=64, batch=16)
+    full = dict(options=TRANSFORMERS["wikitext103_large"], vocabulary=267_735, block=256, steps=64, batch=16)
     small = dict(
-        preset="",
         options=dict(
             decoder_layers=4,
             decoder_embed_dim=128,
@@ -54,8 +52,7 @@ class LanguageModelling(Task):
     def __init__(self, sizes: Mapping[str, Any], device: str):
         super().__init__(sizes, device)
         self.dictionary = dictionary(self.sizes.vocabulary)
-        preset = TRANSFORMERS.get(self.sizes.preset, {})
-        self.options = {**preset, **self.sizes.options, "tokens_per_sample": self.sizes.block}
+        self.options = {**self.sizes.options, "tokens_per_sample": self.sizes.block}
 
     def decoder(self, kind: str) -> LanguageModelDecoder:
         """A decoder with random parameters."""

@@ -34,17 +34,7 @@ class Translation(Task):
         beam=5,
         batch=128,
     )
-    small = dict(
-        encoder_layers=6,
-        layers=2,
-        embed_dim=128,
-        ffn_dim=256,
-        heads=4,
-        vocabulary=2000,
-        length=16,
-        beam=5,
-        batch=8,
-    )
+    small = full | dict(embed_dim=128, ffn_dim=256, heads=4, vocabulary=2000, length=16, batch=8)
 
     def __init__(self, sizes: Mapping[str, Any], device: str):
         super().__init__(sizes, device)
