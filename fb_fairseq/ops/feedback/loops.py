@@ -37,12 +37,17 @@ class ReferenceLoop(Loop):
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
 REFERENCE = ReferenceLoop.name  # runs where others do not
-CPP = CppLoop.name
-TRITON = TritonLoop.name
 AUTO = "auto"
-PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
+PREFERRED = {"cpu": "cpp", "cuda": "triton"}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
-OLD_NAMES = {"parallel": AUTO, "torch": REFERENCE, "fast": REFERENCE, "native": CPP, "fused": TRITON, "graph": TRITON}
+OLD_NAMES = {
+    "parallel": AUTO,
+    "torch": REFERENCE,
+    "fast": REFERENCE,
+    "native": "cpp",
+    "fused": "triton",
+    "graph": "triton",
+}
 
 GRAPHS = BlockGraphs(LOOPS[REFERENCE])
 

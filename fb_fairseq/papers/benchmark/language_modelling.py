@@ -1,12 +1,11 @@
 """The task of language modelling on streams: whole models, with embeddings and output layer."""
 
 import argparse
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fb_fairseq.models.architectures import (
@@ -49,14 +48,14 @@ class LanguageModelling(Task):
         batch=8,
     )
 
-    def __init__(self, sizes: Mapping[str, Any], device: str):
-        super().__init__(sizes, device)
-        self.dictionary = dictionary(self.sizes.vocabulary)
-        self.options = {**self.sizes.options, "tokens_per_sample": self.sizes.block}
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """The words."""
+        return dictionary(self.sizes.vocabulary)
 
     def decoder(self, kind: str) -> LanguageModelDecoder:
         """A decoder with random parameters."""
-        options = {**self.options, **MODELS[kind].options}
+        options = {**self.sizes.options, "tokens_per_sample": self.sizes.block, **MODELS[kind].options}
         if kind == TRANSFORMER:
             model = RelativeTransformerLanguageModel
             cfg = RelativeTransformerLMConfig(**options)
@@ -79,7 +78,7 @@ class LanguageModelling(Task):
             y_TBD, state = decoder.stack.run_block(x_TBD, state)
             total_loss(decoder, y_TBD.transpose(0, 1), targets_BT).backward()
 
-        blocks = -(-self.options["attention_span"] // block)
+        blocks = -(-self.sizes.options["attention_span"] // block)
         return Work(repeated(step, self.device, blocks), step, batch * block)
 
     def inference(self, kind, batch):
@@ -96,7 +95,7 @@ class LanguageModelling(Task):
                 y_BD = decoder.stack.run_step(x_BD, ring)
                 words_B = adaptive_guess(softmax, y_BD) if softmax else decoder.output_projection(y_BD).argmax(-1)
 
-        prepare = repeated(decode, self.device, self.options["attention_span"])
+        prepare = repeated(decode, self.device, self.sizes.options["attention_span"])
         return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=ring.nbytes)
 
 
