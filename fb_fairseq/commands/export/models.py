@@ -169,8 +169,7 @@ def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = No
     path = os.path.join(folder, WEIGHTS)
     tensors = load_file(path)
     if dtype is not None:
-        rounded = {name: x.to(getattr(torch, dtype)) for name, x in tensors.items() if x.is_floating_point()}
-        tensors.update(rounded)
+        tensors |= {name: x.to(getattr(torch, dtype)) for name, x in tensors.items() if x.is_floating_point()}
     save_file(tensors, path, entries)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):

@@ -88,15 +88,6 @@ def test_training_and_decoding(own, caplog):
     assert model.stepper.kept["own"]["steps"] == ring.position == 4
 
 
-def test_the_log_names_the_loop_that_was_asked_for(own, caplog):
-    """Also where the reference runs a block, here because of LayerDrop."""
-    caplog.set_level("INFO")
-    model = build("own")
-    model.active_layers = lambda: [False] * len(model.layers)
-    model(torch.randn(4, 3, model.options.decoder_embed_dim, dtype=torch.double))
-    assert not own.calls and "step loop: own (asked for by --step-loop)" in caplog.text
-
-
 def test_what_a_loop_does_not_cover(own, caplog):
     """The reference runs it, which is logged once."""
     cuda_graphs.log_once.cache_clear()
