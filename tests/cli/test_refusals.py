@@ -59,6 +59,7 @@ FAIRSEQ = [
     ("train", "--sample-break-mode eos", "--sample-break-mode eos.*leave it out"),
     ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
     ("train", "--restore-file nowhere.pt", "--restore-file nowhere.pt: no such file"),
+    ("train", "--finetune-from-model nowhere.pt", "--finetune-from-model nowhere.pt does not exist"),
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
     ("train", "--save-dir /proc/below", "/proc/below: No such file or directory"),
     ("train", "--train-subset nowhere", "nowhere: the split is missing"),
