@@ -18,7 +18,8 @@ class Panel(NamedTuple):
 
     Attributes:
         draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
-        wide: whether it takes all of the figure's width; else two stand side by side.
+        wide: whether it takes all of the figure's width; else two stand side by side; the last
+            one is wide if it has no neighbour.
         size: width and height in inches; 0 for the usual ones.
         title: of the panel; empty for the one that ``draw`` gives it, if any.
     """
@@ -109,8 +110,8 @@ def _place_legends(figure, drawn: list[list], width: float) -> tuple[float, list
 
 
 def _place_legend(axes, is_alone: bool, width: float) -> float:
-    """Place the legend of a panel beside it, if it is alone in its row and the legend is short, or above it. Returns
-    the inches that it takes above.
+    """Place the legend of a panel beside it, if it is alone in its row and the legend is short, or above it, where the
+    panel's title becomes the legend's. Returns the inches that it takes above.
     """
     names = axes.get_legend_handles_labels()[1]
     if not names:

@@ -2,7 +2,8 @@
 
     interface.py    the interface of stacks of layers: run a block of steps at once, or one step after the other
     feedback_transformer.py, relative_transformer.py, all_attention.py, lstm.py   the stacks
-    stack.py        base class of the attention stacks; layer.py: their layers; spans.py: adaptive spans
+    attention_stack.py   base class of the attention stacks; stack.py: their steps; layer.py: their layers
+    spans.py        adaptive spans
     holder.py       base class of decoders that own a stack
     affine.py       their linear maps and norms, also where users have put something in their place
     memory.py       the feedback memory's parameters; positions.py: positions

@@ -66,7 +66,7 @@ class FeedbackTransformer(TransformerStack):
             age_TB=age_TB,
         )
         representations: Sequence[Tensor] = ()
-        if self._watched is None:
+        if self.watched is None:
             out_TBD, memory_KTBD = self.run_loop(inputs)
         else:
             out_TBD, memory_KTBD, _, representations = self.run_reference_loop(inputs)

@@ -6,7 +6,6 @@ Face's library. Shape suffixes: see ``fb_fairseq/ops/__init__.py``; V counts the
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 
 import torch
 import torch.nn as nn
@@ -24,7 +23,7 @@ from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.words import WordLayers
-from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
+from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE, Stepper
 from fb_fairseq.ops.layers import dropout
 
 # The stack of each language model, and its options, by ``--arch`` without a size and ``model_type`` in config.json.
@@ -111,7 +110,7 @@ class TextModel(OutputLayer):
         device = next(self.parameters()).device
         position = 0
         if steps < MANY and isinstance(stack, TransformerStack) and stack.stepper.name == AUTO:
-            stack.options = replace(stack.options, step_loop=REFERENCE)
+            stack.stepper = Stepper(REFERENCE)
         ring = stack.new_ring(self.memory_storage)
 
         @torch.no_grad()

@@ -266,10 +266,10 @@ def block_attention_weights(
     scores_BHTC = scores_BHTC * q_BHTE.shape[-1] ** -0.5
     scores_BHTC = at_least_fp32(scores_BHTC)
     if span_mask_HS is not None:
-        mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)
+        span_mask = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)  # [H, T, C]; of episodes [B, H, T, C]
         if age_TB is not None:
-            mask_HTC = mask_HTC * slots_of_episode(age_TB, C)
-        weights_BHTC, lse_BHT1 = span_softmax(scores_BHTC, mask_HTC)
+            span_mask = span_mask * slots_of_episode(age_TB, C)
+        weights_BHTC, lse_BHT1 = span_softmax(scores_BHTC, span_mask)
     else:
         reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
         if age_TB is not None:

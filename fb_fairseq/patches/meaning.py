@@ -11,8 +11,7 @@ from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_ch
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import check_same_meaning
 from fb_fairseq.patches.checkpoints import account_of
-from fb_fairseq.patches.models import is_ours
-from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.patches.wrapping import is_ours, wrap_once
 
 logger = logging.getLogger(__name__)
 STREAMS = "streaming_lm"

@@ -1,6 +1,5 @@
 """Models in fairseq's trainer: after an update, and on the way through an encoder."""
 
-import fb_fairseq
 from fb_fairseq.patches.wrapping import wrap_once
 
 
@@ -39,8 +38,3 @@ def patch_encoder_fast_path() -> None:
 def _load_without_fast_path(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
     self.load_to_BT = False  # the original sets it, which selects the fused path ("better transformer")
-
-
-def is_ours(model: type | None) -> bool:
-    """Whether a class of models is one of this package, or made from one."""
-    return model is not None and any(kind.__module__.startswith(f"{fb_fairseq.__name__}.") for kind in model.__mro__)

@@ -9,8 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.patches.models import is_ours
-from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.patches.wrapping import is_ours, wrap_once
 
 
 def patch_model_overrides() -> None:

@@ -9,7 +9,7 @@ from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 
 def patch_restore_file() -> None:
-    """Refuse a --restore-file or --finetune-from-model that does not exist. fairseq trains from scratch."""
+    """Refuse a --restore-file that does not exist. fairseq trains from scratch."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint", "restore_file", _load_existing_checkpoint)
@@ -26,8 +26,6 @@ def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
                 f"--restore-file {path}: no such file; give a checkpoint, or leave it out to resume from the "
                 "checkpoint_last.pt in --save-dir, if there is one"
             )
-    if cfg.finetune_from_model is not None and not PathManager.isfile(cfg.finetune_from_model):
-        raise UserError(f"--finetune-from-model {cfg.finetune_from_model}: no such file; give a checkpoint")
     return original(cfg, trainer, **kwargs)
 
 

@@ -1,5 +1,5 @@
 """Wrap a function of fairseq once, even if other code has wrapped it before or wraps it afterwards; find those of
-``fairseq-train``.
+``fairseq-train``, and our models.
 """
 
 import functools
@@ -7,6 +7,8 @@ import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import fb_fairseq
 
 # Set on each wrapper to its patch's name. ``__wrapped__`` alone would not tell our wrappers from others'.
 MARKER = "_fb_fairseq_patch"
@@ -51,3 +53,8 @@ def training_modules() -> list[Any]:
     """The modules of ``fairseq-train`` that are imported, the one that runs last."""
     modules = (sys.modules.get(name) for name in TRAINING_MODULES)
     return [module for module in modules if hasattr(module, "validate_and_save") and hasattr(module, "train")]
+
+
+def is_ours(model: type | None) -> bool:
+    """Whether a class of models is one of this package, or made from one."""
+    return model is not None and any(kind.__module__.startswith(f"{fb_fairseq.__name__}.") for kind in model.__mro__)

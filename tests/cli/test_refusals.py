@@ -58,6 +58,7 @@ FAIRSEQ = [
     ("train", "--batch-size 4000", "--batch-size.*4000 streams.*3001 tokens"),
     ("train", "--sample-break-mode eos", "--sample-break-mode eos.*leave it out"),
     ("train", "--sentence-avg", "--sentence-avg: --criterion lm_loss averages over tokens"),
+    ("train", "--finetune-from-model nowhere.pt", "--finetune-from-model nowhere.pt does not exist"),
     ("train", "--save-dir $text/below", "--save-dir .*/below: .*/text is a file; give the name of a folder"),
     ("train", "--save-dir /proc/below", "/proc/below: No such file or directory"),
     ("train", "--train-subset nowhere", "nowhere: the split is missing"),

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 pytest.importorskip("transformers")
 import fb_fairseq.transformers  # noqa: E402, F401  before anything of transformers, as users do
@@ -263,6 +264,9 @@ def test_words(word_data, tmp_path, tied):
     (tmp_path / "back").mkdir()
     import_transformers([str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")])
     assert_same_parameters(checkpoint, tmp_path / "back/model.pt")
+    export([str(checkpoint), "--to", str(tmp_path / "half"), "--dtype", "bfloat16"])
+    types = {x.dtype for x in load_file(tmp_path / "half/model.safetensors").values()}
+    assert types == {torch.bfloat16, torch.long}
 
 
 def test_files_and_pipeline(exported):

@@ -1,7 +1,6 @@
 """Decoding steps in C++ compute what a block computes, with the weights as they are."""
 
 import copy
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -39,8 +38,7 @@ def steps_of(model, x_TBD, ring):
 def exact(model, x_TBD, state=None, age_TB=None):
     """Features of a block by the plain loop in float64."""
     wide = copy.deepcopy(model).double()
-    if isinstance(model, FeedbackTransformer):
-        wide.options = dataclasses.replace(model.options, step_loop="reference")
+    wide.stepper = Stepper("reference")
     state = state and StreamState(state.memory_KCBD.double())
     return wide.run_block(x_TBD.double(), state, age_TB)[0]
 

@@ -36,7 +36,8 @@ def write_folder(
         trained: the model.
         codes: file of subword-nmt's codes, by which its words are split.
         overwrite: see ``fb_fairseq.folders.own_folder``.
-        dtype: type of the numbers in the file of weights, as torch names it; None: that of the model, single precision.
+        dtype: type of the floating-point numbers in the file of weights, as torch names it; None: that of the model,
+            single precision.
 
     Returns:
         The names of its files.
@@ -168,7 +169,7 @@ def save_model(model, folder: str, facts: dict[str, Any], dtype: str | None = No
     path = os.path.join(folder, WEIGHTS)
     tensors = load_file(path)
     if dtype is not None:
-        tensors = {name: x.to(getattr(torch, dtype)) for name, x in tensors.items()}
+        tensors |= {name: x.to(getattr(torch, dtype)) for name, x in tensors.items() if x.is_floating_point()}
     save_file(tensors, path, entries)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from fb_fairseq.ops.feedback.record import Record
     from fb_fairseq.ops.feedback.tile import Tile
 
-DEVICES = ("cpu", "cuda")
-
 
 class Loop:
     """Runs what is sequential: the steps of a block, forward and backward, and a step of decoding.
@@ -28,7 +26,7 @@ class Loop:
     # what it is, and where it runs, for help and docs
     summary: str
     runs: str
-    devices: tuple[str, ...] = DEVICES  # types of devices on which it runs
+    devices: tuple[str, ...] = ("cpu", "cuda")  # types of devices on which it runs
     # whether it records attention weights. If not, its backward pass computes them again, into the tile's workspace,
     # which is then laid out head by head.
     records_weights = True

@@ -37,12 +37,17 @@ class ReferenceLoop(Loop):
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (ReferenceLoop(), CppLoop(), TritonLoop())}
 REFERENCE = ReferenceLoop.name  # runs where others do not
-CPP = CppLoop.name
-TRITON = TritonLoop.name
 AUTO = "auto"
-PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
+PREFERRED = {"cpu": "cpp", "cuda": "triton"}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
-OLD_NAMES = {"parallel": AUTO, "torch": REFERENCE, "fast": REFERENCE, "native": CPP, "fused": TRITON, "graph": TRITON}
+OLD_NAMES = {
+    "parallel": AUTO,
+    "torch": REFERENCE,
+    "fast": REFERENCE,
+    "native": "cpp",
+    "fused": "triton",
+    "graph": "triton",
+}
 
 GRAPHS = BlockGraphs(LOOPS[REFERENCE])
 
@@ -58,7 +63,7 @@ def loop_on(name: str, device: torch.device) -> Loop:
     problem = loop.unavailable(device)
     if problem is None:
         return loop
-    if name != AUTO:
+    if name not in (AUTO, REFERENCE):
         log_once(f"--step-loop {name}: {problem}; the reference runs")
     return LOOPS[REFERENCE]
 
@@ -76,7 +81,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
 
 @functools.cache
 def log_choice(name: str) -> None:
-    """Log which loop runs, at the first call."""
+    """Log the value of ``--step-loop``, at its first call."""
     logger.info(f"step loop: {name} ({AUTO_SUMMARY if name == AUTO else 'asked for by --step-loop'})")
 
 

@@ -23,6 +23,8 @@ class ReinforcementLearning(Task):
 
     name = "reinforcement learning"
     kinds = (TRANSFORMER, SHARED)
+    full = dict(small=False, options={}, steps=64, batch=1024)
+    small = dict(small=True, options={}, steps=16, batch=64)
 
     def trainer(self, kind: str, batch: int) -> Trainer:
         """A trainer with an agent of random parameters in so many environments."""

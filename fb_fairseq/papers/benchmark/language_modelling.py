@@ -1,12 +1,11 @@
 """The task of language modelling on streams: whole models, with embeddings and output layer."""
 
 import argparse
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fb_fairseq.models.architectures import (
@@ -26,22 +25,37 @@ from fb_fairseq.papers.benchmark.tasks import TRANSFORMER, Task
 class LanguageModelling(Task):
     """Blocks of streams in training, the most probable next word in inference, both with a full memory.
 
-    ``sizes``: the ``preset``, a name in ``TRANSFORMERS`` or empty; ``options`` beyond it; the number of words
-    (``vocabulary``); the steps of a training block (``block``); how many steps of inference are timed at once
-    (``steps``); and the number of streams (``batch``).
+    ``sizes``: the model's ``options``; the number of words (``vocabulary``); the steps of a training block (``block``);
+    how many steps of inference are timed at once (``steps``); and the number of streams (``batch``).
     """
 
     name = "language modelling"
+    full = dict(options=TRANSFORMERS["wikitext103_large"], vocabulary=267_735, block=256, steps=64, batch=16)
+    small = dict(
+        options=dict(
+            decoder_layers=4,
+            decoder_embed_dim=128,
+            decoder_ffn_embed_dim=512,
+            decoder_attention_heads=4,
+            decoder_normalize_before=True,
+            attention_span=64,
+            dropout=0.1,
+            attention_dropout=0.1,
+        ),
+        vocabulary=2000,
+        block=32,
+        steps=16,
+        batch=8,
+    )
 
-    def __init__(self, sizes: Mapping[str, Any], device: str):
-        super().__init__(sizes, device)
-        self.dictionary = dictionary(self.sizes.vocabulary)
-        preset = TRANSFORMERS.get(self.sizes.preset, {})
-        self.options = {**preset, **self.sizes.options, "tokens_per_sample": self.sizes.block}
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """The words."""
+        return dictionary(self.sizes.vocabulary)
 
     def decoder(self, kind: str) -> LanguageModelDecoder:
         """A decoder with random parameters."""
-        options = {**self.options, **MODELS[kind].options}
+        options = {**self.sizes.options, "tokens_per_sample": self.sizes.block, **MODELS[kind].options}
         if kind == TRANSFORMER:
             model = RelativeTransformerLanguageModel
             cfg = RelativeTransformerLMConfig(**options)
@@ -64,7 +78,7 @@ class LanguageModelling(Task):
             y_TBD, state = decoder.stack.run_block(x_TBD, state)
             total_loss(decoder, y_TBD.transpose(0, 1), targets_BT).backward()
 
-        blocks = -(-self.options["attention_span"] // block)
+        blocks = -(-self.sizes.options["attention_span"] // block)
         return Work(repeated(step, self.device, blocks), step, batch * block)
 
     def inference(self, kind, batch):
@@ -81,7 +95,7 @@ class LanguageModelling(Task):
                 y_BD = decoder.stack.run_step(x_BD, ring)
                 words_B = adaptive_guess(softmax, y_BD) if softmax else decoder.output_projection(y_BD).argmax(-1)
 
-        prepare = repeated(decode, self.device, self.options["attention_span"])
+        prepare = repeated(decode, self.device, self.sizes.options["attention_span"])
         return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps, state=ring.nbytes)
 
 

@@ -1,6 +1,7 @@
 """Functions that measure the time and memory of a call, and print the results."""
 
 import gc
+import math
 import os
 import statistics
 import sys
@@ -174,6 +175,50 @@ def peak_bytes(function: Callable, device: str) -> int:
         current += event.nbytes()  # negative where memory is freed
         peak = max(peak, current)
     return peak
+
+
+def work_bytes(make: Callable[[], Work], device: str) -> float:
+    """The most bytes that tensors occupy at once: parameters, gradients, state, and what is computed for a moment;
+    infinity if a GPU has not enough memory.
+
+    Args:
+        make: builds what is measured.
+        device: cpu or cuda.
+    """
+
+    def whole() -> None:
+        work = make()
+        work.prepare()
+        work.run()
+
+    gc.collect()
+    try:
+        return peak_bytes(whole, device)
+    except torch.cuda.OutOfMemoryError:
+        return math.inf
+    finally:
+        release(device)
+
+
+def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) -> int:
+    """The largest batch that fits, if larger ones never take less. The search doubles, then halves.
+
+    Args:
+        bytes_of: measures what a batch takes.
+        limit: bytes that there are.
+        start: the batch to begin with.
+
+    Returns:
+        The batch; 0 if not even 1 fits.
+    """
+    fits, too_large, batch = 0, 0, start
+    while not too_large or too_large - fits > 1:
+        if bytes_of(batch) <= limit:
+            fits = batch
+        else:
+            too_large = batch
+        batch = (fits + too_large) // 2 if too_large else 2 * fits
+    return fits
 
 
 def table(head: list[str], rows: list[list[str | float]]) -> None:

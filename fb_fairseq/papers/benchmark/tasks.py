@@ -31,17 +31,22 @@ class Task(ABC):
     """A task, with models of random parameters.
 
     Args:
-        sizes: by name; see the task, and ``table5.FULL``. Each has ``batch``, the number of streams, sentences or
+        sizes: such as ``full``; the task says what they are. Each has ``batch``, the number of streams, sentences or
             environments that all models are compared with.
         device: cpu or cuda.
 
     Attributes:
         name: in the table.
-        kinds: the models: some of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``.
+        kinds: the models: ``TRANSFORMER`` first, then ``SHARED``, and perhaps ``PER_LAYER``.
+        full: the papers' sizes, by name. They name the corpora, the layers of translation and, in v3 Tables 8 and 9,
+            the models; batches are ours.
+        small: sizes for one CPU core.
     """
 
     name: str
     kinds: tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)
+    full: dict[str, Any]
+    small: dict[str, Any]
 
     def __init__(self, sizes: Mapping[str, Any], device: str):
         self.sizes = argparse.Namespace(**sizes)

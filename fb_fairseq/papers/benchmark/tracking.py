@@ -42,7 +42,7 @@ def training(options: Options, device: torch.device) -> Work:
     """Updates on the longest sequences."""
     trainer = Trainer(options, device)
     trainer.size = options.longest
-    steps = trainer.problem.steps(options.longest)
+    steps = trainer.growth.steps(options.longest)
     return Work(
         repeated(trainer.train_update, device.type), trainer.train_update, steps * max(1, options.tokens // steps)
     )

@@ -22,7 +22,7 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.modules.interface import Stack
-from fb_fairseq.ops.feedback.loops import LOOPS, REFERENCE
+from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
 from fb_fairseq.papers.benchmark.models import DTYPES, Case
@@ -47,7 +47,7 @@ def loops(args: argparse.Namespace) -> dict[str, Case]:
     """The step loops that run on the device, the plain one first, and other models. A loop that does not run as CUDA
     graphs is also measured with its activations recomputed.
     """
-    cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
+    cases = {}
     for loop in LOOPS.values():
         if args.device.partition(":")[0] not in loop.devices:
             continue

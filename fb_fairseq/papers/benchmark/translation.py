@@ -1,11 +1,11 @@
 """The task of translation: random sentences, with fairseq's encoder and beam search."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
@@ -23,10 +23,23 @@ class Translation(Task):
     """
 
     name = "translation"
+    full = dict(
+        encoder_layers=6,
+        layers=2,
+        embed_dim=1024,
+        ffn_dim=4096,
+        heads=16,
+        vocabulary=32_768,
+        length=25,
+        beam=5,
+        batch=128,
+    )
+    small = full | dict(embed_dim=128, ffn_dim=256, heads=4, vocabulary=2000, length=16, batch=8)
 
-    def __init__(self, sizes: Mapping[str, Any], device: str):
-        super().__init__(sizes, device)
-        self.dictionary = dictionary(self.sizes.vocabulary)
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """The words of both languages."""
+        return dictionary(self.sizes.vocabulary)
 
     def model(self, kind: str) -> torch.nn.Module:
         """A model with random parameters."""

@@ -106,7 +106,7 @@ def main(out: str, field: str, metrics: list[str]) -> None:
     """Write OUT/FIELD.png, with the metrics that the results have."""
     drawn = panels(grouped(read_runs(out)), field, metrics)
     if not drawn:
-        raise UserError(f"{out}: no results have {field} and {' or '.join(metrics)}; name another metric")
+        raise UserError(f"{out}: no results have {field} and {' or '.join(metrics)}; name another field or metric")
     draw_figure(os.path.join(out, f"{field}.png"), drawn)
     print(f"{out}/{field}.png")
 

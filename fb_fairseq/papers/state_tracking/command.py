@@ -78,7 +78,7 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
         print(f"ended {result['ended']}: the figures are those of update {trainer.update:,}")
     with atomic_write(os.path.join(out, RESULT_FILE)) as temporary, open(temporary, "w") as file:
         json.dump(result, file)
-    size = trainer.problem.size
+    size = trainer.growth.size
     print(
         f"trained up to {size} {trainer.size}; at least 90 % right up to {size} {result['longest_good']}; "
         f"{tested['flawless']:.1%} of the longest sequences without a mistake"

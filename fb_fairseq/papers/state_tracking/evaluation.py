@@ -6,7 +6,7 @@ import torch
 
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import FACTOR, OTHER_FACTOR, Options
-from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
+from fb_fairseq.papers.state_tracking.problems import NO_TARGET, Sequences
 
 # Sizes of tests, but for word problems, as multiples of the longest in training.
 FACTORS = (0.25, 0.5, 1, 2, OTHER_FACTOR)
@@ -30,18 +30,18 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
         "slips", the probability that a label is the first wrong one of its sequence.
     """
     model.eval()
-    problem, longest = sequences.problem, options.longest
-    if problem.by_position:
+    growth, longest = sequences.growth, options.longest
+    if growth.by_position:
         sizes = [longest * (1 if split == "valid" else FACTOR)]
     else:
         factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
-        sizes = sorted({max(problem.smallest, int(factor * longest)) for factor in factors})
+        sizes = sorted({max(growth.smallest, int(factor * longest)) for factor in factors})
     marked = []
     for number, size in enumerate(sizes):
         drawn = sequences.draw(split, number, size, options.test_sequences)
         marked.append(_right(model, *drawn))
     right_BL, labelled_BL = marked[-1]
-    if problem.by_position:
+    if growth.by_position:
         sizes = list(range(1, sizes[0] + 1))
         accuracy = right_BL.float().mean(0).tolist()
     else:
@@ -60,7 +60,7 @@ def _right(model: Tagger, inputs_BL: torch.Tensor, labels_BL: torch.Tensor) -> t
     batch = max(1, TOKENS // inputs_BL.shape[1])
     found_BL = torch.cat([model(part.to(device)).argmax(-1) for part in inputs_BL.split(batch)])
     labels_BL = labels_BL.to(device)
-    return found_BL == labels_BL, labels_BL != NONE
+    return found_BL == labels_BL, labels_BL != NO_TARGET
 
 
 def longest_good(sizes: list[int], accuracy: list[float]) -> int:

@@ -8,7 +8,7 @@ from fb_fairseq.command_line import option
 from fb_fairseq.errors import flag
 from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape
-from fb_fairseq.papers.state_tracking.problems import PROBLEMS
+from fb_fairseq.papers.state_tracking.problems import GROWTHS
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 FACTOR = 16  # tests of word problems go to so many times the longest sequences in training
@@ -19,7 +19,7 @@ OTHER_FACTOR = 4  # of the other tasks
 class Options(CheckedOptions):
     """The options of a training: task, model, optimizer. The help texts say what each field is."""
 
-    task: str = option("word_problem", ", ".join(PROBLEMS), PROBLEMS)
+    task: str = option("word_problem", ", ".join(GROWTHS), GROWTHS)
     group: str = option("A5", f"of word problems: {', '.join(GROUPS)}", GROUPS)
     symbols: int = option(256, "number of different symbols in recall")
     model: str = option("feedback", ", ".join(ARCHITECTURES), ARCHITECTURES)
@@ -55,7 +55,7 @@ class Options(CheckedOptions):
         self.check_positive("layers", "width", "heads", "test_sequences", "updates", "tokens")
         for name in ("lr", "clip_norm"):
             self.check(getattr(self, name) > 0, name, "must be greater than 0")
-        smallest = PROBLEMS[self.task].smallest
+        smallest = GROWTHS[self.task].smallest
         self.check(self.longest >= smallest, "longest", f"must be {smallest} or more")
         self.check(self.span >= 0, "span", "must be 0 or more")
         self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}; give one that does")
@@ -75,11 +75,11 @@ class Options(CheckedOptions):
         Without ``--span``, attention reaches over whole sequences: in word problems over those in training (the
         Feedback Transformer's over 8 steps), in the other tasks over those in tests.
         """
-        problem = PROBLEMS[self.task]
-        if problem.by_position:
+        growth = GROWTHS[self.task]
+        if growth.by_position:
             whole = 8 if self.model == "feedback" else self.longest
         else:
-            whole = problem.steps(OTHER_FACTOR * self.longest)
+            whole = growth.steps(OTHER_FACTOR * self.longest)
         return Shape(
             layers=self.layers,
             width=self.width,

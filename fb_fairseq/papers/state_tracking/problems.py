@@ -11,9 +11,9 @@ from torch import Tensor
 from fb_fairseq.papers.toy_tasks import load, names
 from fb_fairseq.papers.toy_tasks.common import NO_LABEL, SeededRandom
 
-NONE = -100  # label of a step without one, as torch's cross entropy takes it
+NO_TARGET = -100  # label of a step without one, as torch's cross entropy takes it
 TASKS = {name: load(name).TASK for name in names()}
-PROBLEMS = {name: task.growth for name, task in TASKS.items() if task.growth}
+GROWTHS = {name: task.growth for name, task in TASKS.items() if task.growth}
 
 
 class Sequences:
@@ -22,10 +22,10 @@ class Sequences:
     def __init__(self, task: str, given: dict[str, Any], seed: int):
         self.task, self.seed = task, seed
         self.given = {name: value for name, value in given.items() if name in TASKS[task].options}
-        self.problem = PROBLEMS[task]
-        self._symbols = {name: i for i, name in enumerate(self.problem.symbols(given))}
-        self._labels = {name: i for i, name in enumerate(self.problem.labels(given))}
-        self._labels[NO_LABEL] = NONE
+        self.growth = GROWTHS[task]
+        self._symbols = {name: i for i, name in enumerate(self.growth.symbols(given))}
+        self._labels = {name: i for i, name in enumerate(self.growth.labels(given))}
+        self._labels[NO_LABEL] = NO_TARGET
 
     @property
     def symbols(self) -> int:
@@ -38,8 +38,9 @@ class Sequences:
         return len(self._labels) - 1
 
     def draw(self, split: str, number: int, size: int, sequences: int) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NONE`` where there is no label. The splits
-        "train", "valid" and "test", and the numbers of batches, have their own random numbers.
+        """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NO_TARGET`` where there is no label.
+
+        Each split and each number of a batch has its own random numbers.
 
         Args:
             split: train, valid or test.
@@ -48,7 +49,7 @@ class Sequences:
             sequences: B.
         """
         rng = SeededRandom(self.seed, self.task, split, number)
-        options = {**self.given, self.problem.size: size, "length": self.problem.steps(size)}
+        options = {**self.given, self.growth.size: size, "length": self.growth.steps(size)}
         drawn = [TASKS[self.task].generate(rng, **options) for _ in range(sequences)]
         inputs = [[self._symbols[name] for name in sequence.inputs] for sequence in drawn]
         labels = [[self._labels[name] for name in sequence.labels] for sequence in drawn]

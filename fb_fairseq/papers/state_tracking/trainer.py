@@ -17,7 +17,7 @@ from fb_fairseq.meaning import check_same_options
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import Options
-from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
+from fb_fairseq.papers.state_tracking.problems import NO_TARGET, Sequences
 from fb_fairseq.papers.toy_tasks.common import SeededRandom
 from fb_fairseq.tensor_files import load_file, save_file, using
 
@@ -52,7 +52,7 @@ class Trainer:
         size: of the sequences now, or of the longest.
         seconds: that training has taken.
         recent: accuracy of the last updates.
-        sequences, problem: what is learned: the sequences of the task, and how they grow.
+        sequences, growth: what is learned: the sequences of the task, and how they grow.
         model, optimizer: what learns.
     """
 
@@ -61,8 +61,8 @@ class Trainer:
         self.update, self.seconds = 0, 0.0
         self.recent: deque[float] = deque(maxlen=WINDOW)
         self.sequences = Sequences(options.task, options.given, options.seed)
-        self.problem = self.sequences.problem
-        self.size = self.problem.smallest if options.curriculum == "growing" else options.longest
+        self.growth = self.sequences.growth
+        self.size = self.growth.smallest if options.curriculum == "growing" else options.longest
         self.model = new_model(options, self.sequences).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=options.lr)
 
@@ -95,7 +95,7 @@ class Trainer:
                 done = self.update == self.options.updates or now >= limit or bool(interruption.requested)
                 if done or now - said > SAY_SECONDS:
                     said = now
-                    reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"
+                    reached = f"update {self.update:,} of {self.options.updates:,}: {self.growth.size} {self.size}"
                     say(f"{reached}, loss {loss:.3f}, {accuracy:.1%} right")
                 if done or now - saved > SAVE_SECONDS:
                     save_file(self.state_dict(), path)
@@ -106,8 +106,8 @@ class Trainer:
         """Make one update. Returns the loss in nats, and the accuracy on the last label of the sequences."""
         options, size = self.options, self.size
         if options.curriculum == "mixed":
-            size = SeededRandom(options.seed, "sizes", self.update).randint(self.problem.smallest, options.longest)
-        sequences = max(1, options.tokens // self.problem.steps(size))
+            size = SeededRandom(options.seed, "sizes", self.update).randint(self.growth.smallest, options.longest)
+        sequences = max(1, options.tokens // self.growth.steps(size))
         inputs, labels = (x.to(self.device) for x in self.sequences.draw("train", self.update, size, sequences))
         warmup = min(1.0, (self.update + 1) / WARMUP)
         decay = min(1.0, (options.updates - self.update) / (DECAY * options.updates))
@@ -115,7 +115,7 @@ class Trainer:
             group["lr"] = options.lr * warmup * decay
         self.model.train()
         logits = self.model(inputs)
-        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NONE)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NO_TARGET)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip_norm)
@@ -158,7 +158,7 @@ class Trainer:
 
 def last_accuracy(logits_BLC: torch.Tensor, labels_BL: torch.Tensor) -> float:
     """The part of sequences whose last label is right."""
-    places_BL = torch.arange(labels_BL.shape[1], device=labels_BL.device) * (labels_BL != NONE)
+    places_BL = torch.arange(labels_BL.shape[1], device=labels_BL.device) * (labels_BL != NO_TARGET)
     last_B = places_BL.argmax(1)
     rows_B = torch.arange(len(labels_BL), device=labels_BL.device)
     right_B = logits_BLC[rows_B, last_B].argmax(-1) == labels_BL[rows_B, last_B]

@@ -4,7 +4,6 @@
 """
 
 import copy
-import dataclasses
 import os
 from collections import Counter
 from functools import partial
@@ -18,7 +17,7 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.loops import GRAPHS, run_block
+from fb_fairseq.ops.feedback.loops import GRAPHS, Stepper, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
@@ -186,7 +185,7 @@ def build(seed, **changes):
 def plain_copy(model):
     """The same model with --step-loop reference."""
     other = copy.deepcopy(model)
-    other.options = dataclasses.replace(model.options, step_loop="reference")
+    other.stepper = Stepper("reference")
     return other
 
 

@@ -7,18 +7,17 @@ import math
 import pytest
 import torch
 
-from fb_fairseq.models.architectures import TRANSFORMERS
 from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import table5
 from fb_fairseq.papers.benchmark.command import main, parse
-from fb_fairseq.papers.benchmark.table5 import largest_batch
+from fb_fairseq.papers.benchmark.measure import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
 WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)
 LM_OPTIONS = dict(decoder_layers=3, **WIDTHS, attention_span=6, dropout=0.1)
 ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="10", adaptive_softmax_cutoff="10")
 TINY = {
-    "lm": dict(preset="", options=LM_OPTIONS, vocabulary=30, block=5, steps=2, batch=3),
+    "lm": dict(options=LM_OPTIONS, vocabulary=30, block=5, steps=2, batch=3),
     "translation": dict(
         encoder_layers=2,
         layers=3,
@@ -36,13 +35,14 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, torch_threads):
-    monkeypatch.setattr(table5, "SMALL", TINY)
+    for key, sizes in TINY.items():
+        monkeypatch.setattr(table5.find_task(key), "small", sizes)
     monkeypatch.setattr(table5, "SMALL_MEMORY", 0.001)
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than models of this size need
 
 
 def task(key, **changes):
-    return table5.new_task(key, {**TINY[key], **changes}, "cpu")
+    return table5.find_task(key)({**TINY[key], **changes}, "cpu")
 
 
 def fits_or_not(bytes_of, limit, start):
@@ -100,18 +100,18 @@ def test_search(bytes_of, start):
     assert len(measured) <= 30
 
 
-def test_adaptive_softmax_and_the_full_preset():
+def test_adaptive_softmax():
     adaptive = task("lm", options={**LM_OPTIONS, **ADAPTIVE})
     for phase in PHASES:
         work = getattr(adaptive, phase)(PER_LAYER, 2)
         work.prepare()
         work.run()
         assert work.words == 2 * {"training": 5, "inference": 2}[phase]
-    full = task("lm", **{**table5.FULL["lm"], "vocabulary": 30})
-    assert TRANSFORMERS["wikitext103_large"].items() < full.options.items()
 
 
-def test_too_little_memory(refused):
+def test_too_little_memory(refused, monkeypatch):
+    """Nothing is timed before."""
+    monkeypatch.setattr(table5, "measure", None)
     words = "table5 --device cpu --repeats 1 --memory 1e-6 --tasks rl".split()
     assert "--memory 1e-06: too small for reinforcement learning, training, Tra" in refused(main, words)
 

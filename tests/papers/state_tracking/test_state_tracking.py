@@ -19,7 +19,7 @@ from fb_fairseq.papers.state_tracking.command import main
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
 from fb_fairseq.papers.state_tracking.export import notes
 from fb_fairseq.papers.state_tracking.options import Options
-from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
+from fb_fairseq.papers.state_tracking.problems import NO_TARGET, Sequences
 from fb_fairseq.papers.state_tracking.trainer import Trainer, last_accuracy
 from fb_fairseq.tensor_files import save_file
 from tests.surroundings import terminated
@@ -89,12 +89,12 @@ def test_tensors(task, size):
     sequences = Sequences(task, dict(group="S3", symbols=32), 1)
     inputs, labels = sequences.draw("train", 0, size, 50)
     assert 0 <= inputs.min() and inputs.max() < sequences.symbols
-    assert labels.max() < sequences.classes and set(labels[labels < 0].tolist()) <= {NONE}
-    assert inputs.shape[1] == sequences.problem.steps(size)
+    assert labels.max() < sequences.classes and set(labels[labels < 0].tolist()) <= {NO_TARGET}
+    assert inputs.shape[1] == sequences.growth.steps(size)
 
 
 def test_last_accuracy():
-    labels = torch.tensor([[0, 1, NONE], [1, NONE, NONE], [0, 0, 1]])
+    labels = torch.tensor([[0, 1, NO_TARGET], [1, NO_TARGET, NO_TARGET], [0, 0, 1]])
     logits = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]), 2).float()
     assert last_accuracy(logits, labels) == pytest.approx(2 / 3)
 

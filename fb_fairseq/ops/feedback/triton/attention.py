@@ -2,8 +2,9 @@
 
 A program serves one stream and head, and a part of its slots. Sixteen equal rows of queries bring the products to the
 tensor cores. The forward pass records no weights: the backward pass computes them again from the logarithm of their
-sum, and leaves them, beside the gradients of scores, for the products after a tile of steps. The mathematics is that of
-``fb_fairseq.ops.attention.step_attention``.
+sum, and leaves them, beside the gradients of scores, for the products after a tile of steps, and for those of the slots
+that the tile itself has filled (``own_slot``). The mathematics is that of ``fb_fairseq.ops.attention.step_attention``.
+Arguments of all kernels: see ``products.py``.
 """
 
 import triton
@@ -249,3 +250,53 @@ def attend_backward(
             s = tl.arange(0, SPLITS) * G + g
             part = parts_at(parts, s, e, E)
             tl.store(d_q + g * E + e, tl.sum(part, 0).to(d_q.dtype.element_ty), e < E)
+
+
+@triton.jit(do_not_specialize=["d_scores", "kept", "q", "d_out", "later", "slot", "slots"])
+def own_slot(
+    d_scores, kept, q, d_out, d_slots, d_kv, G, later, slot, slots, side, scores_row, row, set_stride, scale,
+    H: tl.constexpr, E: tl.constexpr, L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr,
+    WIDE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a step's keys and values, from those that later tiles have left and from ``later`` steps.
+
+    Grid (G, sets, 2): keys, then values. All tensors of steps begin at the step after this one.
+
+    Args:
+        d_scores, kept: what ``attend_backward`` has left at the step's slot, as ``d_scores`` and ``kept_out``:
+            [G, later, L], each head ``scores_row`` numbers after the one before it, each layer ``row``.
+        q, d_out: [later, L, G, E].
+        d_slots: what later tiles have left of the gradients of slots, [2, sets, G, slots, E], whose halves are ``side``
+            apart.
+        d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
+        later: number of steps after this one in the tile.
+        slot: the step's slot, of ``slots``.
+        LAYERS: number of layers that share a set of keys and values: L, or 1.
+        BY: pairs of a later step and a layer that are read at a time.
+        BE: a power of two, at least E.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+    g, i, half = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    e = tl.arange(0, BE)
+    total = tl.load(d_slots + half * side + ((i * G + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)
+    each = tl.zeros([BY, BE], WIDE)
+    for pair0 in range(0, later * LAYERS, BY):
+        pair = pair0 + tl.arange(0, BY)
+        there = pair < later * LAYERS
+        both = there[:, None] & (e < E)[None]
+        row_of_pair = pair // LAYERS * L + pair % LAYERS + (i if LAYERS < L else 0)
+        at = (row_of_pair * G + g)[:, None] * E + e[None]
+        if half == 0:
+            weights = tl.load(d_scores + g * scores_row + row_of_pair * row, there, 0.0)
+            vectors = tl.load(q + at, both, 0.0)
+        else:
+            weights = tl.load(kept + g * scores_row + row_of_pair * row, there, 0.0)
+            vectors = tl.load(d_out + at, both, 0.0)
+        each += weights.to(WIDE)[:, None] * vectors.to(WIDE)
+    gathered = tl.sum(each, 0)
+    if half == 0:
+        gathered = gathered * scale
+    total += gathered
+    out = d_kv + i * set_stride + ((g // H) * 2 + half) * H * E + (g % H) * E + e
+    tl.store(out, total.to(d_kv.dtype.element_ty), e < E)

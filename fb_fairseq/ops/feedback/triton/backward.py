@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, keep_of
 from fb_fairseq.ops.layers import Affine
 
-OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
+OWN_ROWS = 32  # pairs of a step and a layer that a program of ``own_slot`` reads at a time
 
 
 class Sublayer(NamedTuple):
@@ -88,7 +88,7 @@ class BackwardKernels:
         slots = tile.sums.slots
         d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
         launcher.launch(
-            memory.own_slot,
+            attention.own_slot,
             (s.G, s.I, 2),
             d_scores=d_scores,
             kept=kept,

@@ -1,4 +1,7 @@
-"""A step's memories: merged, projected to keys and values, and their gradients."""
+"""A step's memories: merged, projected to keys and values, and their gradients.
+
+Arguments that are not explained here: see ``products.py``.
+"""
 
 import triton
 import triton.language as tl
@@ -12,8 +15,9 @@ def merged(x, mix, r, k, both, m, x_layer, A: tl.constexpr, D: tl.constexpr, WID
     """Some columns of memory m: ``Σ_a mix[m, a] x^a`` (v3 §3.3, Eq. 1).
 
     Args:
-        x, mix, x_layer: see ``remember``.
+        x, mix, x_layer: see ``remember``; there are A representations.
         r, k, both: rows [BM], columns [BK], and which entries [BM, BK] are there.
+        m: number of the memory.
 
     Returns:
         [BM, BK], in the type ``WIDE``.
@@ -34,18 +38,20 @@ def remember(
 ):  # fmt: skip
     """Merge a step's representations to memories, and write their keys and values to a slot.
 
-    The third dimension of the grid counts sets of keys and values.
+    The 2 H E columns are keys, then values. Grid: tiles of rows, tiles of columns, sets of keys and values.
 
     Args:
-        x: representations, [B, D] each, ``x_layer`` apart.
+        x: A representations, [B, D] each, ``x_layer`` apart.
         mix: shares of the representations in each memory, [K, A].
         norm_weight, norm_bias: [PROJECTIONS, D]; None: memories are projected as they are.
         key_weight, value_weight: [H E, D] for each projection, ``weight_stride`` apart.
         key_bias, value_bias: [H E] for each projection, ``bias_stride`` apart; None: there are none.
         memory: where the memories [B, D] are stored, ``memory_stride`` apart.
-        keys, values: [I, B, H, slots, E].
+        keys, values: [I, B, H, slots, E]: I sets.
         slot: the slot; on a ring without effect.
         seen: the slots are a ring: number of steps so far, on the device. Step t is in slot t mod ``span``.
+        K: number of memories: 1, or one for each set.
+        PROJECTIONS: number of projections: 1, or one for each set.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -106,13 +112,15 @@ def memory_backward(
     SETS: tl.constexpr, PROJECTIONS: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a step's memories, from those of their normed values. The grid's second dimension counts memories.
+    """Gradients of a step's memories, from those of their normed values. Grid: tiles of rows, memories.
 
     Args:
         d_normed: for each set of keys and values [B, D], ``set_stride`` apart.
         memory: the memories [B, D], ``memory_stride`` apart.
         norm_weight: [PROJECTIONS, D]; None: there is no norm.
         d_memory: written: their gradients [B, D], ``d_memory_stride`` apart.
+        SETS: number of sets of keys and values.
+        K, PROJECTIONS: see ``remember``.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -149,48 +157,3 @@ def memory_backward(
             if j > 0:
                 d += tl.load(result, both, 0.0).to(WIDE)
             tl.store(result, d.to(d_memory.dtype.element_ty), both)
-
-
-@triton.jit(do_not_specialize=["d_scores", "kept", "q", "d_out", "later", "slot", "slots"])
-def own_slot(
-    d_scores, kept, q, d_out, d_slots, d_kv, G, later, slot, slots, side, scores_row, row, set_stride, scale,
-    H: tl.constexpr, E: tl.constexpr, L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr,
-    WIDE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """The gradient of a step's keys and values, from those that later tiles have left and from ``later`` steps.
-
-    Grid (G, sets, 2): keys, then values. All tensors of steps begin at the step after this one.
-
-    Args:
-        d_scores, kept: see ``fb_fairseq.ops.feedback.triton.attention``; at the step's slot [G, later, L], each head
-            ``scores_row`` numbers after the one before it, each layer ``row``.
-        q, d_out: [later, L, G, E].
-        d_slots: what later tiles have left of the gradients of slots, [2, sets, G, slots, E], whose halves are ``side``
-            apart.
-        d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-    g, i, of = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    e = tl.arange(0, BE)
-    total = tl.load(d_slots + of * side + ((i * G + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)
-    each = tl.zeros([BY, BE], WIDE)
-    for y0 in range(0, later * LAYERS, BY):
-        y = y0 + tl.arange(0, BY)
-        there = y < later * LAYERS
-        both = there[:, None] & (e < E)[None]
-        number = y // LAYERS * L + y % LAYERS + (i if LAYERS < L else 0)
-        at = (number * G + g)[:, None] * E + e[None]
-        if of == 0:
-            weights = tl.load(d_scores + g * scores_row + number * row, there, 0.0)
-            vectors = tl.load(q + at, both, 0.0)
-        else:
-            weights = tl.load(kept + g * scores_row + number * row, there, 0.0)
-            vectors = tl.load(d_out + at, both, 0.0)
-        each += weights.to(WIDE)[:, None] * vectors.to(WIDE)
-    gathered = tl.sum(each, 0)
-    if of == 0:
-        gathered = gathered * scale
-    total += gathered
-    out = d_kv + i * set_stride + ((g // H) * 2 + of) * H * E + (g % H) * E + e
-    tl.store(out, total.to(d_kv.dtype.element_ty), e < E)
