@@ -23,7 +23,7 @@ inside their functions, so that the warning filters are in place before fairseq'
     libraries.py       warnings, OmegaConf, numpy 2
     processes.py       several processes, on CPUs and under torchrun
     fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
-    wrapping.py        wraps a function of fairseq once; those of fairseq-train
+    wrapping.py        wraps a function of fairseq once; those of fairseq-train; which models are ours
 """
 
 from fb_fairseq.patches import (
