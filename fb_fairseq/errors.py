@@ -73,7 +73,11 @@ def without_fairseq() -> str:
 
 
 def missing_package(error: ImportError) -> str | None:
-    """The line for a missing package that an extra installs, or for fairseq; None for others."""
+    """The line for a missing package that an extra installs, or for fairseq; None for others, and for packages that are
+    there, but lack what is imported.
+    """
+    if not isinstance(error, ModuleNotFoundError):
+        return None
     if error.name in EXTRAS:
         return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
     return without_fairseq() if error.name in FAIRSEQ_PACKAGES else None

@@ -204,7 +204,9 @@ class FeedbackTransformer(TransformerStack):
         )
 
     def report(self) -> Report:
-        """Adaptive spans; in validation the share of each layer in the memory."""
+        """Adaptive spans; in validation also the shares in a memory that weights the layers for all steps alike:
+        ``layer_weight_0`` of the embedding, ``layer_weight_1`` of the first layer, …
+        """
         report = super().report()
         weights = self.memory.layer_weights
         if weights is not None and weights.dim() == 1 and not self.training:

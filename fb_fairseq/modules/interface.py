@@ -59,7 +59,7 @@ class StreamState:
         return StreamState(memory.clone())
 
     def split(self, parts: int) -> list["StreamState"]:
-        """The states of B / ``parts`` streams each, in order. They are views."""
+        """The states of B / ``parts`` streams each, in order. They are views. ``parts`` divides B."""
         return [StreamState(memory) for memory in self.memory_KCBD.chunk(parts, 2)]
 
     @staticmethod

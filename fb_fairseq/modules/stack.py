@@ -125,7 +125,8 @@ class TransformerStack(AttentionStack):
 
     def largest_product(self, rows: int) -> int:
         """Multiplications and additions of a step's largest product."""
-        return 2 * rows * self.options.decoder_embed_dim * self.options.decoder_ffn_embed_dim
+        o = self.options
+        return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.decoder_ffn_embed_dim)
 
     def step_parameters(self) -> list[nn.Parameter]:
         """The parameters that ``loop_weights`` depends on, and perhaps others."""

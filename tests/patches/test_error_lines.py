@@ -61,7 +61,7 @@ def test_errors_of_users(error, line):
         RuntimeError("--x is mentioned"),
         ConnectionRefusedError(111, "refused"),
         ModuleNotFoundError("torch is there", name="torch.nosuch"),
-        ImportError("cannot import name 'x' from 'y'"),
+        ImportError("cannot import name 'x' from 'omegaconf'", name="omegaconf"),
     ],
 )
 def test_faults_of_programs(error):

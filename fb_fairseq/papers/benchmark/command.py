@@ -25,7 +25,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__)
         module.add_arguments(command)
-        if module is not decode:  # which times the parts of one stream
+        if module is not decode:  # decode always times ten parts of one stream
             add_number(command, "--repeats", 5, "number of timed runs; their median is reported")
         add_number(command, "--threads", 1, "number of CPU threads")
         devices = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)

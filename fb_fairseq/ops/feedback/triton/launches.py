@@ -36,7 +36,7 @@ class AttendedSlots(NamedTuple):
         padding: bytes [B, n]: slots that a stream does not see.
         keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots, or None; and its scale,
             1 / (1 - p).
-        span: S, the length of the tables; 1 without them.
+        span: S, the length of tables and masks, and of a ring; 1 for the encoder.
         seen_1: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
         streams: how many consecutive streams each of the keys and values serve.
     """

@@ -114,7 +114,7 @@ def product_residual(
     """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout.
 
     Args:
-        a: [B, INNER].
+        a: [B, INNER]; of ReLU, its result, to which it is not applied again.
         weight, bias: W [N, INNER] and b [N]; b may be None.
         residual: [B, N].
         out: the result.
