@@ -172,6 +172,7 @@ def test_files_of_a_larger_number_of_processes_are_removed(byte_data, tmp_path):
     assert [path.name for path in tmp_path.glob("stream_memory.*")] == ["stream_memory.1.20.rank0.pt"]
 
 
+@pytest.mark.on_ci
 def test_per_epoch_update_freq(byte_data, tmp_path):
     """Each epoch is cut for its own frequency; stopping at an epoch's end changes nothing."""
     common = dict(disable_validation=True, no_epoch_checkpoints=True, update_freq="2,1", batch_size=16)
