@@ -27,6 +27,10 @@ def test_every_slice(lines, omit_eos):
             assert text[start:stop].tolist() == ([EOS] + tokens)[start + 1 : stop + 1], (start, stop)
 
 
+def test_an_empty_corpus():
+    assert len(Corpus(Items([]), EOS)) == 0
+
+
 def test_lines_must_end():
     check_ends("data", LINES, EOS)
     with pytest.raises(UserError, match="data: its lines do not end in </s>; leave out --omit-eos"):
