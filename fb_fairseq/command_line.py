@@ -5,7 +5,7 @@ import dataclasses
 import io
 import logging
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,3 +106,21 @@ class CommandParser(argparse.ArgumentParser):
             if line is None or debugging():
                 raise
             self.error(line)
+
+
+def converted(argv: list[str], name: str, convert: Callable[[str], str]) -> list[str]:
+    """The arguments with other values of the option ``name``.
+
+    Args:
+        argv: the arguments, with ``NAME VALUE`` or ``NAME=VALUE``.
+        name: such as ``--path``.
+        convert: the new value of a given one.
+    """
+    words = []
+    for before, word in zip(["", *argv], argv):
+        if before == name:
+            word = convert(word)
+        elif word.startswith(f"{name}="):
+            word = f"{name}={convert(word.removeprefix(f'{name}='))}"
+        words.append(word)
+    return words

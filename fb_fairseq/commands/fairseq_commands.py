@@ -4,11 +4,11 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable
 
 import fb_fairseq
 from fb_fairseq import pretrained
 from fb_fairseq.checksums import checksum_of
+from fb_fairseq.command_line import converted
 from fb_fairseq.errors import fail
 
 NAME = fb_fairseq.__name__
@@ -33,24 +33,6 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
     argv = converted(argv, "--path", checkpoint_of)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir(argv) if name == "hydra-train" else with_user_dir(argv))]
     return module.cli_main()
-
-
-def converted(argv: list[str], option: str, convert: Callable[[str], str]) -> list[str]:
-    """The arguments with other values of an option.
-
-    Args:
-        argv: the arguments, with ``OPTION VALUE`` or ``OPTION=VALUE``.
-        option: such as ``--path``.
-        convert: the new value of a given one.
-    """
-    words = []
-    for before, word in zip(["", *argv], argv):
-        if before == option:
-            word = convert(word)
-        elif word.startswith(f"{option}="):
-            word = f"{option}={convert(word.removeprefix(f'{option}='))}"
-        words.append(word)
-    return words
 
 
 def checkpoint_of(path: str) -> str:

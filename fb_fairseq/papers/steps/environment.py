@@ -5,6 +5,7 @@ import sysconfig
 from collections.abc import Sequence
 
 import fb_fairseq
+from fb_fairseq.command_line import converted
 
 NAME = fb_fairseq.__name__
 PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
@@ -33,8 +34,6 @@ def resolved(words: Sequence[object]) -> list[str]:
     this folder.
     """
     found = list(map(str, words))
-    if not (os.path.isdir(NAME) and os.path.samefile(NAME, PACKAGE)):
-        found = [
-            PACKAGE if (before, word) == ("--user-dir", NAME) else word for before, word in zip(["", *found], found)
-        ]
-    return found
+    if os.path.isdir(NAME) and os.path.samefile(NAME, PACKAGE):
+        return found
+    return converted(found, "--user-dir", lambda folder: PACKAGE if folder == NAME else folder)
