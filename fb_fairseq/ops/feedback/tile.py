@@ -81,26 +81,28 @@ class Workspace:
     def __init__(self, block: Block, steps: int):
         s, allocator = block.sizes, block.allocator
         L, B = s.L, s.B
-        self.dq, self.da = allocator.of_heads(steps), allocator.of_heads(steps)
-        self.d_attention, self.d_ffn = (
-            allocator.by_layer(steps, s.D, compute=True),
-            allocator.by_layer(steps, s.D, compute=True),
-        )
+        self.dq = allocator.of_heads(steps)
+        self.da = allocator.of_heads(steps)
+        self.d_attention = allocator.by_layer(steps, s.D, compute=True)
+        self.d_ffn = allocator.by_layer(steps, s.D, compute=True)
         self.d_hidden = allocator.by_layer(steps, s.F, compute=True)
-        self.d_attn_norm, self.d_ffn_norm = allocator.by_layer(steps, s.D), allocator.by_layer(steps, s.D)
+        self.d_attn_norm = allocator.by_layer(steps, s.D)
+        self.d_ffn_norm = allocator.by_layer(steps, s.D)
         self.d_kv_ITBZ = allocator.new_compute(s.I, steps, B, 2 * s.X)
-        self.d_kv_normed_ITBD, self.d_memory_KTBD = allocator.new(s.I, steps, B, s.D), allocator.new(s.K, steps, B, s.D)
+        self.d_kv_normed_ITBD = allocator.new(s.I, steps, B, s.D)
+        self.d_memory_KTBD = allocator.new(s.K, steps, B, s.D)
         self.dcq = self.dca = self.d_crossed = self.d_cross_norm = self.dcs = self.cross_p = None
         if s.sources:
-            self.dcq, self.dca = allocator.of_heads(steps), allocator.of_heads(steps)
-            self.d_crossed, self.d_cross_norm = (
-                allocator.by_layer(steps, s.D, compute=True),
-                allocator.by_layer(steps, s.D),
-            )
+            self.dcq = allocator.of_heads(steps)
+            self.dca = allocator.of_heads(steps)
+            self.d_crossed = allocator.by_layer(steps, s.D, compute=True)
+            self.d_cross_norm = allocator.by_layer(steps, s.D)
             self.dcs = allocator.new_compute(steps, L, s.G, s.sources)
             self.cross_p = None if block.records_weights else allocator.new_compute(steps, L, s.G, s.sources)
-        self.ds_TLGW, self.p_TLGW = by_slot(block, steps), by_slot(block, steps)
-        self.ds_TLGS, self.p_TLGS = step_windows(self.ds_TLGW, s.S), step_windows(self.p_TLGW, s.S)
+        self.ds_TLGW = by_slot(block, steps)
+        self.p_TLGW = by_slot(block, steps)
+        self.ds_TLGS = step_windows(self.ds_TLGW, s.S)
+        self.p_TLGS = step_windows(self.p_TLGW, s.S)
 
     def clear_windows(self) -> None:
         """Zero what is laid out by slot, before a tile whose steps or layers do not reach all of it."""

@@ -143,10 +143,9 @@ class Engine:
         if step.trains and not any(self.made_on):
             self.made_on = (machine.hardware(variables), machine.version())
         self.plan.begin(place, *self.made_on)
-        for path in filter(
-            os.path.exists, () if step.trains else step.writes
-        ):  # of an earlier command, or half-written
-            os.remove(path)
+        if not step.trains:
+            for path in filter(os.path.exists, step.writes):  # of an earlier command, or half-written
+                os.remove(path)
         running = launched(step, log, variables)
         self.running[place] = running
         if self.stopped:  # while it was starting

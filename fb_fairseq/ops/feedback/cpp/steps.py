@@ -106,13 +106,19 @@ class StepCall:
     """
 
     def __init__(self, step: CppStep, inputs: StepInputs):
-        B, slots, options, encoder = len(inputs.x_BD), inputs.ring.slots, inputs.options, inputs.encoder
-        self._library, self._encoder, self._shape = step.library, encoder, (B, slots, options)
+        _, ring, options, encoder = inputs
+        B = len(inputs.x_BD)
+        slots = ring.slots
+        self._library = step.library
+        self._encoder = encoder
+        self._shape = (B, slots, options)
         self._operations = 2 * B * step.size
         self._packing = packing = Packing(step.library, torch.empty)
         self._layers = (LayerArgs * len(step.layers))(*step.layers)
         self._sets = (SetArgs * len(step.sets))(*step.sets)
-        sources, sentences, padding_BC = 0, B, None
+        sources = 0
+        sentences = B
+        padding_BC = None
         if encoder:
             sources, sentences = encoder[0].keys_CBHE.shape[:2]
             padding_BC = encoder[0].padding_BC
@@ -120,8 +126,9 @@ class StepCall:
             for side, slots_CBHE in enumerate(context[:2]):
                 layer.encoder[side] = packing.hold(slots_CBHE.permute(1, 2, 0, 3))
         self._sizes = sizes_of(step.weights, options.heads, T=1, B=B, C=0, S=slots, sources=sources)
-        self._buffers, dtype = Buffers(inputs.x_BD.device), torch.float32
-        allocator = Allocator(self._sizes, self._buffers, dtype, dtype, post_norm=not options.normalize_before)
+        self._buffers = Buffers(inputs.x_BD.device)
+        post_norm = not options.normalize_before
+        allocator = Allocator(self._sizes, self._buffers, torch.float32, torch.float32, post_norm=post_norm)
         self._arguments = block_arguments(
             packing,
             self._sizes,
@@ -146,18 +153,24 @@ class StepCall:
         """Run a step that it serves; see ``CppStep.run``."""
         ring, s, arguments, place = inputs.ring, self._sizes, self._arguments, self._ring
         x_BD = inputs.x_BD.contiguous()
-        out_BD, memory_KBD = torch.empty(s.B, s.D), torch.empty(s.K, s.B, s.D)
+        out_BD = torch.empty(s.B, s.D)
+        memory_KBD = torch.empty(s.K, s.B, s.D)
         aligned_BC = None
         if s.sources and inputs.options.alignment_layer is not None:
             aligned_BC = torch.empty(s.B, s.sources)
-        arguments.x, arguments.memory = pointer(x_BD), pointer(memory_KBD)
-        arguments.out, arguments.aligned = pointer(out_BD), pointer(aligned_BC)
-        whole, bytes_of_J = pointer(ring.buffer), ring.buffer[0].nbytes
+        arguments.x = pointer(x_BD)
+        arguments.memory = pointer(memory_KBD)
+        arguments.out = pointer(out_BD)
+        arguments.aligned = pointer(aligned_BC)
+        whole = pointer(ring.buffer)
+        bytes_of_J = ring.buffer[0].nbytes
         for i, key_values in enumerate(self._sets):
             key_values.slots[0] = whole + 2 * i * bytes_of_J
             key_values.slots[1] = whole + (2 * i + 1) * bytes_of_J
         age_B = None if ring.age_B is None else ring.age_B.long()
-        place.position, place.origin, place.age = ring.position, pointer(ring.origin_BC), pointer(age_B)
+        place.position = ring.position
+        place.origin = pointer(ring.origin_BC)
+        place.age = pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
         shared = ring.origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
