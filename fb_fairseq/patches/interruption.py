@@ -165,8 +165,8 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
     ends = stops or end_of_epoch  # fairseq first ends the epoch, and logs it
     if is_cut or interruption.requested and not ends:
         _save(cfg, trainer, epoch_itr, is_validation_due=is_cut)
-    if not ends:
-        end_if_requested(cfg, trainer, interruption)
+        if not ends:  # only here: a signal may come at any line, and training ends when it is saved
+            end_if_requested(cfg, trainer, interruption)
     return losses, stops
 
 

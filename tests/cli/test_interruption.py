@@ -4,17 +4,24 @@ again gives what a run without interruption gives."""
 import collections
 import contextlib
 import functools
+import itertools
 import json
 import os
 import re
 import shutil
 import signal
+import sys
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
+from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.version import __version__
+from omegaconf import OmegaConf
 
+from fb_fairseq.interruption import Interrupted, heeding_signals
+from fb_fairseq.patches import interruption
 from tests.cli import parallel_text
 from tests.cli.checkpoints import assert_same_parameters, eval_lm
 from tests.cli.fairseq_commands import PLUGIN, json_logs, train, train_in_two_processes, training_arguments
@@ -232,3 +239,38 @@ def test_ctrl_c(commands, byte_data, tmp_path, never_interrupted):
     log = train(byte_data, tmp_path, **RUN)
     assert f"resuming at update {found[1]}" in log
     assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
+
+
+@contextlib.contextmanager
+def signal_at_line(number):
+    """Send a signal before the line ``number`` of ``patches.interruption`` that runs in the block."""
+    lines = itertools.count()
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename != interruption.__file__:
+            return None
+        if event == "line" and next(lines) == number:
+            os.kill(os.getpid(), TERM)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("line", range(8))
+def test_at_any_line(monkeypatch, line):
+    """Training ends only when all is saved, at whichever line after an update a signal comes; else after the next."""
+    saves = []
+    monkeypatch.setattr(interruption, "_save", lambda *args, **kwargs: saves.append(args))
+    cfg = OmegaConf.create({"checkpoint": CheckpointConfig, "optimization": {"max_update": 60}})
+    with heeding_signals() as requests, pytest.raises(Interrupted):
+        trainer = SimpleNamespace(interruption=requests, get_num_updates=lambda: 7)
+        for number in (line, None):
+            with signal_at_line(number):
+                interruption._validate_and_save(lambda *args: ([None], False), cfg, trainer, None, None, [], False)
+            assert not saves
+    assert requests.requested == TERM and len(saves) == 1
