@@ -2,8 +2,6 @@
 
 import argparse
 import dataclasses
-import io
-import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,23 +44,6 @@ def whole_number(text: str, lowest: int = 1) -> int:
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Add ``--overwrite``."""
     parser.add_argument("--overwrite", action="store_true", help="also replace files that this command has not written")
-
-
-def replace_in_output() -> None:
-    """Print "?" for characters that the terminal does not have. (Python does the like in stderr by itself.)"""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-
-
-@contextmanager
-def no_log() -> Iterator[None]:
-    """Print nothing but the command's own output: fairseq's log of INFO is off inside."""
-    before = logging.root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -7,22 +7,10 @@ import re
 import sys
 from collections.abc import Iterable
 
+from fb_fairseq.packages import missing_package
+
 STATUS = 2  # the exit status after a user's mistake, as argparse's
-OUTPUT_CLOSED_STATUS = 141  # as shells report a program whose output nobody reads any more (``| head``)
 DEBUG_VARIABLE = "FB_FAIRSEQ_DEBUG"  # set it to 1 to see tracebacks
-
-# Optional packages, and the extra of setup.py that installs them.
-EXTRAS = {
-    **dict.fromkeys(("matplotlib", "tensorboard"), "plot"),
-    "PIL": "rl",
-    **dict.fromkeys(("sacremoses", "subword_nmt", "rouge_score", "sacrebleu"), "translation"),
-    **dict.fromkeys(("transformers", "tokenizers"), "transformers"),
-    "gradio": "explore",
-}
-
-# fairseq, and what only fairseq brings. setup.py requires it on the versions of Python on which it runs.
-FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-FAIRSEQ_VERSIONS = ((3, 10), (3, 12))
 
 # PyTorch's messages about tensors that do not fit into the CPU's memory.
 TOO_LARGE = re.compile("tried to allocate|can't allocate memory|Storage size calculation overflowed")
@@ -61,31 +49,6 @@ def names_an_option(error: BaseException) -> bool:
     text = str(error)
     is_for_users = type(error) in (AssertionError, Exception, ValueError) and NAMES_AN_OPTION.search(text)
     return bool(is_for_users) and "\n" not in text
-
-
-def without_fairseq() -> str:
-    """The line for a missing fairseq, with the remedy."""
-    version = sys.version_info[:2]
-    if version not in FAIRSEQ_VERSIONS:
-        return "needs fairseq, which does not run on Python {}.{}; use Python 3.10 or 3.12".format(*version)
-    package = "fairseq-fixed" if version == (3, 12) else "fairseq"
-    return f"needs fairseq, which is not installed; pip install {package}"
-
-
-def missing_package(error: ImportError) -> str | None:
-    """The line for a missing package that an extra installs, or for fairseq; None for others, and for packages that are
-    there, but lack what is imported.
-    """
-    if not isinstance(error, ModuleNotFoundError):
-        return None
-    if error.name in EXTRAS:
-        return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
-    return without_fairseq() if error.name in FAIRSEQ_PACKAGES else None
-
-
-def forget_output() -> None:
-    """Throw away what is still to be printed, after nobody reads it any more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def explain(error: BaseException) -> str | None:

@@ -22,11 +22,13 @@ SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
     "byte_codec checksums command_line drawing errors facts files folders hardware interruption literals meaning "
-    "symbols tensor_files trained_model".split()
+    "output packages symbols tensor_files trained_model".split()
 )
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
-    "errors": set(),
+    "packages": set(),
+    "output": set(),
+    "errors": {"packages"},
     "files": {"errors"},
     "folders": {"errors", "files"},
     "hardware": set(),

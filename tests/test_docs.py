@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS
-from fb_fairseq.errors import EXTRAS
+from fb_fairseq.packages import EXTRAS
 from tests.conftest import REPOSITORY
 
 PATTERNS = ("*.md", "docs/**/*.md", "examples/**/*.md")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fb_fairseq.commands.evaluate_labels import PositionCounts
+from fb_fairseq.commands.label_accuracy import PositionCounts
 from fb_fairseq.commands.plot import panels
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.measures import AttentionMap, Shares

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 import fb_fairseq
-from fb_fairseq.errors import EXTRAS, FAIRSEQ_VERSIONS
+from fb_fairseq.packages import EXTRAS, FAIRSEQ_VERSIONS
 from tests.conftest import REPOSITORY
 from tests.distributions import NEEDED, build, clone_in, wheel  # noqa: F401
 

@@ -6,6 +6,7 @@ that commands which need torch alone also run without fairseq.
     preprocess_bytes.py     binarises text as bytes
     generate.py             continues a text
     evaluate_labels.py      accuracy of a model that was trained with --labels
+    label_accuracy.py       that accuracy, also by position
     score.py                BLEU and ROUGE of generated text
     average_checkpoints.py  averages the last checkpoints of a run
     export/                 writes models for transformers; import_transformers.py reads them
@@ -25,9 +26,9 @@ import importlib
 import sys
 
 import fb_fairseq
-from fb_fairseq.command_line import replace_in_output
 from fb_fairseq.commands.fairseq_commands import NAME, run_fairseq
-from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, choose, fail, forget_output
+from fb_fairseq.errors import STATUS, choose, fail
+from fb_fairseq.output import OUTPUT_CLOSED_STATUS, forget_output, replace_in_output
 
 SHORT_NAMES = ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")  # of fairseq-train, …
 FAIRSEQ_COMMANDS = (*SHORT_NAMES, "fairseq-generate")  # generate is ours

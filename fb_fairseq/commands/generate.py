@@ -11,9 +11,10 @@ dictionary, separated by spaces.
 from itertools import chain
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser, no_log
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
+from fb_fairseq.output import no_log
 
 START = "def main("  # without a text before it, the model of Python code writes rows of quotes
 

@@ -22,7 +22,7 @@ fairseq is not needed.
     broken_torchaudio.py     a torchaudio that cannot be imported
 """
 
-from fb_fairseq.errors import missing_package
+from fb_fairseq.packages import missing_package
 
 try:
     from fb_fairseq.transformers import broken_torchaudio  # noqa: F401  before anything of transformers

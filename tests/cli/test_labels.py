@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from fb_fairseq.commands import evaluate_labels
-from fb_fairseq.commands.evaluate_labels import accuracy_by_position
+from fb_fairseq.commands import evaluate_labels, label_accuracy
+from fb_fairseq.commands.label_accuracy import accuracy_by_position
 from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.commands.texts import load_data
@@ -69,7 +69,7 @@ def test_accuracy(walks, trained, capsys, tmp_path, monkeypatch):
     assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
     assert found["labels"] == 300 and found["sequences"] == 30
     more = ("--out", tmp_path / "accuracy.json")
-    monkeypatch.setattr(evaluate_labels, "BLOCK", 4)
+    monkeypatch.setattr(label_accuracy, "BLOCK", 4)
     other = evaluate(capsys, walks, "--path", checkpoint, *as_validation, *more)
     assert other == found
     assert json.loads((tmp_path / "accuracy.json").read_text()) == {"written_by": "evaluate-labels", **found}

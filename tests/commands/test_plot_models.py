@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.commands import texts
-from fb_fairseq.commands.evaluate_labels import PositionCounts
+from fb_fairseq.commands.label_accuracy import PositionCounts
 from fb_fairseq.commands.plot import context, measures, panels
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss

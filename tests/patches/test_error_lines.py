@@ -5,7 +5,8 @@ import re
 import pytest
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, UserError
+from fb_fairseq.errors import UserError
+from fb_fairseq.output import OUTPUT_CLOSED_STATUS
 from fb_fairseq.patches.error_lines import one_line, report
 
 ANOTHER_MODEL = "Cannot load model parameters from checkpoint x.pt; please ensure that the architectures match."

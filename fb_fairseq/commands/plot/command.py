@@ -24,12 +24,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser, add_overwrite, no_log
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.plot import checkpoints, logs, panels
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure, plain_text
 from fb_fairseq.drawing.models import model_name
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.output import no_log
 
 NAME = "plot"
 LOGS, CHECKPOINTS, MODELS = "panels from logs", "panels from checkpoints alone", "panels for which models are run"

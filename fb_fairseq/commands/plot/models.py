@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fb_fairseq.commands.evaluate_labels import PositionCounts, accuracy_by_position
+from fb_fairseq.commands.label_accuracy import PositionCounts, accuracy_by_position
 from fb_fairseq.commands.plot import measures
 from fb_fairseq.commands.plot.context import ContextLosses, losses_by_context
 from fb_fairseq.commands.texts import load_data, load_inputs, text_of

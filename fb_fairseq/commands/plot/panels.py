@@ -13,7 +13,7 @@ from fb_fairseq.drawing.models import colors, ordered_colors
 from fb_fairseq.drawing.style import TINY
 
 if TYPE_CHECKING:  # measures import torch, which curves do without
-    from fb_fairseq.commands.evaluate_labels import PositionCounts
+    from fb_fairseq.commands.label_accuracy import PositionCounts
     from fb_fairseq.commands.plot.context import ContextLosses
     from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 

@@ -8,7 +8,8 @@ autograd.py    a block as one node of autograd's graph
 passes.py      the two passes over a block: of the reference, or around the steps of a loop
 block.py       a block's data, and its slots for keys and values
 weights.py, record.py   its weights in the compute type, and the record of its activations
-tile.py, gradients.py   a tile of steps backward, and the sums of the weights' gradients over tiles
+tile.py, workspace.py   a tile of steps backward, and where the steps leave their gradients
+gradients.py   the sums of the weights' gradients over tiles
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs

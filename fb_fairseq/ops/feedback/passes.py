@@ -19,13 +19,14 @@ from fb_fairseq.ops.feedback.gradients import BlockGradients, add_first_queries
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.tile import Tile, Workspace, tile_steps
+from fb_fairseq.ops.feedback.tile import Tile, tile_steps
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     BlockResults,
     EncoderContext,
     FeedbackWeights,
 )
+from fb_fairseq.ops.feedback.workspace import Workspace
 from fb_fairseq.ops.threads import loop_threads
 
 

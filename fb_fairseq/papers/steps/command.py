@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fb_fairseq.command_line import CommandParser, whole_number
-from fb_fairseq.errors import UserError, flag, without_fairseq
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.packages import without_fairseq
 from fb_fairseq.papers.steps import Call, Recipe, engine, environment, machine
 from fb_fairseq.papers.steps.options import SHORTER
 from fb_fairseq.papers.steps.recipes import find, names

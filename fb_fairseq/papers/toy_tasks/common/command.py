@@ -11,7 +11,7 @@ has too few different ones).
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.errors import UserError, flag
@@ -42,69 +42,77 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """The limits of each option of a task by its name: in the test split, ``length`` is from ``test_shortest`` to
+class Limits(NamedTuple):
+    """The options that limit a value in a split, by name.
+
+    Attributes:
+        largest: the largest value; the only one where ``smallest`` is None.
+        smallest: the smallest value; None if the value does not vary.
+    """
+
+    largest: str
+    smallest: str | None
+
+
+def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, Limits]:
+    """The limits of each of a task's options in a split: in the test split, ``length`` is from ``test_shortest`` to
     ``test_length``, if they are given.
 
     Args:
         task: the task.
         split: of the data.
-        options: all that were given, by their names.
-
-    Returns:
-        The names of the options with the largest value (or the only one) and with the smallest one; the latter is empty
-        if the value does not vary.
+        options: the value of each option by its name; None: it is not given.
     """
     found = {}
     for name, option in task.options.items():
-        most = name
-        least = ""
+        largest = name
+        smallest = ""
         if split == "train":
-            least = option.training_name
+            smallest = option.training_name
         elif split == "test":
-            least = option.test_training_name
-            if options.get(option.test_name) is not None:
-                most = option.test_name
-        found[name] = (most, least if options.get(least) is not None else "")
+            smallest = option.test_training_name
+            if option.test_name and options[option.test_name] is not None:
+                largest = option.test_name
+        varies = smallest and options[smallest] is not None
+        found[name] = Limits(largest, smallest if varies else None)
     return found
 
 
 def check_options(task: Task, options: dict[str, Any]) -> None:
-    """Check the task's own options. ``options``: all that were given, by their names."""
+    """Check the task's own options. ``options``: see ``limits``."""
     for name, option in task.options.items():
         for spelling in option.help_texts(name):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
     for split in SPLITS:
-        ends = limits(task, split, options)
-        for most, least in ends.values():
-            if least and options[least] > options[most]:
-                raise UserError(
-                    f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give at most this"
-                )
-        task.check(**{name: options[most] for name, (most, _) in ends.items()})
+        by_name = limits(task, split, options)
+        for largest, smallest in by_name.values():
+            if smallest and options[smallest] > options[largest]:
+                least = f"{flag(smallest)} {options[smallest]}"
+                raise UserError(f"{least}: more than {flag(largest)} {options[largest]}; give at most this")
+        task.check(**{name: options[limit.largest] for name, limit in by_name.items()})
 
 
 def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:
     """The sequences of a split.
 
     Args:
-        options: all that were given, by their names; among them ``task``, ``seed``, and the number of sequences.
+        options: see ``limits``; among them ``task``, ``seed``, and the number of sequences.
         split: which.
         seen: inputs in other splits, which are skipped if the task's splits are to be disjoint.
     """
     name = options["task"]
     wanted = options[split]
     task = load(name).TASK
-    ends = limits(task, split, options)
+    by_name = limits(task, split, options)
     generated = accepted = 0
     while accepted < wanted:
         rng = SeededRandom(options["seed"], name, split, generated)
-        drawn = {
-            own: rng.randint(options[least], options[most]) if least else options[most]
-            for own, (most, least) in ends.items()
-        }
-        sequence = task.generate(rng, **drawn)
+        values = {}
+        for own, (largest, smallest) in by_name.items():
+            value = options[largest]
+            values[own] = rng.randint(options[smallest], value) if smallest else value
+        sequence = task.generate(rng, **values)
         generated += 1
         if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
             accepted += 1
