@@ -6,8 +6,8 @@ import torch
 from fb_fairseq.files import WRITER, atomic_write
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.options import TrainingOptions
+from fb_fairseq.papers.rl.play import Play
 from fb_fairseq.papers.rl.runs import load_checkpoint
-from fb_fairseq.papers.rl.trainer import Play
 from fb_fairseq.tensor_files import using
 
 NAME = "rl-evaluate"  # as the writer of files
@@ -48,9 +48,9 @@ def evaluate(agent: Agent, options: TrainingOptions, episodes: int) -> dict[str,
     totals = np.zeros(episodes)
     running = np.ones(episodes, bool)
     while running.any():
-        *_, rewards = play.step(actor)
-        totals += rewards * running
-        running &= ~play.starts
+        step = play.step(actor)
+        totals += step.reward.cpu().numpy() * running
+        running &= ~step.ended.cpu().numpy()
     return {"reward": float(totals.mean()), "success": 100 * float((totals > 0).mean()), "episodes": episodes}
 
 

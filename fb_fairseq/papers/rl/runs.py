@@ -102,8 +102,8 @@ def write_entry(log: str, trainer: Trainer, fps: float) -> None:
     """
     entry = {"frames": trainer.frames, "fps": round(fps, 1)}
     reward = ""
-    if trainer.recent_rewards:
-        entry["reward"] = mean(trainer.recent_rewards)
+    if trainer.play.recent_rewards:
+        entry["reward"] = mean(trainer.play.recent_rewards)
         reward = f", reward {entry['reward']:.3f}"
     with open(log, "a") as file:
         file.write(json.dumps(entry) + "\n")

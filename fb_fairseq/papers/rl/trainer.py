@@ -1,6 +1,6 @@
-"""The trainer: collects blocks of T steps in B environments, and updates the agent after each block. It is an advantage
-actor-critic (A2C; Mnih et al. 2016). ``runs.py`` has the loop around it. Shape suffixes: T steps of a block, B
-environments, O components of an observation, A actions.
+"""The trainer: collects blocks of T steps in B environments, and updates the agent after each block.
+
+The loop around it is in ``runs.py``.
 """
 
 from collections import deque
@@ -8,102 +8,12 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from fb_fairseq.modules.interface import StreamState
+from fb_fairseq.papers.rl.a2c import a2c_loss, discounted_returns
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
-from fb_fairseq.papers.rl.envs import make_env
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-
-RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
-
-
-class Play:
-    """Environments that run in parallel, in which an agent acts.
-
-    Args:
-        options: say which.
-        number: how many, B.
-        seed: of the environments and the actions.
-        device: of the agent.
-
-    Attributes:
-        env: the environments.
-        rng: of the actions.
-        observation: the next step's [B, O].
-        starts: whether the next step is the first of an episode [B].
-    """
-
-    def __init__(self, options: TrainingOptions, number: int, seed: int, device: torch.device):
-        self.env = make_env(options.environment, number, options.sizes)
-        self.env.rng = np.random.default_rng(seed)
-        self.env.reset(np.arange(number))
-        self.device = device
-        self.rng = torch.Generator(device).manual_seed(seed)
-        self.observation = self.env.observe()
-        self.starts = np.ones(number, bool)
-
-    def seen(self) -> tuple[Tensor, Tensor]:
-        """The next step's observations [B, O], and whether it is the first of an episode [B]."""
-        return torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
-
-    def step(self, actor: Actor) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
-        """Act once in each environment. Episodes that end are followed by new ones.
-
-        Args:
-            actor: the agent, from whose policy actions are sampled.
-
-        Returns:
-            What was ``seen``, the actions [B], and the rewards [B].
-        """
-        observation_BO, starts_B = self.seen()
-        logits_BA, _ = actor.step(observation_BO, starts_B)
-        action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
-        actor.previous_B = action_B
-        rewards, self.starts = self.env.step(action_B.cpu().numpy())
-        self.env.reset(np.flatnonzero(self.starts))
-        self.observation = self.env.observe()
-        return observation_BO, starts_B, action_B, rewards
-
-
-def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tensor, discount: float) -> Tensor:
-    """Discounted sums of the rewards from each step to the end of its episode.
-
-    Args:
-        rewards_TB: the reward of each step.
-        ended_TB: whether the step ended its episode.
-        next_value_B: the value after the block, which stands for later rewards of episodes that go on.
-        discount: factor of a reward for each step that it comes later, 0 to 1.
-
-    Returns:
-        The sums [T, B].
-    """
-    returns, following = [], next_value_B
-    for rewards_B, ended_B in zip(rewards_TB.flip(0), ended_TB.flip(0)):
-        following = rewards_B + discount * following.masked_fill(ended_B, 0)
-        returns.append(following)
-    return torch.stack(returns[::-1])
-
-
-def a2c_loss(
-    options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
-) -> Tensor:
-    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
-
-    Args:
-        options: the weights of the parts.
-        logits_TBA: of the policy.
-        values_TB: the agent's estimates of the returns; no gradient of the policy's part flows into them.
-        actions_TB: the actions taken.
-        returns_TB: see ``discounted_returns``.
-    """
-    log_p_TBA = F.log_softmax(logits_TBA, -1)
-    log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
-    policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
-    value = (returns_TB - values_TB).square().mean()
-    entropy = -(log_p_TBA.exp() * log_p_TBA).sum(-1).mean()
-    return policy + options.value_cost * value - options.entropy_cost * entropy
+from fb_fairseq.papers.rl.play import RECENT_EPISODES, Play, Step
 
 
 class Trainer:
@@ -132,41 +42,23 @@ class Trainer:
         else:
             self.optimizer = torch.optim.RMSprop(self.agent.parameters(), options.lr, eps=options.rmsprop_eps)
         self.memory = AgentMemory.initial(options.environments, device)
-        self.episode_rewards = np.zeros(options.environments)  # sum so far in each running episode
-        self.recent_rewards: deque[float] = deque(maxlen=RECENT_EPISODES)
         self.frames = 0
 
     def train_block(self) -> None:
         """Collect a block, take an optimizer step on it, and carry the memory to its end."""
-        seen_TBO, starts_TB, actions_TB, rewards_TB, ended_TB, next_value_B = self._collect()
-        returns_TB = discounted_returns(rewards_TB, ended_TB, next_value_B, self.options.discount)
-        logits_TBA, values_TB, memory = self.agent(seen_TBO, actions_TB, starts_TB, self.memory)
-        loss = a2c_loss(self.options, logits_TBA, values_TB, actions_TB, returns_TB)
+        actor = Actor(self.agent, self.memory)
+        steps = [self.play.step(actor) for _ in range(self.options.block)]
+        block = Step(*map(torch.stack, zip(*steps)))
+        _, next_value_B = actor.step(*self.play.seen())
+        returns_TB = discounted_returns(block.reward, block.ended, next_value_B, self.options.discount)
+        logits_TBA, values_TB, memory = self.agent(block.observation, block.action, block.starts, self.memory)
+        loss = a2c_loss(self.options, logits_TBA, values_TB, block.action, returns_TB)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.agent.parameters(), self.options.clip_norm)
         self.optimizer.step()
         self.memory = memory
-        self.frames += actions_TB.numel()
-
-    def _collect(self) -> list[Tensor]:
-        """Act for a block of steps, and move the sums of rewards of the episodes that end to ``recent_rewards``.
-
-        Returns:
-            Of each step, what the agent saw [T, B, O], whether it was the first of an episode, the action, the reward
-            that followed, and whether it ended the episode [T, B]; and the value after the last step [B].
-        """
-        steps = []
-        play = self.play
-        actor = Actor(self.agent, self.memory)
-        for _ in range(self.options.block):
-            *acted, rewards = play.step(actor)
-            steps.append((*acted, *(torch.as_tensor(x, device=self.device) for x in (rewards, play.starts))))
-            self.episode_rewards += rewards
-            self.recent_rewards.extend(self.episode_rewards[play.starts].tolist())
-            self.episode_rewards[play.starts] = 0
-        _, next_value_B = actor.step(*play.seen())
-        return [*map(torch.stack, zip(*steps)), next_value_B]
+        self.frames += block.action.numel()
 
     def state_dict(self) -> dict:
         """Everything that further training depends on, as plain values and tensors for a checkpoint."""
@@ -184,8 +76,8 @@ class Trainer:
             "world": {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in env.items()},
             "observation": torch.from_numpy(self.play.observation),
             "starts": torch.from_numpy(self.play.starts),
-            "rewards": torch.from_numpy(self.episode_rewards),
-            "recent": list(self.recent_rewards),
+            "rewards": torch.from_numpy(self.play.episode_rewards),
+            "recent": list(self.play.recent_rewards),
             "rng": self.play.rng.get_state(),
             "device": self.device.type,
         }
@@ -201,8 +93,8 @@ class Trainer:
         self.play.env.load_state_dict(world)
         self.play.observation = state["observation"].numpy().copy()
         self.play.starts = state["starts"].numpy().copy()
-        self.episode_rewards = state["rewards"].numpy().copy()
-        self.recent_rewards.extend(state["recent"])
+        self.play.episode_rewards = state["rewards"].numpy().copy()
+        self.play.recent_rewards = deque(state["recent"], RECENT_EPISODES)
         if state["device"] == self.device.type:
             self.play.rng.set_state(state["rng"])
         else:  # a generator's state on a CPU does not fit one on a GPU

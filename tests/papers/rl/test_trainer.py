@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from fb_fairseq.papers.rl.a2c import a2c_loss, discounted_returns
 from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions
-from fb_fairseq.papers.rl.trainer import Trainer, a2c_loss, discounted_returns
+from fb_fairseq.papers.rl.trainer import Trainer
 
 # The keys of a checkpoint, as in all versions: training resumes from those of earlier ones.
 STATE = {
@@ -65,4 +66,4 @@ def test_trainer_resumes(agent):
     for _ in range(5):
         second.train_block()
     torch.testing.assert_close(whole.agent.state_dict(), second.agent.state_dict(), atol=0, rtol=0)
-    assert whole.frames == second.frames == 240 and whole.recent_rewards == second.recent_rewards
+    assert whole.frames == second.frames == 240 and whole.play.recent_rewards == second.play.recent_rewards
