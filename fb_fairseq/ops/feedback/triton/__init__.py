@@ -5,7 +5,7 @@ its backward kernel computes them again, and leaves them for the products after 
 
     loop.py          the loop; it can be imported without Triton
     forward.py       the kernels of a step
-    backward.py      the kernels of a tile's steps backward
+    backward.py      the kernels of a tile's steps backward; memories_backward.py: of the steps' memories
     steps.py         a decoding step
     slots.py         keys and values of a block or a ring, as kernels read and write them
     products.py      linear maps with norms, activations, dropout and residual connections

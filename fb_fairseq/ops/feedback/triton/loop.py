@@ -13,7 +13,7 @@ WIDEST_HEAD, WIDEST_HEAD_FP32 = 256, 128  # more does not fit into the registers
 
 
 class TritonLoop(Loop):
-    """Five kernels per layer and step each way, as CUDA graphs."""
+    """About five kernels per layer and step each way, and a few around them, as CUDA graphs."""
 
     name = "triton"
     summary = "a few Triton kernels for each layer and step, as CUDA graphs; elsewhere the reference as CUDA graphs"
