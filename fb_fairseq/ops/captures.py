@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,15 @@ from fb_fairseq.ops.log import first_line, log_once
 
 # What kernels depend on: the loop's name as a message gives it, and whatever else.
 Setting = tuple[Hashable, ...]
+
+
+class Comparison(NamedTuple):
+    """The results of kernels, and of torch's operations: the arguments of ``disagreement``."""
+
+    run: Callable[[], Any]
+    reference: Callable[[], Any]
+    dtype: torch.dtype
+    exact: Callable[[], Any] | None
 
 
 class Captured:
@@ -76,7 +85,7 @@ class Captures:
         key: tuple,
         setting: Setting,
         capture: Callable[[bool], Captured | None],
-        is_right: Callable[[Captured], bool | None],
+        comparison: Callable[[Captured], Comparison],
         at: int | None = None,
     ) -> Any:
         """The capture for a key, made now if it is time; None: there is none, or it cannot be used now.
@@ -85,7 +94,7 @@ class Captures:
             key: everything that a capture depends on, except the values of tensors.
             setting: what its kernels depend on.
             capture: makes one, of kernels (True) or of torch's operations; None: there are no kernels.
-            is_right: compares a capture's results; returns what ``agrees`` has returned.
+            comparison: the results of a capture of kernels, and those of torch's operations.
             at: instead of ``capture_at``.
 
         Returns:
@@ -94,15 +103,17 @@ class Captures:
         self._uses += 1
         if self._uses % self.window == 0:
             self._seen.clear()
+        self._seen[key] += 1
         found = self.by_key.get(key) or self._capture(key, setting, capture, at)
         if found is None or not found.is_free():
             return None
         if not found.checked:
-            right = is_right(found)
+            right = self.agrees(setting, comparison(found))
             if right is None:
                 return None
-            found.checked = right
-            if not right:  # ``agrees`` has dropped it
+            if right:
+                found.checked = True
+            else:  # it was dropped, with all captures of its setting
                 found = self._capture(key, setting, capture, at)
         if found is not None:
             self._last_used[key] = self._uses
@@ -119,24 +130,14 @@ class Captures:
             self._drop(key)
         log_once(f"--step-loop {setting[0]}: {problem}; torch's operations run, as CUDA graphs")
 
-    def agrees(
-        self,
-        setting: Setting,
-        run: Callable[[], Any],
-        reference: Callable[[], Any],
-        dtype: torch.dtype,
-        exact: Callable[[], Any] | None,
-    ) -> bool | None:
+    def agrees(self, setting: Setting, comparison: Comparison) -> bool | None:
         """Compare a setting's kernels with torch's operations. Wrong ones are refused.
-
-        Args:
-            setting: of the kernels; for the other arguments, see ``disagreement``.
 
         Returns:
             Whether they are right. None: nothing can be said.
         """
         try:
-            problem = disagreement(run, reference, dtype, exact)
+            problem = disagreement(*comparison)
         except (Undecided, torch.cuda.OutOfMemoryError):
             return None
         if problem is not None:
@@ -147,7 +148,6 @@ class Captures:
 
     def _capture(self, key: tuple, setting: Setting, capture: Callable, at: int | None) -> Captured | None:
         """Capture a key, if it is time and there is room."""
-        self._seen[key] += 1
         if self._seen[key] < (at or self.capture_at) or not self._has_room():
             return None
         try:
@@ -190,6 +190,6 @@ class Captures:
         del self._last_used[key]
 
     def clear(self) -> None:
-        """Free the captures and their memory. Keys that have come often are captured again at once."""
+        """Free the captures and their memory. Keys that have come often in this window are captured again at once."""
         for key in list(self.by_key):
             self._drop(key)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops.agreement import TOLERANCES, Undecided, disagreement
-from fb_fairseq.ops.captures import Captures
+from fb_fairseq.ops.captures import Captures, Comparison
 
 RESULT = [[torch.linspace(1, 2, 10), torch.full((3,), 1e-7)], [torch.ones(4)]]
 
@@ -44,7 +44,7 @@ def out_of_memory():
 
 def test_short_memory_is_no_verdict():
     """Not where torch's operations need more of it either."""
-    assert Captures().agrees(("loop",), changed(1), out_of_memory, torch.float32, None) is None
+    assert Captures().agrees(("loop",), Comparison(changed(1), out_of_memory, torch.float32, None)) is None
 
 
 def test_other_shapes():

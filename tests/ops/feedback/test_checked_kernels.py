@@ -127,6 +127,11 @@ def test_other_kinds_of_blocks_are_compared_too(graphs):
     assert len(graphs.problems) == 2
 
 
+def undecided(found):
+    """A comparison that says nothing."""
+    return captures.Comparison(list, out_of_memory, torch.float32, None)
+
+
 def test_undecided_captures_stay_for_a_window():
     """Two keys alternate, of which one has room."""
 
@@ -141,8 +146,21 @@ def test_undecided_captures_stay_for_a_window():
 
     found = Captures()
     for use in range(40):
-        found.find((use % 2,), ("loop",), capture, lambda _: None)
+        found.find((use % 2,), ("loop",), capture, undecided)
     assert len(made) == 4
+
+
+def test_captures_in_use_are_made_again_at_once():
+    """After their memory was given back."""
+
+    class Captures(captures.Captures):
+        capture_at, kept, window = 3, 1, 5
+
+    found = Captures()
+    used = lambda: found.find((), (), lambda kernels: None if kernels else captures.Captured(), undecided) is not None
+    assert [used() for _ in range(8)] == [False, False] + 6 * [True]
+    found.clear()
+    assert used()
 
 
 def test_a_nan_is_no_verdict(graphs, caplog):

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.agreement import in_fp32
-from fb_fairseq.ops.captures import Captures, Setting
+from fb_fairseq.ops.captures import Captures, Comparison, Setting
 from fb_fairseq.ops.cuda_graphs import modes_of_products
 from fb_fairseq.ops.feedback.cuda_graphs.passes import CapturedPasses
 from fb_fairseq.ops.feedback.loop import Loop
@@ -47,24 +47,27 @@ class BlockGraphs(Captures):
             problem = loop.unsupported(inputs)
             if problem is not None:
                 self.refuse(setting, problem)
-        is_right = partial(self._is_right, setting, inputs, needs_backward)
+        comparison = partial(self._comparison, inputs, needs_backward)
         carried = inputs.memory_KCBD.shape[1]
         if cuda_graphs.can_capture(inputs.x_TBD.device) and carried in (0, inputs.options.span):
             captured = self.find(
                 block_key(needs_backward, leaves, tree),
                 setting,
                 lambda kernels: CapturedPasses(loop if kernels else self._reference, inputs, needs_backward),
-                is_right,
+                comparison,
                 CAPTURE_FULL_AT if carried else None,
             )
             if captured is not None:
                 return captured
         passes = passes_of(loop, needs_backward)
-        right = self.problems[setting] is None if setting in self.problems else is_right(passes)
+        if setting in self.problems:
+            right = self.problems[setting] is None
+        else:
+            right = self.agrees(setting, comparison(passes))
         return passes if right else passes_of(self._reference, needs_backward)
 
-    def _is_right(self, setting: Setting, inputs: BlockInputs, needs_backward: bool, passes: Passes) -> bool | None:
-        """Compare the results of passes with those of torch's operations, all gradients too; see ``agrees``."""
+    def _comparison(self, inputs: BlockInputs, needs_backward: bool, passes: Passes) -> Comparison:
+        """The results of passes and of torch's operations, with all gradients."""
         reference = passes_of(self._reference, needs_backward)
         run = partial(results, passes, inputs, needs_backward)
         expected = partial(results, reference, inputs, needs_backward)
@@ -73,7 +76,7 @@ class BlockGraphs(Captures):
             return results(reference, in_fp32(inputs)._replace(dtype=torch.float32), needs_backward)
 
         half = inputs.dtype.itemsize < torch.float32.itemsize
-        return self.agrees(setting, run, expected, inputs.dtype, exact if half else None)
+        return Comparison(run, expected, inputs.dtype, exact if half else None)
 
 
 def results(passes: Passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.agreement import in_fp32
-from fb_fairseq.ops.captures import Captures, Setting
+from fb_fairseq.ops.captures import Captures, Comparison
 from fb_fairseq.ops.feedback.cuda_graphs.steps import CapturedStep, step_key
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
@@ -56,22 +56,12 @@ class StepGraphs(Captures, threading.local):
                 return None
             return CapturedStep(step, inputs)
 
-        found = self.find(key, setting, capture, partial(self._is_right, setting, stack, inputs))
+        found = self.find(key, setting, capture, partial(comparison, stack, inputs))
         if found is None:
             return None
         if ring.graph is not found:
             found.hold(ring)
         return found.run(inputs)
-
-    def _is_right(self, setting: Setting, stack: Any, inputs: StepInputs, found: CapturedStep) -> bool | None:
-        """Compare a captured step's results with those of torch's operations; see ``agrees``."""
-        x_BD, exact = inputs.x_BD, None
-        if x_BD.dtype.itemsize < torch.float32.itemsize:
-            weights = in_fp32(stack.step_weights(inputs.ring, x_BD.device))
-            wide = inputs._replace(x_BD=x_BD.float(), encoder=in_fp32(list(inputs.encoder)))
-            exact = partial(reference_results, stack, wide, weights)
-        reference = partial(reference_results, stack, inputs)
-        return self.agrees(setting, partial(found.try_on, inputs), reference, x_BD.dtype, exact)
 
     def _forget_if_moved(self, stack: Any, ring: MemoryRing) -> None:
         """Drop all captures if parameters are elsewhere in memory than when they were made."""
@@ -81,6 +71,17 @@ class StepGraphs(Captures, threading.local):
         if pointers != self._pointers:
             self.clear()
             self._pointers = pointers
+
+
+def comparison(stack: Any, inputs: StepInputs, found: CapturedStep) -> Comparison:
+    """The results of a captured step, and of torch's operations."""
+    x_BD = inputs.x_BD
+    exact = None
+    if x_BD.dtype.itemsize < torch.float32.itemsize:
+        weights = in_fp32(stack.step_weights(inputs.ring, x_BD.device))
+        wide = inputs._replace(x_BD=x_BD.float(), encoder=in_fp32(list(inputs.encoder)))
+        exact = partial(reference_results, stack, wide, weights)
+    return Comparison(partial(found.try_on, inputs), partial(reference_results, stack, inputs), x_BD.dtype, exact)
 
 
 def reference_results(stack: Any, inputs: StepInputs, weights: FeedbackWeights | None = None) -> list[list[Tensor]]:
