@@ -17,7 +17,7 @@ class KnownText:
         complete: whether all tokens are known so far.
 
     Attributes:
-        start: where the text begins that ``generate`` was given last.
+        start: number of tokens that were read before the text begins that ``generate`` was given last.
     """
 
     def __init__(self, complete: bool) -> None:
@@ -37,36 +37,51 @@ class KnownText:
                 self._add_up()
 
     def begin(self, tokens_BT: Tensor, position: int) -> None:
-        """Find out what the input of ``generate`` is: it begins with all that was read, or with all that was read since
-        it was last given new tokens; or it is new tokens again. ``start`` is then where the input begins.
+        """Find out where the input of ``generate`` begins, its new ``start``.
+
+        That is where it began before, if the input begins with all that was read since then; or at 0, if it begins with
+        all that was read; or else after what was read: the input are new tokens alone.
 
         Args:
             tokens_BT: the input.
             position: number of tokens read.
         """
         self._add_up()
-        for start, before_B in ((self.start, self._hash_before_B), (0, 0)):
-            length = position - start
-            if not self._complete or not 0 < length <= tokens_BT.shape[1]:
-                continue
-            begins_B = hash_of(tokens_BT[:, :length].to(self._hash_B.device), start) == self._hash_B - before_B
-            if not bool(begins_B.any()):
-                continue
-            if not bool(begins_B.all()):
-                raise UserError(
-                    "input_ids: some rows begin with the text that past_key_values has read, and others do not; give "
-                    "whole texts"
-                )
-            if length == tokens_BT.shape[1]:
-                raise UserError(
-                    "past_key_values: has read this text already; give the tokens that follow it, too, or a copy that "
-                    "has not"
-                )
-            self.start = start
-            self._hash_before_B = before_B
+        if self._begins_with_read(tokens_BT, position, self.start, self._hash_before_B):
             return
-        self.start = position
-        self._hash_before_B = self._hash_B
+        if self._begins_with_read(tokens_BT, position, 0, 0):
+            self.start = 0
+            self._hash_before_B = 0
+        else:
+            self.start = position
+            self._hash_before_B = self._hash_B
+
+    def _begins_with_read(self, tokens_BT: Tensor, position: int, start: int, before_B: Tensor | int) -> bool:
+        """Whether texts begin with all that was read from ``start`` on, and have more than that.
+
+        Args:
+            tokens_BT: the texts.
+            position: number of tokens read.
+            start: of the first one that counts.
+            before_B: the hash of what is before it.
+        """
+        length = position - start
+        if not self._complete or not 0 < length <= tokens_BT.shape[1]:
+            return False
+        begins_B = hash_of(tokens_BT[:, :length].to(self._hash_B.device), start) == self._hash_B - before_B
+        if not bool(begins_B.any()):
+            return False
+        if not bool(begins_B.all()):
+            raise UserError(
+                "input_ids: some rows begin with the text that past_key_values has read, and others do not; give "
+                "whole texts"
+            )
+        if length == tokens_BT.shape[1]:
+            raise UserError(
+                "past_key_values: has read this text already; give the tokens that follow it, too, or a copy that "
+                "has not"
+            )
+        return True
 
     def reorder(self, order: Tensor) -> None:
         """Take the texts in another order."""
