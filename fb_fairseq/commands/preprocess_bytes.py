@@ -6,6 +6,7 @@
 Each file is a document: its bytes, then </s>. With --text, one file is split into train, valid and test, without </s>.
 """
 
+import math
 import os
 import zlib
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from fb_fairseq.folders import check_output_folder, own_folder
 NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
 SHARES = "90,5,5"  # of the splits of a single text
-GZIP = b"\x1f\x8b"  # what such files begin with
+# Programs that unpack compressed files, by what such files begin with.
+COMPRESSED = {b"\x1f\x8b": "gunzip", b"PK\x03\x04": "unzip", b"BZh": "bunzip2", b"\xfd7zXZ\x00": "unxz"}
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
@@ -101,8 +103,9 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
             contents.append(file.read())
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
-        if contents[-1].startswith(GZIP):
-            raise UserError(f"{option} {path}: is compressed; unpack it with gunzip")
+        for prefix, program in COMPRESSED.items():
+            if contents[-1].startswith(prefix):
+                raise UserError(f"{option} {path}: is compressed; unpack it with {program}")
     return contents
 
 
@@ -114,7 +117,7 @@ def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
         sizes = [float(size) for size in shares.split(",")]
     except ValueError:
         sizes = []
-    if len(sizes) != len(SPLITS) or min(sizes) <= 0:
+    if len(sizes) != len(SPLITS) or not all(0 < size < math.inf for size in sizes):
         raise UserError(f"--split {shares}: must be three numbers greater than 0, for example 90,5,5")
     ends = np.rint(np.cumsum([0] + sizes) / sum(sizes) * len(text)).astype(int)
     if not all(first < last for first, last in zip(ends, ends[1:])):

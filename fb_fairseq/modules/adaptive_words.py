@@ -251,7 +251,7 @@ class AdaptiveSoftmax(nn.Module):
 
         Args:
             input: features [B, T, D].
-            target: [B, T]; compute a tail only where the target is in its cluster. The other words of that tail then
+            target: [B, T]; compute a tail only where the target is in its cluster. Elsewhere all words of that tail
                 get -inf.
         """
         x_MD = input.reshape(-1, input.shape[-1])

@@ -41,7 +41,7 @@ class AdaptiveSpan(nn.Module):
 def longest_spans(spans: Sequence[AdaptiveSpan]) -> list[int]:
     """The span of each layer's longest head, in steps."""
     longest = torch.stack([span.lengths().max() for span in spans]).tolist()  # one transfer for all layers
-    return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]
+    return [max(1, math.ceil(length)) for length in longest]
 
 
 def span_report(spans: Sequence[AdaptiveSpan], weight: float | None) -> Report:

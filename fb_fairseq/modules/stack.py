@@ -124,7 +124,9 @@ class TransformerStack(AttentionStack):
         return not has_modules(self.loop_weights(torch.device("cpu"), self.reaches()))
 
     def largest_product(self, rows: int) -> int:
-        """Multiplications and additions of a step's largest product."""
+        """Multiplications and additions of a step's largest product of a layer, where heads are together as wide as the
+        model or narrower.
+        """
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.decoder_ffn_embed_dim)
 

@@ -6,9 +6,9 @@ together; ``head-split``, half of the heads for each. (``ff-attn``, a sublayer o
 
 Attention to persistent vectors, keys and values that do not depend on the input (§4.1), is ``Σ_n softmax_n(q · k_n /
 sqrt(E)) v_n`` with ``k_n = sqrt(E) k'_n`` and ``v_n = sqrt(N) v'_n``, where k' and v' are the parameters: so the scores
-are ``q · k'_n``. Each group of queries (one head, or all heads together) has N vectors of its own. The sum of the
-softmax is returned too: with it the result is combined with that of attention to the context, as one softmax over both
-(``combine``). The reference is all_attention_reference.py.
+are ``q · k'_n``. Each group of queries (one head, or all heads together) has N vectors of its own. The logarithm of the
+softmax's sum is returned too: with it the result is combined with that of attention to the context, as one softmax
+over both (``combine``). The reference is all_attention_reference.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -28,6 +28,6 @@ def outside_compiler(function: Callable) -> Callable:
 
 
 def is_tracing() -> bool:
-    """Whether ``torch.jit.trace`` or ``torch.export`` looks on, ``torch.onnx.export`` included."""
-    exporting = getattr(torch.compiler, "is_exporting", None)  # from torch 2.7 on
+    """Whether ``torch.jit.trace`` or, from torch 2.7 on, ``torch.export`` looks on, ``torch.onnx.export`` included."""
+    exporting = getattr(torch.compiler, "is_exporting", None)
     return torch.jit.is_tracing() or (exporting is not None and exporting())

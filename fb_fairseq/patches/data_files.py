@@ -7,7 +7,7 @@ from fb_fairseq.patches.wrapping import wrap_once
 
 
 def patch_cut_data() -> None:
-    """Refuse data of which the end is missing, when they are loaded.
+    """Refuse data of ``--dataset-impl mmap``, fairseq's default, of which the end is missing, when they are loaded.
 
     fairseq reports a cut ``.bin`` file where it reads that part, as ``buffer is smaller than requested size``: after
     hours of training, perhaps.

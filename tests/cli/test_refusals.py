@@ -4,7 +4,6 @@
 the data come first, unless they are the usual ones.
 """
 
-import gzip
 import re
 import shlex
 import shutil
@@ -97,9 +96,10 @@ FAIRSEQ = [
 OWN = [
     ("preprocess-bytes --text nowhere --destdir $new", "nowhere: No such file"),
     ("preprocess-bytes --trainpref $none --destdir $new", "--trainpref .*/none: the file is empty"),
-    ("preprocess-bytes --text $packed --destdir $new", "--text .*/packed: is compressed; unpack it"),
+    ("preprocess-bytes --text $packed --destdir $new", "--text .*/packed: is compressed; unpack it with unzip"),
     ("preprocess-bytes --text $tiny --split 90,5,5 --destdir $new", "too few"),
     ("preprocess-bytes --text $tiny --split 90,10 --destdir $new", "--split 90,10"),
+    ("preprocess-bytes --text $tiny --split nan,5,5 --destdir $new", "--split nan,5,5: must be three numbers"),
     ("preprocess-bytes --trainpref $text --split 8,1,1 --destdir $new", "--split: is of --text; give both"),
     ("preprocess-bytes --text $gen --validpref $text --destdir $new", "give either --trainpref .*, or --text"),
     ("synthetic-tasks copy --out $text", "--out .*text is a file"),
@@ -174,7 +174,7 @@ def files(byte_data, parallel_data, translation_models, tmp_path_factory):
         "none": b"",
         "latin": "größer\n".encode("latin-1"),
         "escape": b"a\\q\n",
-        "packed": gzip.compress(b"some text"),
+        "packed": b"PK\x03\x04 and more",
         "bpe": b"c@@ at s@@\n",
         "gen": "\n".join(sum(lines, [])).encode(),
         "part": "\n".join(lines[0] + lines[2]).encode(),

@@ -65,6 +65,7 @@ def test_figure_against_the_learning_rate():
     ]
     (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
     assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
+    assert against.value_of(drawn[1][0]._replace(runs=[{"wps": 1}, {"wps": 2}]), "wps") is None, "each seed has its own"
     runs = [{**run, "model": "feedback", "settings": {"clip_norm": clip}} for run in runs for clip in ("1", "2")]
     names = list(against.lines(grouped(runs), "lr", "test_perplexity"))
     assert names == ["Feedback Transformer, clip_norm 1", "Feedback Transformer, clip_norm 2"]

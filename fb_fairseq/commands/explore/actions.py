@@ -14,6 +14,7 @@ import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.explore.reading import Reading
+from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.symbols import EOS, words_of
 
@@ -32,20 +33,27 @@ class Explorer:
         self.model = model
         self.most = most
 
+    def tokens_of(self, text: str) -> list[int]:
+        """The tokens of a text, which must not be too long. Words that the model does not know become ``<unk>``."""
+        tokens, unit = self.model.vocabulary.encode(text), self.model.vocabulary.unit
+        if len(tokens) > self.most:
+            raise UserError(f"{len(tokens):,} {unit}s are too many: the page reads {self.most:,} at most (--max-steps)")
+        return tokens
+
     def read(self, text: str, before: Reading | None = None) -> Reading:
-        """Read a text. Words that the model does not know become ``<unk>``.
+        """Read a text.
 
         Args:
             text: of the page.
             before: see ``Reading``.
 
         Raises:
-            gr.Error: it is too long.
+            gr.Error: ``tokens_of`` refuses it.
         """
-        tokens, unit = self.model.vocabulary.encode(text), self.model.vocabulary.unit
-        if len(tokens) > self.most:
-            message = f"{len(tokens):,} {unit}s are too many: the page reads {self.most:,} at most (--max-steps)"
-            raise gr.Error(message, print_exception=False)
+        try:
+            tokens = self.tokens_of(text)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
         reading = Reading(self.model, before)
         reading.read(tokens)
         return reading
@@ -152,19 +160,13 @@ class Tracker(Explorer):
         elements = [element for element in words_of(self.model.vocabulary.symbols) if element != but]
         return " ".join(random.choices(elements, k=number))
 
-    def read(self, text: str, before: Reading | None = None) -> Reading:
-        """Read elements; see ``Explorer.read``.
-
-        Raises:
-            gr.Error: there are too many, or words that are none.
-        """
+    def tokens_of(self, text: str) -> list[int]:
+        """The tokens of elements, which must not be too many; other words are refused."""
         elements = words_of(self.model.vocabulary.symbols)
         unknown = [word for word in text.split() if word not in elements]
         if unknown:
-            raise gr.Error(
-                f"{unknown[0]}: no element of the model's group; give some like {self.drawn(3)}", print_exception=False
-            )
-        return super().read(" ".join(text.split()), before)
+            raise UserError(f"{unknown[0]}: no element of the model's group; give some like {self.drawn(3)}")
+        return super().tokens_of(" ".join(text.split()))
 
     def change(self, text: str, shown: Reading | None, step: int) -> Reading:
         """Draw another element for a step of the text, or for the nearest step that it has."""

@@ -18,13 +18,15 @@ KINDS = {
     "RelativeTransformer": "Transformer",
     "AllAttention": "All-attention network",
 }
-MANY = 40  # tokens that are generated with one click
+MANY = 40  # tokens that are generated with one click, or fewer where texts may not have so many
 STEPS_IN_TEXT = Path(__file__).with_name("steps.js").read_text("utf-8")
 
 
-def example(vocabulary: Vocabulary) -> str:
-    """A text to begin with; for models of words, of words that they know."""
-    return EXAMPLE_CODE if vocabulary.of_bytes else " ".join(words_of(vocabulary.symbols)[:EXAMPLE_WORDS])
+def example(vocabulary: Vocabulary, most: int) -> str:
+    """A text of at most so many tokens to begin with; for models of words, of words that they know."""
+    if vocabulary.of_bytes:
+        return EXAMPLE_CODE[:most]
+    return " ".join(words_of(vocabulary.symbols)[: min(EXAMPLE_WORDS, most)])
 
 
 def kind_of(model: LanguageModel) -> str:
@@ -52,8 +54,10 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
     """
     explorer = (Tracker if model.labels else Explorer)(model, most)
     unit, options, is_text = model.vocabulary.unit, model.stack.options, not model.labels
+    many = min(MANY, most)
     if text is None:
-        text = explorer.drawn(MANY) if model.labels else example(model.vocabulary)
+        text = explorer.drawn(many) if model.labels else example(model.vocabulary, most)
+    explorer.tokens_of(text)  # refused here rather than in the page
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mix(model))
     button = partial(gr.Button, min_width=90)
@@ -75,7 +79,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
                 with gr.Row():
                     read = button("Read", variant="primary", elem_id="read")
                     one = button(f"Next {unit}" if is_text else "Change this step", elem_id="one")
-                    many = button(f"{'Generate' if is_text else 'Draw'} {MANY}", elem_id="many")
+                    several = button(f"{'Generate' if is_text else 'Draw'} {many}", elem_id="many")
                     stop = button("Stop", elem_id="stop", visible=is_text)
             with gr.Column(scale=4, visible=is_text):
                 temperature = gr.Slider(
@@ -117,7 +121,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
                 [reading, box, *shown],
                 **quiet,
             )
-            for clicked, number in ((one, 1), (many, MANY))
+            for clicked, number in ((one, 1), (several, many))
         ]
         stop.click(None, cancels=runs)
         changes = [step.input, *(setting.change for setting in settings)]

@@ -1,7 +1,4 @@
-"""The models that are measured, and the options that several benchmarks have in common, such as the models' sizes.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The models that are measured, and the options that several benchmarks have in common, such as the models' sizes."""
 
 import argparse
 from typing import Any, NamedTuple

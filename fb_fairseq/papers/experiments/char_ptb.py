@@ -52,7 +52,9 @@ def check_depth(layers: int) -> None:
 
 
 def full_shape(arch: str, layers: int) -> Options:
-    """The sizes at a number of layers (v3 Figure 9)."""
+    """The sizes of a Transformer or Feedback Transformer at a number of layers (v3 Figure 9)."""
+    if "_transformer_lm" not in arch:
+        raise UserError(f"--layers: only for Transformers and Feedback Transformers; leave out {arch}")
     check_depth(layers)
     return dict(decoder_layers=layers, decoder_head_dim=96 * 6 // layers, decoder_ffn_embed_dim=1536 * 6 // layers)
 

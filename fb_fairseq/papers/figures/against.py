@@ -29,8 +29,9 @@ FIELD_LABELS = {
 
 
 def value_of(group: Group, field: str) -> float | None:
-    """The value of a field in a group's results; None if they have none."""
-    value = group.identity.get(field, group.runs[0].get(field))
+    """The number that a group's results have in a field; None if they have none, or several."""
+    values = {run.get(field) for run in group.runs}
+    value = values.pop() if len(values) == 1 else None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 

@@ -1,9 +1,10 @@
 """Draw a comparison of memory compositions to OUT/composition.png: ``memory_composition OUT LAYERS``.
 
-OUT is the output folder of the recipe; runs with another number of layers are left out.
+OUT is the output folder of the recipe; runs whose results name another number of layers are left out.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 
@@ -46,7 +47,7 @@ def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
 def draw_compositions(axes, values: Values, task: str, label: str) -> None:
     """Draw a row for each composition: the mean, and the range from the lowest to the highest value."""
     order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
-    rows = {NAMES.get(name, name.replace("layer", "layer ")): values[name] for name in order}
+    rows = {NAMES.get(name, re.sub(r"^layer(\d)", r"layer \1", name)): values[name] for name in order}
     draw_names(axes, rows, [model_color("transformer" if name == TRANSFORMER else "feedback") for name in order])
     axes.set_title(task)
     axes.set_xlabel(label)

@@ -55,7 +55,7 @@ def evaluate(agent: Agent, options: TrainingOptions, episodes: int) -> dict[str,
 
 
 def record_episode(path: str, agent: Agent, options: TrainingOptions) -> None:
-    """Write an episode as an animated .gif.
+    """Write an episode as an animated .gif: what is there before each action. (The end of the last one is not shown.)
 
     Args:
         path: the file.

@@ -23,7 +23,7 @@ def unpacked(source: str, target: str, member: str = "") -> Step:
     Args:
         source: the file.
         target: where its content goes.
-        member: of a .zip; empty: the only one.
+        member: of a .zip that has several.
     """
     does = f"unpack {os.path.basename(target)}"
     commands = {".gz": ["gzip", "-dc", source], ".zip": [*PYTHON, f"{CORPORA}.extract", source, member]}

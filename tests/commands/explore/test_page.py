@@ -82,6 +82,15 @@ def test_generating_in_the_page(page):
         explorer.read("word1 " * 10)
 
 
+def test_the_first_text_fits(page):
+    """Into --max-steps; the user's is refused."""
+    ours, _ = both()
+    of_bytes = Vocabulary([*SPECIAL, *byte_codec.SYMBOLS])
+    assert page.example(of_bytes, 5) == "def m" and len(ours.vocabulary.encode(page.example(ours.vocabulary, 3))) == 3
+    with pytest.raises(UserError, match="10 tokens are too many"):
+        page.build_page(ours, 9, "word1 " * 10)
+
+
 def test_a_document_ends_in_the_page(page, monkeypatch):
     """A byte model's </s> is not read on."""
     ours, _ = both()

@@ -68,6 +68,10 @@ def test_names_that_are_kept_twice():
         ("char_ptb --models nosuch", "--models/--agents nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
         ("enwik8 --layers 2", "--layers: only with --small"),
+        (
+            "char_ptb --layers 4 --models streaming_lstm_lm",
+            "--layers: only for Transformers .*; leave out streaming",
+        ),
         ("wikitext103_end_of_line --finetune-updates 0", "--finetune-updates 0: with-eos is a fine-tuned model"),
         ("wikitext103 --small --layers 3 --models feedback_transformer_lm", "--layers 3: give a power of two"),
         ("memory_composition --full --layers 3", "--layers 3: the papers' setting for PTB has 6"),
