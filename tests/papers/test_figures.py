@@ -129,10 +129,10 @@ def test_persistent_vectors(tmp_path):
             persistent_memory.best_of_runs(read_runs(str(tmp_path)))
 
 
-def test_state_tracking():
+def test_state_tracking(tmp_path, monkeypatch):
     """At the best learning rate of each setting. What settings differ in is in their names, and a seed counts once."""
     common = {"title": "LSTM", "model": "lstm", "memory_composition": "weighted", "task": "word_problem"}
-    common.update(longest=2, longest_good=1, sizes=[1, 2], accuracy=[1.0, 0.5], parameters=9, learned=2)
+    common.update(longest=2, longest_good=1, sizes=[1, 2], accuracy=[1.0, 0.5], parameters=9, learned=2, group="A5")
     runs = []
     for seed, lr, longest, right in ((1, 0.1, "2", 0.5), (1, 0.2, "2", 0.9), (2, 0.2, "2", 0.7), (1, 0.2, "4", 0.1)):
         settings = {"model": "lstm", "longest": longest, "lr": str(lr)}
@@ -147,6 +147,9 @@ def test_state_tracking():
         "| LSTM, longest 4 | 9 | 2 | 1 | 50.00 | 25.00 | 0.2 | 1 |",
         "| LSTM, longest 2 | 9 | 2 / 2 | 1 / 1 | 50.00 ± 0.00 | – | 0.2 | 2 |",
     ]
+    monkeypatch.setattr(state_tracking, "read_results", lambda *_: dict(enumerate(runs)))
+    state_tracking.main(str(tmp_path), "word_problem")
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_tracker_that_no_recipe_trained(tmp_path):

@@ -148,12 +148,21 @@ def test_episodes_end():
         assert [act(env, 1)[1] for _ in range(3)] == [False, False, True]
 
 
+LEAST = [("corridor", "length", 1), ("maze", "size", 5), ("maze", "limit", 1), ("water_maze", "size", 2)]
+
+
+@pytest.mark.parametrize("name,option,least", [*LEAST, ("water_maze", "limit", 1)])
+def test_smallest_sizes(name, option, least):
+    start(name, **{option: least})
+    with pytest.raises(UserError, match=f"--{option} {least - 1}: give {least} or more"):
+        start(name, **{option: least - 1})
+
+
 @pytest.mark.parametrize(
     "name,sizes,message",
     [
         ("corridor", {"size": 5}, "--size: not an option of --environment corridor"),
         ("maze", {"size": 8}, "--size 8: give an odd number"),
-        ("maze", {"size": 3}, "--size 3: give 5 or more"),
     ],
 )
 def test_bad_sizes(name, sizes, message):
