@@ -18,7 +18,8 @@ import torch
 
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import Work, measure
-from fb_fairseq.papers.benchmark.models import Case, add_number
+from fb_fairseq.papers.benchmark.models import Case
+from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.train import measured, training_step
 
 SIZES = dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=128, batch_size=8, block=64)

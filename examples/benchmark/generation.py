@@ -36,7 +36,7 @@ from fb_fairseq.hardware import hardware
 from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
 from fb_fairseq.modules.language_model import MANY
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import add_number
+from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary
 from fb_fairseq.pretrained.model import sample
 from fb_fairseq.pretrained.vocabulary import Vocabulary

@@ -29,7 +29,7 @@ import torch.nn as nn
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import Work, measure, table
-from fb_fairseq.papers.benchmark.models import DTYPES
+from fb_fairseq.papers.benchmark.options import DTYPES
 
 OWN = ("transformer", "cpp", "reference")  # of train.loops
 

@@ -32,7 +32,7 @@ from fb_fairseq.folders import check_own_folder, own_folder
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import add_number
+from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.random_models import (
     MODELS,
     WITHOUT_CPP_LOOP,

@@ -8,7 +8,7 @@ import torch
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import decode, table5, tracking, train
-from fb_fairseq.papers.benchmark.models import add_number
+from fb_fairseq.papers.benchmark.options import add_number
 
 COMMANDS = {"train": train, "decode": decode, "table5": table5, "tracking": tracking}
 MOST_THREADS = 1024

@@ -15,7 +15,8 @@ from fb_fairseq.ops.feedback.loops import REFERENCE
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import seconds, table
-from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, Case
+from fb_fairseq.papers.benchmark.models import MODELS, Case
+from fb_fairseq.papers.benchmark.options import DTYPES, add_model_options, add_number
 
 PARTS = 10
 CASES = {
@@ -28,8 +29,8 @@ CASES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    models.add_model_options(parser)
-    models.add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
+    add_model_options(parser)
+    add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
     parser.add_argument(
         "--storage",
         nargs="+",

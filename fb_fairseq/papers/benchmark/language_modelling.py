@@ -49,7 +49,7 @@ class LanguageModelling(Task):
     )
 
     @cached_property
-    def dictionary(self) -> Dictionary:
+    def words(self) -> Dictionary:
         """The words."""
         return dictionary(self.sizes.vocabulary)
 
@@ -62,13 +62,13 @@ class LanguageModelling(Task):
         else:
             model = FeedbackTransformerLanguageModel
             cfg = FeedbackTransformerLMConfig(**options)
-        task = argparse.Namespace(source_dictionary=self.dictionary, target_dictionary=self.dictionary)
+        task = argparse.Namespace(source_dictionary=self.words, target_dictionary=self.words)
         return model.build_model(cfg, task).to(self.device).decoder
 
     def training(self, kind, batch):
         decoder = self.decoder(kind).train()
         block = self.sizes.block
-        words_BT, targets_BT = (random_words(self.dictionary, batch, block, device=self.device) for _ in range(2))
+        words_BT, targets_BT = (random_words(self.words, batch, block, device=self.device) for _ in range(2))
         state = None
 
         def step() -> None:
@@ -83,7 +83,7 @@ class LanguageModelling(Task):
 
     def inference(self, kind, batch):
         decoder = self.decoder(kind).eval()
-        words_B = random_words(self.dictionary, batch, device=self.device)
+        words_B = random_words(self.words, batch, device=self.device)
         ring = decoder.stack.new_ring()
         softmax = decoder.adaptive_softmax
 

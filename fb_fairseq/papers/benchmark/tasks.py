@@ -38,8 +38,8 @@ class Task(ABC):
     Attributes:
         name: in the table.
         kinds: the models: ``TRANSFORMER`` first, then ``SHARED``, and perhaps ``PER_LAYER``.
-        full: the papers' sizes, by name. They name the corpora, the layers of translation and, in v3 Tables 8 and 9,
-            the models; batches are ours.
+        full: the papers' sizes, by name, as far as the papers say them: the corpora, the layers of translation and, in
+            v3 Tables 8 and 9, the models. The batches are ours.
         small: sizes for one CPU core.
     """
 

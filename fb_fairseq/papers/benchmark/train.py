@@ -25,7 +25,8 @@ from fb_fairseq.modules.interface import Stack
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
-from fb_fairseq.papers.benchmark.models import DTYPES, Case
+from fb_fairseq.papers.benchmark.models import Case
+from fb_fairseq.papers.benchmark.options import DTYPES, add_model_options, add_number
 
 OTHER_MODELS = {
     "transformer": Case("transformer"),
@@ -37,8 +38,8 @@ SHORT_SPAN = 8  # spans of this length or less are not halved
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    models.add_model_options(parser)
-    models.add_number(parser, "--block", 64, "number of steps in a training block")
+    add_model_options(parser)
+    add_number(parser, "--block", 64, "number of steps in a training block")
     text = "what to measure side by side (default: %(default)s)"
     parser.add_argument("--compare", choices=COMPARISONS, default="loops", help=text)
 

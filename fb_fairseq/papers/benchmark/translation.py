@@ -37,7 +37,7 @@ class Translation(Task):
     small = full | dict(embed_dim=128, ffn_dim=256, heads=4, vocabulary=2000, length=16, batch=8)
 
     @cached_property
-    def dictionary(self) -> Dictionary:
+    def words(self) -> Dictionary:
         """The words of both languages."""
         return dictionary(self.sizes.vocabulary)
 
@@ -45,7 +45,7 @@ class Translation(Task):
         """A model with random parameters."""
         args = argparse.Namespace(**vars(self.sizes), device=self.device)
         options = {"encoder_layers": self.sizes.encoder_layers}
-        return random_model(MODELS[kind], self.sizes.layers, args, self.dictionary, **options)
+        return random_model(MODELS[kind], self.sizes.layers, args, self.words, **options)
 
     def training(self, kind, batch):
         model = self.model(kind).train()
@@ -64,7 +64,7 @@ class Translation(Task):
         length = self.sizes.length
         search = dict(beam_size=self.sizes.beam, max_len_a=0, max_len_b=length, min_len=length)
         model = self.model(kind).eval()
-        generator = SequenceGenerator([model], self.dictionary, **search).to(self.device)
+        generator = SequenceGenerator([model], self.words, **search).to(self.device)
         lengths = torch.full((batch,), length, device=self.device)
         sample = {"net_input": {"src_tokens": self.sentences(batch), "src_lengths": lengths}}
 
@@ -76,8 +76,8 @@ class Translation(Task):
 
     def state_bytes(self, kind):  # a stream is a hypothesis
         with torch.no_grad():
-            return state_bytes(self.model(kind).eval(), self.sizes.length, self.device, self.dictionary)
+            return state_bytes(self.model(kind).eval(), self.sizes.length, self.device, self.words)
 
     def sentences(self, batch: int) -> Tensor:
         """Random words [B, T]."""
-        return random_words(self.dictionary, batch, self.sizes.length, device=self.device)
+        return random_words(self.words, batch, self.sizes.length, device=self.device)
