@@ -8,6 +8,7 @@ import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
+from fb_fairseq.papers.figures.names import labels, value_of
 from fb_fairseq.papers.results.runs import grouped, read_runs
 from fb_fairseq.papers.results.words import spread
 from tests.papers.programs import run_module
@@ -40,7 +41,7 @@ def test_against(tmp_path):
     groups = grouped(read_runs(str(tmp_path)))
     names = ["Transformer, 2 layers, span 8", "Transformer, 2 layers, span 100", "Transformer, 4 layers, span 8"]
     names.append("Transformer, span 100")
-    assert against.labels(groups) == names
+    assert labels(groups) == names
     assert [spread(group.values("accuracy"), "accuracy") for group in groups] == [
         "92.00 ± 2.83",
         "70.00",
@@ -64,8 +65,8 @@ def test_figure_against_the_learning_rate():
         for lr, seed in itertools.product((0.01, 0.001), (1, 2))
     ]
     (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
-    assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
-    assert against.value_of(drawn[1][0]._replace(runs=[{"wps": 1}, {"wps": 2}]), "wps") is None, "each seed has its own"
+    assert drawn[0] == "Feedback Transformer" and [value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
+    assert value_of(drawn[1][0]._replace(runs=[{"wps": 1}, {"wps": 2}]), "wps") is None, "each seed has its own"
     runs = [{**run, "model": "feedback", "settings": {"clip_norm": clip}} for run in runs for clip in ("1", "2")]
     names = list(against.lines(grouped(runs), "lr", "test_perplexity"))
     assert names == ["Feedback Transformer, clip_norm 1", "Feedback Transformer, clip_norm 2"]

@@ -13,50 +13,19 @@ from statistics import mean
 
 from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_points, draw_reference, explain_range
-from fb_fairseq.drawing.models import model_name, styles
+from fb_fairseq.drawing.models import styles
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.figures.names import labels, value_of
 from fb_fairseq.papers.results.program import run_main
-from fb_fairseq.papers.results.runs import NAMED, Group, grouped, read_runs
-from fb_fairseq.papers.results.words import HEADINGS, in_words
+from fb_fairseq.papers.results.runs import Group, grouped, read_runs
+from fb_fairseq.papers.results.words import HEADINGS
 
-LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
 FIELD_LABELS = {
     "lr": "learning rate",
     "layers": "number of layers",
     "span": "attention span (steps)",
     "attention_span": "attention span (steps)",
 }
-
-
-def value_of(group: Group, field: str) -> float | None:
-    """The number that a group's results have in a field; None if they have none, or several."""
-    values = {run.get(field) for run in group.runs}
-    value = values.pop() if len(values) == 1 else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def settings_apart(groups: Sequence[Group], field: str = "") -> list[list[str]]:
-    """The settings that set each group apart, each in a few words, but for its model, fine-tuning and the field."""
-    names = [name for name in NAMED if name not in {*LEFT_OUT, field}]
-    names = [name for name in names if len({group.identity.get(name) for group in groups} - {None}) > 1]
-    found = []
-    for group in groups:
-        own = [in_words(name, group.identity[name]) for name in names if name in group.identity]
-        found.append(own + group.words(field))
-    return found
-
-
-def labels(groups: Sequence[Group], field: str = "") -> list[str]:
-    """The name of each group in a figure: its model, and whatever else sets it apart, but for the field."""
-    found = []
-    for group, words in zip(groups, settings_apart(groups, field)):
-        model = str(group.identity["model"])
-        value = value_of(group, field)
-        if value is not None:
-            model = model.removesuffix(f"-{field}{value:g}")
-        tuned = ["fine-tuned"] if group.identity.get("finetuned") else []
-        found.append(", ".join([model_name(model), *tuned, *words]))
-    return found
 
 
 def lines(groups: Sequence[Group], field: str, metric: str) -> dict[str, list[Group]]:

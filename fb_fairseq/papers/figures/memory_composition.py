@@ -12,7 +12,7 @@ from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_names
 from fb_fairseq.drawing.models import model_color
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.figures.against import settings_apart
+from fb_fairseq.papers.figures.names import settings_apart
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 

@@ -15,7 +15,7 @@ from fb_fairseq.drawing.figure import Panel, draw_figure
 from fb_fairseq.drawing.marks import draw_names, draw_points, draw_reference, explain_range
 from fb_fairseq.drawing.models import model_color
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.figures.against import settings_apart
+from fb_fairseq.papers.figures.names import settings_apart
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import grouped, read_runs
 
