@@ -230,8 +230,21 @@ def test_a_csv_that_was_cut_off(tmp_path):
         words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
         done = run_module("experiments.corpora.read_csv", *words)
         assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
-    errors = run_module("steps.check", "least", tmp_path / "a.csv", 4).errors
-    assert errors.endswith("a.csv: has 3 lines, fewer than 4; give more text\n")
+
+
+@pytest.mark.parametrize(
+    "kind,right,wrong,message",
+    [
+        ("md5", "dd8c6a395b5dd36c56d23275028f526c", "0", "md5 dd8c.*, not 0; give the published corpus"),
+        ("lines", 2, 3, "lines 2, not 3; give the published corpus"),
+        ("least", 2, 3, "has 2 lines, fewer than 3; give more text"),
+    ],
+)
+def test_checks(tmp_path, kind, right, wrong, message):
+    path = tmp_path / "text"
+    path.write_text("a\nb\n")
+    assert not run_module("steps.check", kind, path, right).errors
+    assert re.search(f"text: {message}", run_module("steps.check", kind, path, wrong).errors)
 
 
 def test_memory_composition():
