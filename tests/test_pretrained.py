@@ -173,6 +173,8 @@ def test_the_page_of_a_tracker():
     after = explorer.change("\n".join(explorer.text_of(before).split()), before, 21)
     shown = explorer.show(after, 21, 1.0, 10, True, 1)
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
+    after.products = lambda: 40 * ["</s>"]  # as a model may say that has hardly been trained
+    assert explorer.draw_text(after, 21).count("<i>&lt;/s&gt;</i>") == 40
 
 
 def test_the_page_of_a_tracker_with_two_dictionaries(monkeypatch):

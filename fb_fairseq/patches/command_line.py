@@ -39,14 +39,11 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         _show_help(original, parser, [word for word in words if word not in ("-h", "--help")], **kwargs)
     try:
         parsed = original(parser, input_args, parse_known, **kwargs)
-    except KeyError as error:
-        if error.args != (None,):
+    except (KeyError, RuntimeError) as error:
+        missing = _missing_option(error)
+        if missing is None:
             raise
-        parser.error("--task is missing; give one, such as --task streaming_lm (--help lists all)")
-    except RuntimeError as error:
-        if str(error):
-            raise
-        parser.error("--arch is missing; give one, such as --arch feedback_transformer_lm (--help lists all)")
+        parser.error(f"{missing} (--help lists all)")
     args = parsed[0] if parse_known else parsed
 
     def given(name: str) -> bool:
@@ -59,6 +56,15 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     if prepare is not None:
         prepare(args, given)
     return parsed
+
+
+def _missing_option(error: Exception) -> str | None:
+    """The line for an option without which fairseq's parser fails; None for other errors."""
+    if isinstance(error, KeyError) and error.args == (None,):
+        return "--task is missing; give one, such as --task streaming_lm"
+    if isinstance(error, RuntimeError) and not str(error):
+        return "--arch is missing; give one, such as --arch feedback_transformer_lm"
+    return None
 
 
 def _show_help(original, parser, words, **kwargs) -> NoReturn:
@@ -92,5 +98,5 @@ def _prepare_half_precision(args) -> None:
     """Turn off the TPU that fairseq assumes with --bf16, and flat gradients, which need a GPU, where there is none."""
     if getattr(args, "bf16", False) and "torch_xla" not in sys.modules:
         args.tpu = False
-    if getattr(args, "fp16", False) and (args.cpu or not torch.cuda.is_available()):
+    if getattr(args, "fp16", False) and (getattr(args, "cpu", False) or not torch.cuda.is_available()):
         args.fp16_no_flatten_grads = True

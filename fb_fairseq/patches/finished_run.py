@@ -14,7 +14,12 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-from fb_fairseq.patches.interruption import make_up_for_validation
+from fb_fairseq.patches.interruption import (
+    end_if_requested,
+    exiting_in_one_line,
+    give_signals_back,
+    heed_signals,
+)
 from fb_fairseq.patches.limits import limit_reached
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
@@ -112,6 +117,38 @@ def _restore(trainer, epoch_itr, extra_state: dict[str, Any]) -> dict[str, Any]:
         if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
             trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
     return stopping
+
+
+def make_up_for_validation(trainer, epoch_itr) -> None:
+    """Validate and save, as fairseq would have done after the update that a checkpoint ends with, if a signal had not
+    come before.
+
+    Args:
+        trainer: fairseq's ``Trainer``, with that checkpoint loaded.
+        epoch_itr: the iterator over training batches; ``is_finished`` becomes whether training ends here.
+    """
+    cfg = trainer.cfg
+    module = training_modules()[-1]
+    logger.info(f"the validation after update {trainer.get_num_updates()} is still to be made")
+    place = epoch_itr
+    is_at_end = epoch_itr.iterations_in_epoch == 0
+    if is_at_end:  # the iterator is that of the next epoch
+        before = epoch_itr.epoch - 1
+        place = SimpleNamespace(epoch=before, end_of_epoch=lambda: True, state_dict=epoch_itr.state_dict)
+    with exiting_in_one_line(trainer):
+        interruption = heed_signals(trainer)
+        losses, epoch_itr.is_finished = module.validate_and_save(
+            cfg,
+            trainer,
+            trainer.task,
+            place,
+            valid_subsets=cfg.dataset.valid_subset.split(","),
+            end_of_epoch=is_at_end,
+        )
+        give_signals_back(trainer)
+        end_if_requested(cfg, trainer, interruption)
+    if is_at_end and not (epoch_itr.is_finished or "lr_scheduler" in trainer.resets):
+        trainer.lr_step(place.epoch, losses[0])
 
 
 def _train(original, cfg, trainer, task, epoch_itr):

@@ -5,7 +5,7 @@ saves between two epochs. Training ends at one of three places: after the update
 (``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
 the end of the one before.
 
-A validation that is due is made when a run resumes (``make_up_for_validation``).
+A validation that is due is made when a run resumes (``make_up_for_validation`` in ``finished_run.py``).
 
 All of fairseq's functions that are wrapped here are given the trainer, which has these attributes:
 
@@ -17,12 +17,10 @@ All of fairseq's functions that are wrapped here are given the trainer, which ha
 """
 
 import contextlib
-import logging
 import math
 import os
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 from omegaconf import OmegaConf
 
@@ -31,8 +29,6 @@ from fb_fairseq.interruption import RESUME, Interrupted, Interruption, heeding_s
 from fb_fairseq.patches.limits import limit_reached
 from fb_fairseq.patches.processes import end_with_parent
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
-
-logger = logging.getLogger(__name__)
 
 # Options with which fairseq writes checkpoint_last.pt only, and removes nothing.
 LAST_ONLY = {
@@ -155,18 +151,19 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
     interruption = trainer.interruption
     if interruption is None:
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    is_cut = False
     try:
         losses, stops = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        is_cut = False
     except _ValidationCut:
-        is_cut = True
         losses = [None]
         stops = end_of_epoch or _ends_without_validation(cfg, trainer)
-    ends = stops or end_of_epoch  # fairseq first ends the epoch, and logs it
-    if is_cut or interruption.requested and not ends:
+        is_cut = True
+    goes_on = not (stops or end_of_epoch)  # else fairseq first ends the epoch, and logs it
+    ends_here = goes_on and interruption.requested  # asked once: a signal may come at any line
+    if is_cut or ends_here:
         _save(cfg, trainer, epoch_itr, is_validation_due=is_cut)
-        if not ends:  # only here: a signal may come at any line, and training ends when it is saved
-            end_if_requested(cfg, trainer, interruption)
+    if ends_here:
+        end_if_requested(cfg, trainer, interruption)
     return losses, stops
 
 
@@ -174,35 +171,3 @@ def _ends_without_validation(cfg, trainer) -> bool:
     """Whether training ends here, whatever the validation would have said."""
     hours = trainer.cumulative_training_time() / 3600
     return limit_reached(cfg, updates=trainer.get_num_updates(), hours=hours) is not None
-
-
-def make_up_for_validation(trainer, epoch_itr) -> None:
-    """Validate and save, as fairseq would have done after the update that a checkpoint ends with, if a signal had not
-    come before.
-
-    Args:
-        trainer: fairseq's ``Trainer``, with that checkpoint loaded.
-        epoch_itr: the iterator over training batches, whose ``is_finished`` is then whether training ends here.
-    """
-    cfg = trainer.cfg
-    module = training_modules()[-1]
-    logger.info(f"the validation after update {trainer.get_num_updates()} is still to be made")
-    place = epoch_itr
-    is_at_end = epoch_itr.iterations_in_epoch == 0
-    if is_at_end:  # the iterator is that of the next epoch
-        before = epoch_itr.epoch - 1
-        place = SimpleNamespace(epoch=before, end_of_epoch=lambda: True, state_dict=epoch_itr.state_dict)
-    with exiting_in_one_line(trainer):
-        interruption = heed_signals(trainer)
-        losses, epoch_itr.is_finished = module.validate_and_save(
-            cfg,
-            trainer,
-            trainer.task,
-            place,
-            valid_subsets=cfg.dataset.valid_subset.split(","),
-            end_of_epoch=is_at_end,
-        )
-        give_signals_back(trainer)
-        end_if_requested(cfg, trainer, interruption)
-    if is_at_end and not (epoch_itr.is_finished or "lr_scheduler" in trainer.resets):
-        trainer.lr_step(place.epoch, losses[0])

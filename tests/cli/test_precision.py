@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.checkpoints import parameters
-from tests.cli.fairseq_commands import json_logs, train
+from tests.cli.fairseq_commands import json_logs, run, train
 
 KINDS = ("amp", "memory_efficient_fp16", "fp16", "bf16", "memory_efficient_bf16")
 SPANS = dict(adaptive_span=True, adaptive_span_loss=0.01, adaptive_span_init=0.4, attention_span=20)
@@ -19,3 +19,5 @@ def test_it_learns_and_resumes(byte_data, tmp_path, kind):
     assert float(json_logs(log, "train_inner")[-1]["loss"]) < losses[0] - 1
     zs = [z for name, z in parameters(tmp_path / "checkpoint_last.pt").items() if name.endswith("adaptive_span.z")]
     assert all(0 <= z.min() and z.max() <= 1 for z in zs)
+    if kind == "fp16":  # without --cpu
+        run("validate", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--fp16")

@@ -71,11 +71,12 @@ def products(reading: Reading, step: int) -> str:
     parts = []
     for t, (product, expected) in enumerate(zip(found, right), 1):
         element = reading.model.vocabulary.symbols[reading.tokens[t]]
+        given = escape(product)  # which may be a special symbol
         wrong = product != expected
         changed = t <= len(before) and product != before[t - 1]
         css = "ex-token ex-product" + " ex-wrong" * wrong + " ex-changed" * changed + " ex-selected" * (t == step)
-        below = f"<i>{product}</i><br/><s>{expected}</s>" if wrong else f"<i>{product}</i>"
-        told = f"step {t} reads {element}: the product is {expected}, and the model says {product}"
+        below = f"<i>{given}</i><br/><s>{expected}</s>" if wrong else f"<i>{given}</i>"
+        told = f"step {t} reads {element}: the product is {expected}, and the model says {given}"
         parts.append(f'<span class="{css}" data-step="{t}" title="{told}">{element}<br/>{below}</span>')
     mistakes = sum(product != expected for product, expected in zip(found, right))
     explanation = (
@@ -138,20 +139,21 @@ def layer_weights(model: LanguageModel) -> str:
     """The weights of Eq. 1, or of another composition of the memory."""
     weights_KA = mix(model)
     is_one = len(weights_KA) == 1
+    memory = getattr(model.stack, "memory", None)
+    is_learned = is_one and memory is not None and memory.layer_weights is not None
     rows = []
     for k, shares in enumerate(weights_KA, 1):
         for layer, share in enumerate(shares):
             name = f"layer {layer}" if layer else "embedding"
             if share > 0:
                 row = name if is_one else f"{k} ← {name}"
-                equal = 1 / len(shares) if is_one else 0.0
+                equal = 1 / len(shares) if is_learned else 0.0
                 rows.append(bar(row, share, equal, tip=f"{name}: {share:.4f}"))
-    explanation = (
-        "The memory of a step is this mixture of its embedding and of its layers' outputs. The mark: equal "
-        "shares, as before training."
-        if is_one
-        else "Each layer has a memory of its own. Layer ← what of a past step it attends to."
-    )
+    explanation = "Each layer has a memory of its own. Layer ← what of a past step it attends to."
+    if is_one:
+        explanation = "The memory of a step is this mixture of its embedding and of its layers' outputs."
+    if is_learned:
+        explanation += " The mark: equal shares, as before training."
     return picture("Layer weights", explanation, "ex-bars", "".join(rows))
 
 

@@ -31,6 +31,8 @@ def test_mixture():
     shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
     told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]
     assert told == pytest.approx(shares.tolist(), abs=1e-4)
+    assert pictures.layer_weights(model).count("ex-mark") == 3, "where training began"
+    assert "mark" not in pictures.layer_weights(both(memory_composition="average")[0]), "which learns no weights"
 
 
 def test_surprise_is_drawn():

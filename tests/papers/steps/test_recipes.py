@@ -230,6 +230,8 @@ def test_a_csv_that_was_cut_off(tmp_path):
         words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
         done = run_module("experiments.corpora.read_csv", *words)
         assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
+    (tmp_path / "b.csv.gz").write_bytes(b"article,highlights")
+    assert "is no intact CSV in UTF-8 (Not a gzipped file" in run_module("experiments.corpora.read_csv", *words).errors
 
 
 @pytest.mark.parametrize(

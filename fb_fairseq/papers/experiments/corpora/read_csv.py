@@ -11,6 +11,7 @@ import csv
 import gzip
 import itertools
 import sys
+import zlib
 
 from sacremoses import MosesTokenizer
 
@@ -32,6 +33,8 @@ def rows(paths):
                     yield row["article"], row["highlights"]
             except EOFError:  # gzip's, too
                 raise SystemExit(f"error: {path}: ends too early; give an intact copy") from None
+            except (csv.Error, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+                raise SystemExit(f"error: {path}: is no intact CSV in UTF-8 ({error}); give one") from None
 
 
 def main():
