@@ -3,64 +3,26 @@
 A captured step works on memory of its own: a ring of slots, keys and values of an encoder's output, and the step's
 embedding. It serves every ring of the same shapes, one at a time: a ring's slots lie in the graph's memory as long as
 its steps are replayed. So that few shapes occur, slots double (``fb_fairseq.ops.feedback.ring``), and rows and
-source positions are rounded up.
+source positions are rounded up (``padding.py``).
 """
 
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from fb_fairseq.ops.captures import Captured
-from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
+from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, reusable_memory
+from fb_fairseq.ops.feedback.cuda_graphs.device_ring import DeviceRing
+from fb_fairseq.ops.feedback.cuda_graphs.padding import hypotheses, padded_context, padded_rows
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, StepOutput
 
-SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
-
-
-class DeviceRing(MemoryRing):
-    """A ring whose number of steps, ``seen_1``, is on the device. A step works on all its slots, filled or not.
-
-    Args:
-        ring: one with slots of the same shapes.
-        streams: number of streams.
-    """
-
-    def __init__(self, ring: MemoryRing, streams: int):
-        super().__init__(ring.span, ring.storage)
-        self.slots = ring.slots
-        self.buffer = ring.buffer.new_zeros(len(ring.buffer), streams, *ring.buffer.shape[2:])
-        if ring.age_B is not None:
-            self.age_B = ring.age_B.new_zeros(streams)
-        self.seen_1 = torch.zeros(1, dtype=torch.long, device=self.buffer.device)
-
-    @property
-    def used(self) -> int:
-        return self.slots
-
-    def distances(self, device: torch.device) -> Tensor:
-        return (self.seen_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
-
-    def filled(self, like: Tensor) -> Tensor | None:
-        return (torch.arange(self.slots, device=like.device) < self.seen_1).to(like.dtype)[None]
-
-    def write(self, new: Tensor) -> None:
-        self.buffer.index_copy_(-2, self.seen_1 % self.span, new.unsqueeze(-2))
-
-    def copy_slots(self, ring: MemoryRing) -> None:
-        """Copy another ring's slots to the first streams of this one."""
-        ring.settle()
-        self.buffer[:, : ring.buffer.shape[1]].copy_(ring.buffer)
-        if ring.age_B is not None:
-            self.age_B[: len(ring.age_B)].copy_(ring.age_B)
-
 
 class CapturedStep(Captured):
-    """A captured step and its memory.
+    """A captured step and its memory, in which at most one ring has its slots.
 
     Args:
         step: what is captured, such as ``TransformerStack.reference_step``.
@@ -74,7 +36,7 @@ class CapturedStep(Captured):
     def __init__(self, step: Callable[[StepInputs], StepOutput], inputs: StepInputs):
         x_BD, ring, options, encoder = inputs
         self.rows = padded_rows(len(x_BD), encoder)
-        self._ring_ref: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
+        self._held: weakref.WeakSet[MemoryRing] = weakref.WeakSet()  # the ring that has its slots here, if there is one
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
         self._keys_ref: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
@@ -94,13 +56,14 @@ class CapturedStep(Captured):
         ring.buffer = self._ring.buffer[:, : ring.buffer.shape[1]]
         if ring.age_B is not None:
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
-        ring.graph, self._ring_ref = self, weakref.ref(ring)
+        ring.graph = self
+        self._held = weakref.WeakSet([ring])
 
     def release(self) -> None:
         """Give the slots that lie here back to their ring."""
-        ring = self._ring_ref()
-        if ring is not None and ring.graph is self:
-            ring.release()
+        for ring in list(self._held):
+            if ring.graph is self:
+                ring.release()
 
     def run(self, inputs: StepInputs) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""
@@ -148,44 +111,3 @@ class CapturedStep(Captured):
         copy_all(pairs)
         if encoder:
             self._keys_ref = weakref.ref(encoder[0].keys_CBHE)
-
-
-def step_key(inputs: StepInputs) -> tuple:
-    """Everything that a captured step depends on, except the values of tensors."""
-    x_BD, ring, options, encoder = inputs
-    source = None
-    if encoder:
-        keys = encoder[0].keys_CBHE
-        source = (round_up(keys.shape[0], SOURCE_MULTIPLE), keys.dtype, hypotheses(len(x_BD), encoder))
-    rows = padded_rows(len(x_BD), encoder)
-    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *slots_key(ring))
-
-
-def slots_key(ring: MemoryRing) -> tuple:
-    """Everything that a step on a ring's slots depends on, except the number of streams and the values of tensors."""
-    b = ring.buffer
-    return (ring.span, ring.storage, b.shape[0], *b.shape[2:], b.dtype, ring.age_B is not None)
-
-
-def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:
-    """The number of consecutive rows that each sentence of the encoder serves; 1 without an encoder."""
-    return rows // max(1, encoder[0].keys_CBHE.shape[1]) if encoder else 1
-
-
-def padded_rows(rows: int, encoder: Sequence[EncoderContext]) -> int:
-    """The number of rows of a captured step: sentences are rounded up to a power of two."""
-    per_sentence = hypotheses(rows, encoder)
-    return per_sentence * 2 ** (rows // per_sentence - 1).bit_length()
-
-
-def round_up(number: int, multiple: int) -> int:
-    """The next multiple."""
-    return -(-number // multiple) * multiple
-
-
-def padded_context(context: EncoderContext, sentences: int) -> EncoderContext:
-    """Memory for keys and values of an encoder's output, in the layout [B, H, C, E], and for their padding."""
-    C, _, H, E = context.keys_CBHE.shape
-    C = round_up(C, SOURCE_MULTIPLE)
-    keys, values = (context.keys_CBHE.new_zeros(sentences, H, C, E).permute(2, 0, 1, 3) for _ in range(2))
-    return EncoderContext(keys, values, torch.zeros(sentences, C, dtype=torch.bool, device=keys.device))

@@ -8,7 +8,7 @@ from torch import Tensor
 from fb_fairseq.ops.attention import cross_attention
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.block import encoder_slots
-from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
+from fb_fairseq.ops.feedback.cuda_graphs.padding import hypotheses
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import MemoryRing
