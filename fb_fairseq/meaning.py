@@ -37,7 +37,7 @@ def check_same_meaning(path: str, saved: Mapping[str, Any], given: Mapping[str, 
         remedy: what to do if they differ.
     """
     names = set(OF_PARAMETERS)
-    if given.get("decoder_layers_to_keep"):  # the composition may name a layer, whose number changes
+    if given.get("decoder_layers") != saved.get("decoder_layers"):  # its composition may name a layer by its new number
         names.remove("memory_composition")
     if given.get("adaptive_span"):  # spans are learned as fractions of it
         names.add("attention_span")

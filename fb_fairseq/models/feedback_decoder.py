@@ -28,7 +28,7 @@ from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.layers import check_dictionary
 from fb_fairseq.models.log_probs import DecodesLogProbs
 from fb_fairseq.models.option_fields import accept_former_names
-from fb_fairseq.models.pruning import SIDES, kept_layers, prune
+from fb_fairseq.models.pruning import SIDES, kept_composition, kept_layers, prune
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.holder import StackHolder
 from fb_fairseq.ops.feedback.decoding import DecoderState
@@ -206,6 +206,7 @@ class FeedbackDecoderModel(TransformerModelBase):
         decoder_options(cfg)
         for side in SIDES:
             kept_layers(args, side)
+        cfg.memory_composition = kept_composition(args)
         model = super().build_model(cfg, task)
         initialise_if_asked(model, args)
         return model

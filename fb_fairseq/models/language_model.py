@@ -19,7 +19,7 @@ from fb_fairseq.models.layers import check_dictionary, word_layers
 from fb_fairseq.models.log_probs import DecodesLogProbs
 from fb_fairseq.models.master_copies import clamp_master_copies
 from fb_fairseq.models.option_fields import accept_former_names, described, make_options, with_options
-from fb_fairseq.models.pruning import kept_layers, prune
+from fb_fairseq.models.pruning import kept_composition, kept_layers, prune
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.language_model import TextModel
 from fb_fairseq.modules.options import TransformerOptions
@@ -191,7 +191,8 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         parameters are those of a checkpoint.
         """
         layers = len(kept_layers(cfg)) or cfg.decoder_layers
-        stack = cls.stack_class(make_options(cls.options_class, cfg, decoder_layers=layers))
+        options = make_options(cls.options_class, cfg, decoder_layers=layers, memory_composition=kept_composition(cfg))
+        stack = cls.stack_class(options)
         model = cls(LanguageModelDecoder(cfg, stack, task.source_dictionary, task.target_dictionary))
         if hasattr(cfg, "init_from_transformer"):
             initialise_if_asked(model, cfg)

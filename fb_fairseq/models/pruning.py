@@ -51,6 +51,24 @@ def _check(option: str, kept: list[int], layers: int, owner: str) -> None:
         )
 
 
+def kept_composition(cfg: Any) -> str | None:
+    """The memory composition of a model's configuration, with the number that its layer, if it names one, has among
+    those that are kept. None for models without the option.
+    """
+    text = getattr(cfg, "memory_composition", None)
+    kept = kept_layers(cfg)
+    name, _, number = (text or "").partition(":")
+    if not kept or not number.isdecimal():
+        return text
+    outputs = [0, *(layer + 1 for layer in kept)]  # the embedding's comes first
+    if int(number) not in outputs:
+        raise UserError(
+            f"--decoder-layers-to-keep {cfg.decoder_layers_to_keep}: is without {int(number) - 1}, the layer of "
+            f"--memory-composition {text}; add it"
+        )
+    return f"{name}:{outputs.index(int(number))}"
+
+
 def count_layers(state_dict: dict[str, Tensor], side: str = "decoder") -> int:
     """Number of decoder or encoder layers in a checkpoint. ``side``: ``decoder`` or ``encoder``."""
     prefix = f"{side}.layers."
@@ -60,12 +78,16 @@ def count_layers(state_dict: dict[str, Tensor], side: str = "decoder") -> int:
 def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
     """Keep only the kept layers of a checkpoint, and their weights in the memory, in place.
 
-    Afterwards the configuration has the number of layers that are left, and none to keep: fairseq saves it with them.
-    (Its own pruning leaves the number as it was, and drops the whole encoder if only the decoder is to be pruned.) A
-    checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a run.
+    Afterwards the configuration has the number of layers that are left, ``kept_composition``, and none to keep: fairseq
+    saves it with them. (Its own pruning leaves the number as it was, and drops the whole encoder if only the decoder is
+    to be pruned.) A checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a
+    run.
 
     ``cfg``: the model's configuration; or None.
     """
+    composition = kept_composition(cfg)
+    if composition:
+        cfg.memory_composition = composition
     for side in SIDES:
         kept = kept_layers(cfg, side)
         if not kept:

@@ -70,4 +70,5 @@ def test_refused(name):
 
 def test_layers_to_keep_on_the_command_line():
     """fairseq's parser makes a list of numbers."""
-    assert build(encoder_layers_to_keep=[0], decoder_layers_to_keep=[0, 2]).decoder.num_layers == 2
+    decoder = build(encoder_layers_to_keep=[0], decoder_layers_to_keep=[0, 2], memory_composition="layer:3").decoder
+    assert (decoder.num_layers, decoder.stack.memory.argument) == (2, 2)
