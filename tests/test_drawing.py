@@ -53,7 +53,7 @@ DRAWN = {
     panels.draw_attention_map: dict(found=AttentionMap([[1.0]], ["x", "y"], "all")),
     draw_speed: dict(results=[SPEED], size="span"),
     against.draw: dict(groups=grouped([RESULT]), field="layers", metric="accuracy"),
-    memory_composition.draw_compositions: dict(values={"layer1": [1.0, 2.0]}, task="PTB", label="bits"),
+    memory_composition.draw_compositions: dict(values={("layer1",): [1.0, 2.0]}, task="PTB", label="bits"),
     persistent_memory.draw_numbers: dict(best=VARIANTS),
     persistent_memory.draw_variants: dict(best=VARIANTS, same_size="N8"),
     state_tracking.draw_accuracy: dict(settings=state_tracking.best_results(TRACKED)),

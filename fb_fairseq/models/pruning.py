@@ -62,7 +62,8 @@ def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
 
     Afterwards the configuration has the number of layers that are left, and none to keep: fairseq saves it with them.
     (Its own pruning leaves the number as it was, and drops the whole encoder if only the decoder is to be pruned.) A
-    checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a run.
+    checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a run. A layer
+    that ``--memory-composition`` names is counted among those that are left.
 
     ``cfg``: the model's configuration; or None.
     """

@@ -165,6 +165,14 @@ def test_language_model_with_adaptive_input(tmp_path):
         initialise(build_lm(FeedbackTransformerLanguageModel, **LM_SIZES), str(tmp_path / "v.pt"))
 
 
+def test_a_factor_cannot_move_into_tied_embeddings(tmp_path):
+    """The output layer has none."""
+    tied = dict(share_decoder_input_output_embed=True)
+    vanilla_lm(tmp_path / "v.pt", no_scale_embedding=True, **tied)
+    with pytest.raises(UserError, match=r"are not multiplied by sqrt\(width\), those of the new model are; give"):
+        initialise(build_lm(FeedbackTransformerLanguageModel, **LM_SIZES, **tied), str(tmp_path / "v.pt"))
+
+
 def test_language_model_from_the_baseline(tmp_path):
     """From a trained relative_transformer_lm, which also has positions and spans."""
     sizes = dict(attention_span=7, adaptive_span=True, decoder_normalize_before=True)

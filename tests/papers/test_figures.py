@@ -79,7 +79,12 @@ def test_memory_composition(tmp_path):
     for seed, run in enumerate(runs):
         (tmp_path / f"walk/seed{seed}").mkdir()
         common = {"recipe": "blocked_random_walk", "seed": seed, **run}
-        rows = ("weighted", 3, None), ("average", 2, None), ("average", 3, 8), ("average", 3, 9)
+        rows = (
+            ("layer1", 3, None),
+            ("average", 2, None),
+            ("relative_transformer_lm", 3, 8),
+            ("relative_transformer_lm", 3, 9),
+        )
         results = {str(row): {**common, **dict(zip(("model", "layers", "span"), row))} for row in rows}
         (tmp_path / f"walk/seed{seed}/results.json").write_text(json.dumps(results))
     fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
@@ -90,16 +95,16 @@ def test_memory_composition(tmp_path):
     (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
     done = run_module("figures.memory_composition", tmp_path, 3)
     assert done.status == 0, done.errors
-    for folder, metric, values in (
-        (
-            "walk",
-            "accuracy",
-            {name: [90.0, 100.0] for name in ("weighted", "average, span 8", "average, span 9")},
-        ),
-        ("char_ptb", "test_bits_per_token", {"layer1": [2.5, 2.0], "relative_transformer_lm": [2.75]}),
+    before = "previous layer (Transformer)"
+    for folder, metric, rows in (
+        ("walk", "accuracy", dict.fromkeys((f"{before}, span 8", f"{before}, span 9", "layer 1"), [90, 100])),
+        ("char_ptb", "test_bits_per_token", {before: [2.75], "layer 1": [2.5, 2.0]}),
     ):
         found = memory_composition.values_of(grouped(read_runs(str(tmp_path / folder))), metric, layers=3)
-        assert found == values
+        with mock.patch.object(memory_composition, "draw_names") as drawn:
+            memory_composition.draw_compositions(mock.Mock(), found, "", "")
+        _, drawn_rows, colors = drawn.call_args.args
+        assert drawn_rows == rows and colors.count(colors[-1]) == 1, "that of the last row is its own"
     assert (tmp_path / "composition.png").read_bytes().startswith(b"\x89PNG")
 
 

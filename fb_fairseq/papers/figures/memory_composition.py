@@ -16,7 +16,7 @@ from fb_fairseq.papers.figures.names import settings_apart
 from fb_fairseq.papers.results.program import run_main
 from fb_fairseq.papers.results.runs import Group, grouped, read_runs
 
-Values = Mapping[str, list[float]]  # of all seeds, by composition
+Values = Mapping[tuple[str, ...], list[float]]  # of all seeds, by composition and what else sets them apart
 TRANSFORMER = "relative_transformer_lm"
 NAMES = {
     "weighted": "all layers, weighted",
@@ -40,15 +40,19 @@ def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
     for group, words in zip(own, settings_apart(own)):
         name = str(group.identity["model"]).replace("_char_ptb", "")
         if values := group.values(metric):
-            found[", ".join([name, *words])] = values
+            found[(name, *words)] = values
     return found
 
 
 def draw_compositions(axes, values: Values, task: str, label: str) -> None:
     """Draw a row for each composition: the mean, and the range from the lowest to the highest value."""
-    order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
-    rows = {NAMES.get(name, re.sub(r"^layer(\d)", r"layer \1", name)): values[name] for name in order}
-    draw_names(axes, rows, [model_color("transformer" if name == TRANSFORMER else "feedback") for name in order])
+    rows = {}
+    colors = []
+    for key in sorted(values, key=lambda key: ([key[0] != name for name in NAMES], key)):  # others come last
+        name, *words = key
+        rows[", ".join([NAMES.get(name, re.sub(r"^layer(\d)", r"layer \1", name)), *words])] = values[key]
+        colors.append(model_color("transformer" if name == TRANSFORMER else "feedback"))
+    draw_names(axes, rows, colors)
     axes.set_title(task)
     axes.set_xlabel(label)
     axes.set_ylabel("what a step attends to")

@@ -82,13 +82,16 @@ def call_of(name: str, recipe: Recipe, args: argparse.Namespace, extra: Sequence
     for part in INTERPRETED:
         if part in out:
             raise UserError(f"--out {out}: fairseq interprets {part} in paths; choose a folder without it")
+    out = os.path.normpath(out)
+    if os.sep not in out:  # a bare name, such as 2, may be the value of an option, too
+        out = f"./{out}"
     gpus = machine.gpus()
     processes = getattr(args, "processes", 1) or max(gpus, 1)  # (only fairseq-train divides updates)
     if args.jobs > 1 and processes > 1:
         raise UserError(f"--jobs {args.jobs}: each training uses all GPUs; leave it out")
     return Call(
         name=Path(name).stem,
-        out=os.path.normpath(out),
+        out=out,
         data=os.path.join(caller, args.data) if args.data else "",
         small=args.small,
         options=options,

@@ -230,8 +230,8 @@ def run(recipe: str, steps: Sequence[Step], out: str, *, jobs: int = 1, processe
             )
     check_marked_folder("--out", out, os.path.join(out, MARK))
     lock_folder("--out", out)
-    plan = Plan(recipe, out, steps)
-    plan.check(processes)
+    plan = Plan(recipe, out, steps, processes)
+    plan.check()
     plan.write()  # first of all, as it marks the folder
     engine = Engine(plan, jobs, told)
     with handling(SIGNALS, engine.stop):

@@ -23,6 +23,7 @@ class Plan:
         recipe: its name.
         out: the output folder.
         steps: all steps, in order.
+        processes: of each training.
 
     Attributes:
         record: of this call and of those before.
@@ -31,7 +32,7 @@ class Plan:
         after: of each step, the places of the earlier ones that it depends on.
     """
 
-    def __init__(self, recipe: str, out: str, steps: Sequence[Step]):
+    def __init__(self, recipe: str, out: str, steps: Sequence[Step], processes: int = 1):
         self.out, self.steps = out, steps
         self.record: Record = read_record(out) or {"recipe": recipe, "steps": {}}
         if self.record["recipe"] != recipe:
@@ -47,6 +48,11 @@ class Plan:
                 "reads": {path: contents[path] for path in step.reads},
                 "writes": list(map(self.here, step.writes)),
             }
+        for name, step in zip(self.names, steps):
+            if step.trains:
+                entry = self.planned[name]
+                entry["processes"] = processes
+                entry["settings"] = settings_of(name, {**self.record["steps"], **self.planned})
         self.after = [self.origins(place) for place in range(len(steps))]
 
     def here(self, word: object) -> str:
@@ -64,29 +70,22 @@ class Plan:
                 return list(range(place))
             if path.startswith(f"{HERE}/"):
                 found |= set(makers(path, earlier))
-        return [number for number, name in enumerate(self.names[:place]) if name in found]
+        return sorted(map(self.names.index, found))
 
     def recorded(self, place: int) -> Entry:
         """The entry of a step in the record; empty if it has not begun in any call."""
         return self.record["steps"].get(self.names[place], {})
 
-    def check(self, processes: int) -> None:
-        """Stop if a training cannot begin, or was begun with other settings.
-
-        Args:
-            processes: of each training.
-        """
-        for place, (step, name) in enumerate(zip(self.steps, self.names)):
+    def check(self) -> None:
+        """Stop if a training cannot begin, or was begun with other settings."""
+        for place, step in enumerate(self.steps):
             if not step.trains:
                 continue
             self.check_start(step)
-            entry = self.planned[name]
-            entry["processes"] = processes
-            entry["settings"] = settings_of(name, {**self.record["steps"], **self.planned})
             folder = os.path.dirname(step.writes[0])
             begun = self.recorded(place).get("settings", {})
             saved = begun and glob.glob(os.path.join(glob.escape(folder), "*.pt"))
-            found = differences(entry["settings"], begun) if saved else []
+            found = differences(self.planned[self.names[place]]["settings"], begun) if saved else []
             if found:
                 raise UserError(
                     f"{folder}: was begun with other settings: {', '.join(found)}; choose another --out, or delete it"

@@ -136,7 +136,6 @@ def test_settings_of_one_name(out):
     ]
     words = ["torchrun", "--nnodes", "2", "fairseq-train", "--data", "out/c", "--lr", "1", "--save-dir", "out/d"]
     found = Plan("own", "out", [*steps, Step("train d", words, ["out/d/a.pt"], trains=True)])
-    found.check(processes=1)
     assert found.planned["OUT/d/a.pt"]["settings"] == {"lr": "1", "size": "4", "dictionary size": "8"}
 
 

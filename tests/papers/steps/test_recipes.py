@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules.memory import COMPOSITIONS
 from fb_fairseq.papers.experiments.settings import COMPOSITION
 from fb_fairseq.papers.rl.options import AGENTS
@@ -250,12 +251,15 @@ def test_checks(tmp_path, kind, right, wrong, message):
 
 
 def test_memory_composition():
-    """Two recipes in one; PTB is left out without its data."""
+    """Two recipes in one; PTB, its options and its number of layers are left out without its data."""
     text = printed("memory_composition", "--small", "--layers", 1, "--seeds", 2, "--walk-updates", 5, "--updates", 7)
     runs = trainings(text)
     assert {run.max_update for run in runs} == {5, 7, 100} and {run.seed for run in runs} == {2}
-    steps = recipes.find("memory_composition").steps(Call("memory_composition", "out"))
+    find = recipes.find("memory_composition").steps
+    steps = find(Call("memory_composition", "out", small=False, options={"layers": 2}))
     assert {step.does.split(":")[0] for step in steps} == {"walk", "draw composition.png"}
+    with pytest.raises(UserError, match="^--updates.*PTB"):
+        list(find(Call("memory_composition", "out", options={"finetune_updates": 0})))
 
 
 def test_quickstart():
@@ -268,7 +272,10 @@ def test_quickstart():
 
 
 def test_folders(monkeypatch, tmp_path):
-    """Relative ones of the caller of a script in examples/, which runs the commands in the clone."""
+    """Relative ones of the caller of a script in examples/, which runs the commands in the clone. A bare name is none
+    of an option's values.
+    """
+    assert values(printed("copy", *FEEDBACK, "--out", 2), "--save-dir") == ["./2/feedback_transformer_lm"]
     monkeypatch.setenv("FB_FAIRSEQ_CALLER", str(tmp_path))
     text = printed("enwik8", "--small", "text", "--out", "out", "--layers", 1, *FEEDBACK)
     assert values(text, "--save-dir")[0] == f"{tmp_path}/out/feedback_transformer_lm-1"
