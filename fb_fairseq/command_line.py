@@ -1,9 +1,9 @@
-"""The command lines of ``fb-fairseq``: options as dataclass fields, help texts, and mistakes in one line."""
+"""The command lines of ``fb-fairseq``: options as dataclass fields, help texts, mistakes in one line, and progress."""
 
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,3 +105,15 @@ def converted(argv: list[str], name: str, convert: Callable[[str], str]) -> list
             word = f"{name}={convert(word.removeprefix(f'{name}='))}"
         words.append(word)
     return words
+
+
+def progress(items: Iterable, name: str) -> Iterable:
+    """Iterate over items, with a progress bar where standard error is a terminal.
+
+    Args:
+        items: whatever is iterated over.
+        name: what stands before the bar.
+    """
+    from tqdm import tqdm
+
+    return tqdm(items, desc=name, disable=None, leave=False)
