@@ -17,10 +17,10 @@ from fb_fairseq.errors import UserError
 
 PREFIX = "decoder."  # of a language model's parameters
 TRANSLATOR = "feedback_decoder"
-# Names in a checkpoint that are no parameters: buffers, and copies that fairseq 0.12.2's encoder layers keep for
-# PyTorch's fused path.
+# What is left out of fairseq's state dicts: buffers, and the copies of parameters that fairseq 0.12.2's encoder layers
+# keep for PyTorch's fused path.
 FUSED_COPY = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
-NO_PARAMETERS = re.compile(rf".*\.version$|.*\._float_tensor$|{FUSED_COPY}")
+LEFT_OUT = re.compile(rf".*\.version$|.*\._float_tensor$|{FUSED_COPY}")
 
 
 @dataclass
@@ -68,8 +68,12 @@ class TrainedModel:
         """An error that names the file."""
         return UserError(f"{self.path}: {problem}")
 
-    def options_of(self, kind: type) -> Any:
-        """The options of a class, such as ``TransformerOptions``; those that are not known have its defaults."""
+    def options_as(self, kind: type) -> Any:
+        """The options as an object of a class; those that are not known have its defaults.
+
+        Args:
+            kind: the class, such as ``TransformerOptions``.
+        """
         return kind(**{name: self.options[name] for name in kind.__dataclass_fields__ if name in self.options})
 
     @torch.no_grad()
@@ -77,10 +81,10 @@ class TrainedModel:
         """Give a model the parameters. Refused unless it has exactly these.
 
         Args:
+            model: is changed.
             prefix: what the names have before those of ``model``.
         """
-        own = {f"{prefix}{name}": parameter for name, parameter in model.named_parameters()}
-        own = {name: parameter for name, parameter in own.items() if not NO_PARAMETERS.match(name)}
+        own = {f"{prefix}{name}": p for name, p in model.named_parameters() if not LEFT_OUT.match(name)}
         found = self.parameters
         known = {f"{prefix}{name}" for name in model.state_dict()}
         misfits = [name for name, p in own.items() if name not in found or found[name].shape != p.shape]

@@ -65,7 +65,7 @@ def build_checkpoint(trained: TrainedModel, dictionaries: list, data: str) -> di
         "lr_scheduler_state": {},
         "num_updates": 0,
     }
-    cfg = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    cfg = OmegaConf.to_container(cfg)  # of plain values, which it has resolved itself
     cfg["task"].update(data=data, **trained.task)
     return {
         "args": None,

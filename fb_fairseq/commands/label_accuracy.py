@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fb_fairseq.commands.texts import progress
 from fb_fairseq.errors import UserError
+from fb_fairseq.output import progress
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.symbols import PAD
 
@@ -95,7 +95,7 @@ def judge_streams(model: LanguageModel, corpus, spans: list[Span]) -> Tensor:
     """
     inputs_BT = pad_sequence([corpus.block(span.begin, span.end)[0] for span in spans], True, PAD)
     state, guesses = None, []
-    for first in progress(range(0, inputs_BT.shape[1], BLOCK), model):
+    for first in progress(range(0, inputs_BT.shape[1], BLOCK), model.source):
         x_BTD = model.embed(inputs_BT[:, first : first + BLOCK].to(model.device), first)
         features_TBD, state = model.stack.run_block(x_BTD.transpose(0, 1), state)
         guesses.append(model.guess(features_TBD.transpose(0, 1)).cpu())

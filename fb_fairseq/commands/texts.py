@@ -4,14 +4,13 @@ fairseq is imported only to read its files, so that exported models do without i
 """
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 from fb_fairseq.symbols import EOS
 
-if TYPE_CHECKING:  # fairseq is imported only to read a corpus
+if TYPE_CHECKING:
     from fb_fairseq.pretrained.model import LanguageModel
     from fb_fairseq.streams.fairseq.corpus import Corpus
     from fb_fairseq.streams.fairseq.labels import LabelledCorpus
@@ -21,7 +20,9 @@ def load_data(model: "LanguageModel", data: str, split: str) -> "Corpus | Labell
     """The corpus of a split; a ``LabelledCorpus`` for a model of labels.
 
     Args:
-        data: the folder, whose dictionaries must be the model's.
+        model: the one that reads it.
+        data: the folder of binarised data, whose dictionaries must be the model's.
+        split: its name, ``valid`` or the like.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
@@ -48,7 +49,13 @@ def load_data(model: "LanguageModel", data: str, split: str) -> "Corpus | Labell
 
 
 def load_inputs(model: "LanguageModel", data: str | None, split: str) -> "Corpus":
-    """The ``Corpus`` of the inputs of a split, as one text."""
+    """The ``Corpus`` of the inputs of a split, as one text. Refused for models that read each sequence by itself.
+
+    Args:
+        model: the one that reads it.
+        data: see ``load_data``; None: not given, which is refused.
+        split: see there.
+    """
     if data is None:
         raise UserError(f"{model.source}: give the folder of the binarised text to read with --data")
     if model.separate_sequences:
@@ -61,6 +68,7 @@ def text_of(model: "LanguageModel", prompt: str | None, file: str | None) -> lis
     """The tokens that a model reads of a text, ``</s>`` first.
 
     Args:
+        model: the one that reads it.
         prompt: the text of ``--prompt``, whose words must be known; None: that of a file.
         file: the name in ``--text``; unknown words become ``<unk>``.
     """
@@ -75,10 +83,3 @@ def text_of(model: "LanguageModel", prompt: str | None, file: str | None) -> lis
     if not tokens:
         raise UserError(f"{file or '--prompt'}: is empty; give at least one token")
     return [EOS, *tokens]
-
-
-def progress(items: Iterable, model: "LanguageModel") -> Iterable:
-    """Iterate over items, with a progress bar on a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(items, desc=model.source, disable=None, leave=False)

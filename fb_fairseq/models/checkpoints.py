@@ -14,7 +14,7 @@ from fb_fairseq.facts import facts_of_checkpoint
 from fb_fairseq.models.layers import vocabulary_size
 from fb_fairseq.patches.meaning import with_architecture
 from fb_fairseq.tensor_files import load_checkpoint, model_options
-from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel
+from fb_fairseq.trained_model import LEFT_OUT, TrainedModel
 
 FUSED_PROJECTION = re.compile(r"(.*_attn\.)in_proj_(weight|bias)$")
 NUMBERED_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$")
@@ -33,7 +33,7 @@ def read_checkpoint(path: str) -> TrainedModel:
     return TrainedModel(
         path,
         with_architecture(options),
-        {name: value for name, value in saved["model"].items() if not NO_PARAMETERS.match(name)},
+        {name: value for name, value in saved["model"].items() if not LEFT_OUT.match(name)},
         task=plain_options(model_options(saved, "task")),
         facts=facts_of_checkpoint(saved),
         dictionaries=trained_dictionaries(saved),

@@ -28,7 +28,7 @@ from fb_fairseq.meaning import check_same_meaning
 from fb_fairseq.models.checkpoints import read_checkpoint, update_names
 from fb_fairseq.models.pruning import count_layers, parse_layers
 from fb_fairseq.tensor_files import using
-from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel
+from fb_fairseq.trained_model import LEFT_OUT, TrainedModel
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     """
     source = read_checkpoint(path)
     source.path = f"{OPTION} {path}"
-    own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
+    own = {name: value for name, value in model.state_dict().items() if not LEFT_OUT.match(name)}
     sides = {"source": getattr(model, "encoder", model.decoder), "target": model.decoder}
     own_dictionaries = dictionary_checksums({name: part.dictionary for name, part in sides.items()})
     check_dictionaries(source.path, source.dictionaries, own_dictionaries)

@@ -93,12 +93,12 @@ def give_signals_back(trainer) -> None:
 
 def end_if_requested(cfg, trainer, interruption: Interruption) -> None:
     """End training if there was a signal. To be called when everything is saved."""
-    without = _without_last_checkpoint(cfg)
+    without = without_last_checkpoint(cfg)
     remedy = f"{without}: nothing was saved" if without else RESUME
     interruption.end_if_requested(trainer.get_num_updates(), cfg.optimization.max_update, remedy)
 
 
-def _without_last_checkpoint(cfg) -> str:
+def without_last_checkpoint(cfg) -> str:
     """The option with which fairseq does not write checkpoint_last.pt; empty without one."""
     for name in ("no_save", "no_last_checkpoints"):
         if getattr(cfg.checkpoint, name):
@@ -110,7 +110,7 @@ def _save(cfg, trainer, epoch_itr, is_validation_due: bool = False) -> None:
     """Write checkpoint_last.pt, and no other: the others are those of a run without interruption."""
     from fairseq import checkpoint_utils
 
-    if not _without_last_checkpoint(cfg):
+    if not without_last_checkpoint(cfg):
         trainer.is_validation_due = is_validation_due
         checkpoint_utils.save_checkpoint(OmegaConf.merge(cfg.checkpoint, LAST_ONLY), trainer, epoch_itr, None)
 

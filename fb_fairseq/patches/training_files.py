@@ -5,6 +5,7 @@ import os
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import check_output_folder, lock_folder
+from fb_fairseq.patches.interruption import without_last_checkpoint
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 
@@ -32,7 +33,8 @@ def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
 def patch_save_dir_lock() -> None:
     """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
 
-    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
+    Say what is wrong with one that cannot be written to, and make it. fairseq's own check is replaced: it writes a file
+    ``dummy`` there, and removes it, even if it is the user's.
     """
     from fairseq import checkpoint_utils
 
@@ -40,7 +42,7 @@ def patch_save_dir_lock() -> None:
     wrap_once(checkpoint_utils, "verify_checkpoint_directory", "save_dir_check", _check)
 
 
-def _check(original, save_dir):
+def _check(original, save_dir):  # in the place of the original, which is not called
     check_output_folder("--save-dir", save_dir)
     os.makedirs(save_dir, exist_ok=True)
 
@@ -72,9 +74,11 @@ def _validate(original, cfg, trainer, task, epoch_itr, subsets):
             raise
         if not cfg.checkpoint.no_save:
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        without = without_last_checkpoint(cfg)
+        saved = f"not saved, because of {without}" if without else "saved"
         raise UserError(
-            f"--best-checkpoint-metric {metric}: validation does not measure it; give a measure that its log has (a "
-            "checkpoint is saved, unless with --no-save)"
+            f"--best-checkpoint-metric {metric}: validation does not measure it; give a measure that its log has "
+            f"(checkpoint_last.pt is {saved})"
         ) from None
 
 

@@ -97,8 +97,8 @@ class LanguageModel(TextModel):
         self.memory_storage = trained.options.get("memory_storage", "keys-values")
         self.absolute_positions = trained.options.get("relative_positions") == "none"
         kind, options = STACKS[trained.architecture]
-        stack = kind(trained.options_of(options))
-        words = trained.options_of(WordOptions)
+        stack = kind(trained.options_as(options))
+        words = trained.options_as(WordOptions)
         self.add(stack, build_word_layers(words, stack.options.decoder_embed_dim, sizes[0], PAD, sizes[-1]))
 
     @property

@@ -41,8 +41,6 @@ WORD_OPTIONS = (
     "adaptive_softmax_dropout",
     "adaptive_softmax_factor",
 )
-# Of all models together.
-ALL_OPTIONS = {field.name for kind in (EncoderOptions, TransformerOptions, WordOptions) for field in fields(kind)}
 
 
 class OptionsConfig(DataclassConfig):
@@ -63,16 +61,19 @@ class OptionsConfig(DataclassConfig):
     def __post_init__(self, **options):
         """Take our options; transformers takes what is left.
 
-        First transformers' names are replaced by ours (``attribute_map``), so that an option is found by either. Words
-        are tied by our options, which are set by then; transformers reads ``tie_word_embeddings``. Names are checked
-        before transformers' class keeps whatever it does not know, values when all fields are set.
+        First transformers' names are replaced by ours (``attribute_map``), so that an option is found by either; two
+        different values are refused. Words are tied by our options, which are set by then; transformers reads
+        ``tie_word_embeddings``. Names are checked before transformers' class keeps whatever it does not know, values
+        when all fields are set.
 
         Args:
             options: the arguments that are no fields of the dataclass.
         """
         for standard, own in self.attribute_map.items():
             if standard in options:
-                options[own] = options.pop(standard)
+                value = options.pop(standard)
+                if options.setdefault(own, value) != value:
+                    raise UserError(f"{standard} {value}: contradicts {own} {options[own]}; give one of them")
         for name, default in self.option_defaults().items():
             setattr(self, name, options.pop(name, default))
         tied = options.get("tie_word_embeddings")
@@ -99,11 +100,15 @@ class OptionsConfig(DataclassConfig):
         raise NotImplementedError
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Refuse arguments that transformers would keep, and nobody read: other models' options, and ours misspelt."""
-        own = [*self.option_defaults(), *self.attribute_map, "vocab_size", "memory_storage"]
+        """Refuse arguments that transformers would keep, and nobody read: other models' options, and ours misspelt.
+
+        Args:
+            names: those that are no fields, nor options of this model.
+        """
+        own = [*self.option_defaults(), *self.attribute_map, *(field.name for field in fields(self))]
         standard = dir(PreTrainedConfig())
         for name in names:
-            if name in own or name in standard:
+            if name in standard:
                 continue
             if name in ALL_OPTIONS:
                 raise UserError(f"{name}: is no option of {self.model_type}; leave it out")
@@ -111,8 +116,13 @@ class OptionsConfig(DataclassConfig):
             if similar:
                 raise UserError(f"{name}: unknown; did you mean {similar[0]}?")
 
-    def options_of(self, kind: type[Options], **others) -> Options:
-        """The options of a class, as far as they are arguments. ``others``: the other ones."""
+    def options_as(self, kind: type[Options], **others) -> Options:
+        """The options as an object of a class.
+
+        Args:
+            kind: the class.
+            others: its options that are no arguments of this configuration.
+        """
         names = self.option_defaults()
         return kind(
             **{field.name: getattr(self, field.name) for field in fields(kind) if field.name in names}, **others
@@ -156,7 +166,7 @@ class LanguageModelConfig(OptionsConfig):
 
     def check_options(self) -> None:
         for kind in self.option_classes():
-            self.options_of(kind)
+            self.options_as(kind)
 
     def has_tied_words(self) -> bool:
         return bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
@@ -238,8 +248,8 @@ class FeedbackDecoderConfig(OptionsConfig):
     def check_options(self) -> None:
         if self.max_target_positions < 1:
             raise UserError(f"max_target_positions {self.max_target_positions}: must be 1 or more")
-        self.options_of(EncoderOptions)
-        self.options_of(WordOptions)
+        self.options_as(EncoderOptions)
+        self.options_as(WordOptions)
         self.stack_options()
         sizes = (self.source_vocab_size, self.encoder_embed_dim), (self.vocab_size, self.decoder_embed_dim)
         if self.share_all_embeddings and sizes[0] != sizes[1]:
@@ -247,4 +257,12 @@ class FeedbackDecoderConfig(OptionsConfig):
 
     def stack_options(self) -> TransformerOptions:
         """The options of the decoder's layers."""
-        return self.options_of(TransformerOptions, attention_span=self.max_target_positions, relative_positions="none")
+        return self.options_as(TransformerOptions, attention_span=self.max_target_positions, relative_positions="none")
+
+
+# Of all models together.
+ALL_OPTIONS = {
+    field.name
+    for kind in (EncoderOptions, TransformerOptions, WordOptions, LanguageModelConfig, FeedbackDecoderConfig)
+    for field in fields(kind)
+}

@@ -34,12 +34,12 @@ class Decoder(TextModel):
     def __init__(self, config: LanguageModelConfig):
         super().__init__()
         self.config = config
-        words = config.options_of(WordOptions)
+        words = config.options_as(WordOptions)
         self.memory_storage = config.memory_storage
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
         kind, options = STACKS[config.model_type]
         self.add(
-            kind(config.options_of(options)), build_word_layers(words, config.decoder_embed_dim, config.vocab_size, PAD)
+            kind(config.options_as(options)), build_word_layers(words, config.decoder_embed_dim, config.vocab_size, PAD)
         )
 
     def forward(

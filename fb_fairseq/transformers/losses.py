@@ -27,8 +27,9 @@ def mean_loss(
         penalty: to be added for each target.
         smoothing: the share of the mean over all tokens of the vocabulary.
     """
+    targets_BT = targets_BT.to(features_BTD.device)
     counted_BT = targets_BT != IGNORED
-    targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
+    targets_BT = targets_BT.masked_fill(~counted_BT, 0)
     if decoder.adaptive_softmax is not None and not smoothing:
         total = adaptive_losses(decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
     else:

@@ -70,14 +70,14 @@ class TranslationDecoder(Embedder, OutputLayer):
 
     def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
         super().__init__(
-            config.options_of(EncoderOptions),
+            config.options_as(EncoderOptions),
             embed_tokens,
             config.decoder_learned_pos,
             config.max_target_positions,
             "max_target_positions",
         )
         options = config.stack_options()
-        words = config.options_of(WordOptions)
+        words = config.options_as(WordOptions)
         own_keys = options.memory_projections == "per-layer"
         width = options.decoder_embed_dim
         layers = [
@@ -136,7 +136,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         source = target
         if not config.share_all_embeddings:
             source = new_embedding(config.source_vocab_size, config.encoder_embed_dim)
-        self.encoder = Encoder(config.options_of(EncoderOptions), source)
+        self.encoder = Encoder(config.options_as(EncoderOptions), source)
         self.decoder = TranslationDecoder(config, target)
         initialise_layers(self)
         self._tied_weights_keys = tied_names(self)

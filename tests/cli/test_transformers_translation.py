@@ -17,7 +17,7 @@ from fb_fairseq.commands.export.models import transformers_model  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.models.checkpoints import plain_options  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
-from fb_fairseq.trained_model import NO_PARAMETERS, TrainedModel  # noqa: E402
+from fb_fairseq.trained_model import LEFT_OUT, TrainedModel  # noqa: E402
 from tests.cli.checkpoints import assert_same_parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402
@@ -45,7 +45,7 @@ def both(request, tmp_path):
     given = argparse.Namespace(**{**SIZES, **options})
     feedback_decoder(given)
     options = {**plain_options(vars(given)), "arch": "feedback_decoder"}
-    parameters = {name: value for name, value in theirs.state_dict().items() if not NO_PARAMETERS.match(name)}
+    parameters = {name: value for name, value in theirs.state_dict().items() if not LEFT_OUT.match(name)}
     symbols = {f"dict.{name}.txt": dictionary(words).symbols for name, words in (("de", 11), ("en", 14))}
     task = {"source_lang": "de", "target_lang": "en"}
     return theirs, transformers_model(TrainedModel("checkpoint.pt", options, parameters, task, symbols))

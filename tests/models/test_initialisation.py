@@ -12,7 +12,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel
 from fb_fairseq.models.checkpoints import plain_options, update_names
 from fb_fairseq.models.initialisation import initialise
-from fb_fairseq.trained_model import NO_PARAMETERS
+from fb_fairseq.trained_model import LEFT_OUT
 from tests.models.decoders import PAD, batch, build, dictionary
 from tests.models.language_models import build as build_lm
 
@@ -49,7 +49,7 @@ def test_per_layer_projections_load_by_name(tmp_path, caplog, pre_norm):
     with caplog.at_level(logging.INFO):
         initialise(model, str(tmp_path / "v.pt"))
     own = model.state_dict()
-    assert all(own[name].equal(theirs[name]) for name in theirs if not NO_PARAMETERS.match(name))
+    assert all(own[name].equal(theirs[name]) for name in theirs if not LEFT_OUT.match(name))
     assert "0 derived, 1 new (decoder.memory.layer_weights), 0 left" in caplog.text
 
 
@@ -114,7 +114,7 @@ def test_names_of_old_checkpoints(tmp_path):
     old = build(memory_projections="per-layer")
     initialise(old, str(tmp_path / "old.pt"))
     for name, value in new.state_dict().items():
-        if not NO_PARAMETERS.match(name) and "layer_weights" not in name:
+        if not LEFT_OUT.match(name) and "layer_weights" not in name:
             assert value.equal(old.state_dict()[name]), name
 
 

@@ -174,17 +174,23 @@ def test_both_names_of_the_memory(caplog):
 def test_options_of_configurations():
     """transformers' names are ours, or refused; so are misspelt ones, and options of other models."""
     sizes = dict(hidden_size=24, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4)
-    config = ft.FeedbackTransformerConfig(**sizes)
+    config = ft.FeedbackTransformerConfig(**sizes, decoder_embed_dim=24)
     assert (config.decoder_embed_dim, config.decoder_ffn_embed_dim, config.decoder_layers) == (24, 32, 3)
     assert config.decoder_attention_heads == 4 and {name: getattr(config, name) for name in sizes} == sizes
     assert config.to_dict()["tie_word_embeddings"] is False
     assert ft.FeedbackTransformerConfig(share_decoder_input_output_embed=True, tie_word_embeddings=True)
-    for kind in (ft.FeedbackTransformerConfig, ft.FeedbackDecoderConfig):
-        with pytest.raises(UserError, match="tie_word_embeddings True: .* give share_decoder_input_output_em"):
-            kind(tie_word_embeddings=True)
-        with pytest.raises(UserError, match="decoder_layer: unknown; did you mean decoder_layers"):
-            kind(decoder_layer=3)
+    tied = "tie_word_embeddings True: .* give share_decoder_input_output_em"
+    foreign = "is no option of feedback_decoder; leave it out"
+    both = {"hidden_size": 24, "decoder_embed_dim": 8}
+    for kind, message, given in (
+        (ft.FeedbackTransformerConfig, "hidden_size 24: contradicts decoder_embed_dim 8", both),
+        (ft.FeedbackTransformerConfig, tied, {"tie_word_embeddings": True}),
+        (ft.FeedbackDecoderConfig, tied, {"tie_word_embeddings": True}),
+        (ft.FeedbackTransformerConfig, "omit_eol: unknown; did you mean omit_eos", {"omit_eol": True}),
+        (ft.FeedbackDecoderConfig, "decoder_layer: unknown; did you mean decoder_layers", {"decoder_layer": 3}),
+        (ft.FeedbackDecoderConfig, f"attention_span: {foreign}", {"attention_span": 100}),
+        (ft.FeedbackDecoderConfig, f"labels: {foreign}", {"labels": True}),
+    ):
+        with pytest.raises(UserError, match=message):
+            kind(**given)
         assert kind(architectures=["x"], torch_dtype="float32", my_note="hello").my_note == "hello"
-    for kind in (ft.FeedbackDecoderConfig, ft.StreamingLSTMConfig):
-        with pytest.raises(UserError, match=f"attention_span: is no option of {kind.model_type}; leave it out"):
-            kind(attention_span=100)

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.transformers.losses import mean_loss  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 from tests.transformers.models import KINDS, SPAN, V, build  # noqa: E402
 
@@ -174,6 +175,8 @@ def test_loss(model, ids):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     for name, p in model.named_parameters():
         assert "adaptive_span" in name or p.grad.abs().max() > 0, name
+    features = torch.zeros(3, 20, 16, device="meta")
+    mean_loss(build("feedback").to("meta").decoder, features, ids, None)  # labels may be on another device
 
 
 @pytest.mark.parametrize("kind", ["feedback", "transformer", "all-attention"])

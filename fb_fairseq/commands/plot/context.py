@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.commands.plot.measures import BLOCK_STEPS, doubling_bins
-from fb_fairseq.commands.texts import progress
 from fb_fairseq.errors import UserError
+from fb_fairseq.output import progress
 from fb_fairseq.pretrained.model import LanguageModel
 
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
@@ -48,7 +48,7 @@ def losses_by_context(model: LanguageModel, corpus, tokens: int, longest: int) -
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)
     text_T = corpus[0 : longest + predicted]
     values = []
-    for fewest, most in progress(bins, model):
+    for fewest, most in progress(bins, model.source):
         segments = text_T[longest - fewest :].unfold(0, most + 1, most - fewest + 1)
         parts = segments.split(max(1, POSITIONS // most))
         nats = sum(segment_loss(model, rows, fewest) for rows in parts) / predicted

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.texts import progress
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.ops.attention import by_slot
+from fb_fairseq.output import progress
 from fb_fairseq.pretrained.model import LanguageModel
 
 STREAMS = 16  # parallel streams that a text is cut into
@@ -82,7 +82,7 @@ def mean_over_steps(
     steps = tokens_BT.shape[1]
     state, total = None, 0.0
     starts = [*range(0, context, block), *range(context, steps, block)]
-    for start in progress(starts, model):
+    for start in progress(starts, model.source):
         last = min(start + block, context if start < context else steps)
         x_TBD = model.embed(tokens_BT[:, start:last].to(model.device), start).transpose(0, 1)
         if start < context:

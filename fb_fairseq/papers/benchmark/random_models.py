@@ -53,7 +53,8 @@ def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dicti
     Args:
         kind: which.
         layers: of its decoder.
-        args: its sizes and device: ``embed_dim``, ``ffn_dim``, ``heads`` and ``device``.
+        args: the widths of encoder and decoder ``embed_dim`` and ``ffn_dim``, their number of ``heads``, and the
+            ``device``.
         words: its dictionary, of both languages.
         options: further options.
     """
@@ -76,9 +77,11 @@ def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dicti
 def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:
     """Bytes of the decoder's self-attention keys and values after one hypothesis.
 
+    To be called under ``torch.no_grad()``.
+
     Args:
-        model: of translation.
-        length: tokens that are decoded.
+        model: of translation, in eval mode.
+        length: number of tokens that are decoded.
         device: of the model.
         words: its dictionary.
     """

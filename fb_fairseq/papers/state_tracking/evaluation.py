@@ -11,7 +11,7 @@ from fb_fairseq.papers.state_tracking.problems import NO_TARGET, Sequences
 # Sizes of tests, but for word problems, as multiples of the longest in training.
 FACTORS = (0.25, 0.5, 1, 2, OTHER_FACTOR)
 TOKENS = 16_384  # of a batch
-GOOD = 0.9  # what the longest length is reported for
+GOOD = 0.9  # the lowest accuracy that ``longest_good`` counts as good
 
 
 @torch.no_grad()
@@ -19,10 +19,10 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
     """Test a model on sequences it was not trained on.
 
     Args:
-        model: what is tested.
+        model: what is tested; is in eval mode afterwards.
         sequences: those of its task.
         options: as of its training.
-        split: "test", or "valid", whose sequences have the largest size in training at most.
+        split: "test", or "valid", whose sequences all have the largest size in training.
 
     Returns:
         "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of all
@@ -30,22 +30,20 @@ def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str =
         "slips", the probability that a label is the first wrong one of its sequence.
     """
     model.eval()
-    growth, longest = sequences.growth, options.longest
+    growth = sequences.growth
+    valid = split == "valid"
     if growth.by_position:
-        sizes = [longest * (1 if split == "valid" else FACTOR)]
-    else:
-        factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
-        sizes = sorted({max(growth.smallest, int(factor * longest)) for factor in factors})
-    marked = []
-    for number, size in enumerate(sizes):
-        drawn = sequences.draw(split, number, size, options.test_sequences)
-        marked.append(_right(model, *drawn))
-    right_BL, labelled_BL = marked[-1]
-    if growth.by_position:
-        sizes = list(range(1, sizes[0] + 1))
+        longest = options.longest * (1 if valid else FACTOR)
+        right_BL, labelled_BL = _right(model, *sequences.draw(split, 0, longest, options.test_sequences))
+        sizes = list(range(1, longest + 1))
         accuracy = right_BL.float().mean(0).tolist()
     else:
-        accuracy = [right[labelled].float().mean().item() for right, labelled in marked]
+        factors = [1] if valid else FACTORS
+        sizes = sorted({max(growth.smallest, int(factor * options.longest)) for factor in factors})
+        accuracy = []
+        for number, size in enumerate(sizes):  # up to the longest
+            right_BL, labelled_BL = _right(model, *sequences.draw(split, number, size, options.test_sequences))
+            accuracy.append(right_BL[labelled_BL].float().mean().item())
     wrong_BL = labelled_BL & ~right_BL
     slipped = wrong_BL.any(1).sum().item()
     before = (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
