@@ -1,18 +1,16 @@
-"""What the golden files hold, and how they are made.
+"""What the golden files hold.
 
 The archives in this folder were written at commit ad3b128, before the package was reorganised. Each is one model:
 a checkpoint in mid-epoch with its stream memory, the model's parameters after one more update (``resumed.pt``), and
-what the checkpoint computes (``expected.pt``): logits, losses, a greedy and a beam continuation.
-``tests/cli/test_golden.py`` checks that today's code still gives the same. To write new files, where a change of
-behaviour is intended: ``python -m tests.golden.recipe FOLDER``.
+what the checkpoint computes (``expected.pt``, as ``measure`` returns it): logits, losses, a greedy and a beam
+continuation. ``tests/cli/test_golden.py`` checks that today's code still gives the same. The program that wrote the
+archives is in this file's history, up to commit 0efbd58a.
 """
 
 import pathlib
 import re
 import shutil
-import sys
 import tarfile
-import tempfile
 
 import torch
 
@@ -131,35 +129,3 @@ def copy_checkpoint(source: pathlib.Path, target: pathlib.Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for path in [source / "checkpoint_last.pt", *source.glob("stream_memory.*.pt")]:
         shutil.copy(path, target / path.name)
-
-
-def write_all(out: pathlib.Path, scratch: pathlib.Path) -> None:
-    """Write the archives of all cases to a folder, with another one for what is needed on the way."""
-    from tests.cli.conftest import write_byte_data
-    from tests.cli.parallel_text import preprocess
-
-    write_byte_data(scratch / "bytes")
-    parallel = preprocess(scratch)
-    for case in [*LANGUAGE_MODELS, *TRANSLATION]:
-        data = parallel if case in TRANSLATION else scratch / "bytes"
-        train(case, data, scratch / case, UPDATES)
-        copy_checkpoint(scratch / case, out / case)
-        torch.save(measure(case, out / case / "checkpoint_last.pt", data, scratch), out / case / "expected.pt")
-        train(case, data, scratch / case, UPDATES + 1)
-        saved = torch.load(scratch / case / "checkpoint_last.pt", weights_only=True)
-        torch.save(saved["model"], out / case / "resumed.pt")
-        with tarfile.open(out / f"{case}.tar.gz", "w:gz") as archive:
-            archive.add(out / case, arcname=".")
-        shutil.rmtree(out / case)
-        print(f"Wrote {out / case}.tar.gz")
-
-
-def main() -> None:
-    """Write all archives to the folder that is named on the command line."""
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as scratch:
-        write_all(pathlib.Path(sys.argv[1]), pathlib.Path(scratch))
-
-
-if __name__ == "__main__":
-    main()
