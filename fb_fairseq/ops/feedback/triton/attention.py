@@ -126,7 +126,8 @@ def attend(
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     source = (g // H) // PER * H + g % H
     e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
-    q16 = tl.load(q + g * E + e[None] + 0 * rows[:, None], (e < E)[None] & (rows < ROWS)[:, None], 0.0)
+    same = e[None] + 0 * rows[:, None]  # the same columns in all rows
+    q16 = tl.load(q + g * E + same, (e < E)[None] & (rows < ROWS)[:, None], 0.0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     far = n
     if age is not None:
@@ -158,16 +159,19 @@ def attend(
             position = rows_of(value_positions, S, distance, e, both, E)
             attended = tl.dot(weight.to(v.dtype), position, attended, input_precision=P)
     row = (rows == 0)[:, None] & (e < E)[None]
-    # Attention over nothing is zero; over minus infinities, such as an encoder of padding alone, it is not a number.
+    # Scores of the visible slots        total  top              result
+    # some are finite                    > 0    the largest      the mean of values
+    # there are none                     0      NO_SCORE         zero
+    # all are minus infinity (padding)   0      minus infinity   not a number
     top = tl.where((total == 0) & (any_visible > 0), -float("inf"), top)
     if SPLITS == 1:
         total = tl.where((total == 0) & (any_visible == 0), 1.0, total)
         attended = attended / total[:, None]
-        tl.store(out + g * E + e[None] + 0 * rows[:, None], attended.to(out.dtype.element_ty), row)
+        tl.store(out + g * E + same, attended.to(out.dtype.element_ty), row)
         tl.store(lse + g + 0 * rows, top + tl.log(total), rows == 0)
     else:
         at = split * G + g
-        tl.store(parts + at * E + e[None] + 0 * rows[:, None], attended, row)
+        tl.store(parts + at * E + same, attended, row)
         tl.store(tops + at + 0 * rows, top, rows == 0)
         tl.store(totals + at + 0 * rows, total, rows == 0)
         if is_last(arrived, g, SPLITS):
@@ -176,7 +180,7 @@ def attend(
             highest = tl.max(each_top, 0)
             factor = tl.exp(each_top - highest)
             whole = tl.sum(factor * tl.load(totals + s, cache_modifier=".cg"), 0)
-            # Attention over nothing is zero; a program that has seen minus infinities alone has stored such a top.
+            # As above; a program that has seen minus infinities alone has stored such a top.
             whole = tl.where((whole == 0) & (tl.min(each_top, 0) > -float("inf")), 1.0, whole)
             part = parts_at(parts, s, e, E)
             tl.store(out + g * E + e, (tl.sum(factor[:, None] * part, 0) / whole).to(out.dtype.element_ty), e < E)
