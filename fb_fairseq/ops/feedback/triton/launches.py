@@ -64,6 +64,12 @@ class Launcher:
         wide: of sums.
         device: of all tensors.
         slots: the most that a step attends to.
+
+    Attributes:
+        scale: of scores, 1 / sqrt(E).
+        attention: the tile of attention kernels.
+        early: whether a kernel starts while the one before it ends.
+        BE, P, WIDE: constants of kernels: E rounded up to a power of 2, the precision of products, the type of sums.
     """
 
     def __init__(self, sizes: Sizes, dtype: torch.dtype, wide: torch.dtype, device: torch.device, slots: int):
