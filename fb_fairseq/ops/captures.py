@@ -84,7 +84,8 @@ class Captures:
         self,
         key: tuple,
         setting: Setting,
-        capture: Callable[[bool], Captured | None],
+        kernels: Callable[[], Captured | None],
+        operations: Callable[[], Captured],
         comparison: Callable[[Captured], Comparison],
         at: int | None = None,
     ) -> Any:
@@ -93,18 +94,19 @@ class Captures:
         Args:
             key: everything that a capture depends on, except the values of tensors.
             setting: what its kernels depend on.
-            capture: makes one, of kernels (True) or of torch's operations; None: there are no kernels.
+            kernels: captures them; returns None if there are none.
+            operations: captures torch's operations.
             comparison: the results of a capture of kernels, and those of torch's operations.
             at: instead of ``capture_at``.
 
         Returns:
-            What ``capture`` has made.
+            What ``kernels`` or ``operations`` has returned.
         """
         self._uses += 1
         if self._uses % self.window == 0:
             self._seen.clear()
         self._seen[key] += 1
-        found = self.by_key.get(key) or self._capture(key, setting, capture, at)
+        found = self.by_key.get(key) or self._capture(key, setting, kernels, operations, at)
         if found is None or not found.is_free():
             return None
         if not found.checked:
@@ -114,7 +116,7 @@ class Captures:
             if right:
                 found.checked = True
             else:  # it was dropped, with all captures of its setting
-                found = self._capture(key, setting, capture, at)
+                found = self._capture(key, setting, kernels, operations, at)
         if found is not None:
             self._last_used[key] = self._uses
         return found
@@ -146,14 +148,16 @@ class Captures:
         self.problems.setdefault(setting, None)
         return True
 
-    def _capture(self, key: tuple, setting: Setting, capture: Callable, at: int | None) -> Captured | None:
+    def _capture(
+        self, key: tuple, setting: Setting, kernels: Callable, operations: Callable, at: int | None
+    ) -> Captured | None:
         """Capture a key, if it is time and there is room."""
         if self._seen[key] < (at or self.capture_at) or not self._has_room():
             return None
         try:
-            found = self._kernels(setting, capture)
+            found = self._kernels(setting, kernels)
             if found is None:
-                found = capture(False)
+                found = operations()
                 found.checked = True
         except Exception as error:  # out of memory, say
             cuda_graphs.disable_capturing(error)
@@ -162,12 +166,12 @@ class Captures:
         self._last_used[key] = self._uses
         return found
 
-    def _kernels(self, setting: Setting, capture: Callable) -> Captured | None:
+    def _kernels(self, setting: Setting, kernels: Callable) -> Captured | None:
         """Capture kernels; None: there are none, they are not used, or do not compile."""
         if self.problems.get(setting) is not None:
             return None
         try:
-            found = capture(True)
+            found = kernels()
         except (CaptureError, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:

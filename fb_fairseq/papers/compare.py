@@ -25,7 +25,7 @@ def with_speedups(runs: list[dict]) -> list[dict]:
 
     def all_but_depth(run: dict) -> str:
         same = {**run.get("settings", {}), **{name: run.get(name) for name in (*IDENTITY, "seed", "hardware")}}
-        return str(sorted((name, value) for name, value in same.items() if "layers" not in name))
+        return str(sorted((name, value) for name, value in same.items() if name not in ("layers", "decoder_layers")))
 
     def speed_of(run: dict) -> float:
         speed = run.get("decoded_tokens_per_second")

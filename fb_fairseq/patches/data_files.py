@@ -22,7 +22,7 @@ def _make_whole(original, path, impl, *args, **kwargs):
         dataset = original(path, impl, *args, **kwargs)
         if impl == "mmap" and dataset is not None and len(dataset):
             dataset[len(dataset) - 1]
-    except (struct.error, ValueError):  # numpy's where a file is shorter than its index says
+    except (struct.error, ValueError, AssertionError):  # ValueError: numpy's, of a file shorter than its index says
         raise UserError(
             f"{path}.idx, .bin: one of them is cut off, or not of --dataset-impl {impl}; prepare the data again "
             "(fairseq-preprocess, or fb-fairseq preprocess-bytes)"

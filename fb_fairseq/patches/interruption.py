@@ -124,7 +124,8 @@ def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
             _save(cfg, trainer, epoch_itr)
             end_if_requested(cfg, trainer, interruption)
         results = original(cfg, trainer, task, epoch_itr)
-        if results[1] or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):  # it is the last epoch
+        # It was the last epoch, or the validation at its end was cut.
+        if results[1] or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):
             give_signals_back(trainer)
             end_if_requested(cfg, trainer, interruption)
         return results
@@ -148,6 +149,9 @@ def _validate(original, cfg, trainer, task, epoch_itr, subsets):
 
 
 def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    """Validate and save as fairseq does, and end training here if a signal asks for it. Where fairseq itself ends the
+    epoch or training after this, it does so first, and logs it: then ``_train_interruptibly`` ends training.
+    """
     interruption = trainer.interruption
     if interruption is None:
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
@@ -158,8 +162,7 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
         losses = [None]
         stops = end_of_epoch or _ends_without_validation(cfg, trainer)
         is_cut = True
-    goes_on = not (stops or end_of_epoch)  # else fairseq first ends the epoch, and logs it
-    ends_here = goes_on and interruption.requested  # asked once: a signal may come at any line
+    ends_here = interruption.requested and not (stops or end_of_epoch)  # asked once: a signal may come at any line
     if is_cut or ends_here:
         _save(cfg, trainer, epoch_itr, is_validation_due=is_cut)
     if ends_here:

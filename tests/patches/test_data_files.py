@@ -16,7 +16,7 @@ def test_cut_data(tmp_path, end):
     lines = [[4, 5, 2], [2], [6, 2]]
     write(prefix, lines)
     assert [item.tolist() for item in data_utils.load_indexed_dataset(prefix, None)] == lines
-    for size in (os.path.getsize(f"{prefix}.{end}") - 1, 20):
+    for size in (os.path.getsize(f"{prefix}.{end}") - 1, 20, 0):
         os.truncate(f"{prefix}.{end}", size)
         with pytest.raises(UserError, match="train.idx, .bin: one of them is cut off"):
             data_utils.load_indexed_dataset(prefix, None)

@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
+from fb_fairseq.commands.explore.attention import attention_and_memory
 from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel
@@ -114,7 +115,7 @@ class Explorer:
         return [
             self.draw_text(reading, step),
             pictures.next_token(reading, step, temperature, int(topk)),
-            pictures.attention_and_memory(reading, step, each_head, memory),
+            attention_and_memory(reading, step, each_head, memory),
             gr.update(maximum=max(1, last), value=step),
         ]
 

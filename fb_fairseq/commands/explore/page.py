@@ -1,12 +1,14 @@
 """The page: its head, its parts, and which action each button has."""
 
 from functools import partial
+from html import escape
 from pathlib import Path
 
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
 from fb_fairseq.commands.explore.actions import Explorer, Tracker
+from fb_fairseq.commands.explore.attention import EACH_HEAD_ROWS
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import words_of
@@ -41,7 +43,7 @@ def facts(model: LanguageModel) -> str:
         f"{o.decoder_layers} layers × {o.decoder_attention_heads} heads, width {o.decoder_embed_dim}, remembers "
         f"{max(model.stack.reaches())} steps, {parameters / 1e6:.1f} million parameters, reads {model.vocabulary.unit}s"
     )
-    return f'<div class="ex-head"><h1>{kind_of(model)}</h1><p><b>{pictures.escape(model.source)}</b>: {sizes}</p></div>'
+    return f'<div class="ex-head"><h1>{kind_of(model)}</h1><p><b>{escape(model.source)}</b>: {sizes}</p></div>'
 
 
 def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.Blocks:
@@ -58,7 +60,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
     if text is None:
         text = explorer.drawn(many) if model.labels else example(model.vocabulary, most)
     explorer.tokens_of(text)  # refused here rather than in the page
-    few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
+    few = options.decoder_layers * options.decoder_attention_heads <= EACH_HEAD_ROWS
     memories = len(pictures.mix(model))
     button = partial(gr.Button, min_width=90)
     picture = partial(gr.HTML, container=True, padding=True)

@@ -11,8 +11,9 @@ LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
 
 def value_of(group: Group, field: str) -> float | None:
     """The number that a group's results have in a field; None if they have none, or several."""
-    values = {run.get(field) for run in group.runs}
-    value = values.pop() if len(values) == 1 else None
+    value = group.runs[0].get(field)
+    if any(run.get(field) != value for run in group.runs):
+        return None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 

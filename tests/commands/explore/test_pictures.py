@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from fb_fairseq.commands.explore import pictures
+from fb_fairseq.commands.explore import attention, pictures
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import SPECIAL
 from tests.commands.explore.readings import SPAN, TOKENS, parsed, reading_of
@@ -51,11 +51,11 @@ def test_surprise_is_drawn():
 def test_shares(model, monkeypatch):
     """Each row is the whole attention, also where the oldest steps share a column."""
     reading, step = reading_of(both(model)[0]), 9
-    names, shares = pictures.shares_of(reading, step)
+    names, shares = attention.shares_of(reading, step)
     assert names == (["persistent"] if model is AllAttentionLM else [])
     torch.testing.assert_close(shares[..., -SPAN:], reading.attention(step))
-    monkeypatch.setattr(pictures, "COLUMNS", 3)
-    names, shares = pictures.shares_of(reading, step)
+    monkeypatch.setattr(attention, "COLUMNS", 3)
+    names, shares = attention.shares_of(reading, step)
     assert names[-1] == "older" and shares.shape[-1] == len(names) + 3
     torch.testing.assert_close(shares.sum(-1), torch.ones_like(shares[..., 0]))
     torch.testing.assert_close(shares[..., -4:-3], reading.attention(step)[..., :2].sum(-1, keepdim=True))
@@ -66,7 +66,7 @@ def test_shares(model, monkeypatch):
 def test_attention_and_memory_are_drawn(step, each_head):
     """A cell for each row and remembered step, and a column for each vector: those remembered, and the new one."""
     reading = reading_of(both(memory_composition="same-and-lower")[0])
-    tree = parsed(pictures.attention_and_memory(reading, step, each_head, memory=2))
+    tree = parsed(attention.attention_and_memory(reading, step, each_head, memory=2))
     shares = reading.attention(step) if each_head else reading.attention(step).mean(1, keepdim=True)
     cells = spans(tree, "ex-cell")
     expected = shares.flip(0).flatten()
@@ -106,7 +106,7 @@ def test_every_picture_parses(model):
         assert [name.text for name in follows] == [symbols[token] for token in reading.tokens[step + 1 : step + 2]]
         tokens = spans(parsed(pictures.surprise(reading, step)), "ex-token")
         assert [token.text for token in tokens] == ["</s>", *(symbols[token] for token in TOKENS)]
-        columns = spans(parsed(pictures.attention_and_memory(reading, step, True)), "ex-column")
+        columns = spans(parsed(attention.attention_and_memory(reading, step, True)), "ex-column")
         seen = [*reading.seen(step), step]
         assert [column.text for column in columns][-len(seen) :] == [tokens[t].text for t in seen]
     assert len(spans(parsed(pictures.layer_weights(ours)), "ex-number")) in (2, 3)

@@ -140,13 +140,13 @@ def test_undecided_captures_stay_for_a_window():
 
     made = []
 
-    def capture(kernels):
-        made.append(kernels)
-        return captures.Captured()
+    def capture():
+        made.append(captures.Captured())
+        return made[-1]
 
     found = Captures()
     for use in range(40):
-        found.find((use % 2,), ("loop",), capture, undecided)
+        found.find((use % 2,), ("loop",), capture, capture, undecided)
     assert len(made) == 4
 
 
@@ -157,7 +157,7 @@ def test_captures_in_use_are_made_again_at_once():
         capture_at, kept, window = 3, 1, 5
 
     found = Captures()
-    used = lambda: found.find((), (), lambda kernels: None if kernels else captures.Captured(), undecided) is not None
+    used = lambda: found.find((), (), lambda: None, captures.Captured, undecided) is not None
     assert [used() for _ in range(8)] == [False, False] + 6 * [True]
     found.clear()
     assert used()

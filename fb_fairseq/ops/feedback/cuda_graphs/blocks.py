@@ -53,7 +53,8 @@ class BlockGraphs(Captures):
             captured = self.find(
                 block_key(needs_backward, leaves, tree),
                 setting,
-                lambda kernels: CapturedPasses(loop if kernels else self._reference, inputs, needs_backward),
+                partial(CapturedPasses, loop, inputs, needs_backward),
+                partial(CapturedPasses, self._reference, inputs, needs_backward),
                 comparison,
                 CAPTURE_FULL_AT if carried else None,
             )

@@ -48,16 +48,12 @@ class StepGraphs(Captures, threading.local):
         key = step_key(inputs)
         setting = (f"{loop.name}, decoding steps",)
 
-        def capture(kernels: bool) -> CapturedStep | None:
-            if not kernels:
-                step = stack.reference_step
-            elif loop.covers_step(stack, inputs):
-                step = partial(loop.decode, stack, kept)
-            else:
-                return None
-            return CapturedStep(step, inputs)
+        def kernels() -> CapturedStep | None:
+            covered = loop.covers_step(stack, inputs)
+            return CapturedStep(partial(loop.decode, stack, kept), inputs) if covered else None
 
-        found = self.find(key, setting, capture, partial(comparison, stack, inputs))
+        operations = partial(CapturedStep, stack.reference_step, inputs)
+        found = self.find(key, setting, kernels, operations, partial(comparison, stack, inputs))
         if found is None:
             return None
         if ring.graph is not found:

@@ -21,6 +21,10 @@ from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, StepOutput
 
 
+def nothing() -> None:
+    """In the place of a weak reference: there is nothing yet."""
+
+
 class CapturedStep(Captured):
     """A captured step and its memory, in which at most one ring has its slots.
 
@@ -36,10 +40,10 @@ class CapturedStep(Captured):
     def __init__(self, step: Callable[[StepInputs], StepOutput], inputs: StepInputs):
         x_BD, ring, options, encoder = inputs
         self.rows = padded_rows(len(x_BD), encoder)
-        self._held: weakref.WeakSet[MemoryRing] = weakref.WeakSet()  # the ring that has its slots here, if there is one
+        self._held: Callable[[], MemoryRing | None] = nothing  # a weak reference to the ring that has its slots here
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
-        self._keys_ref: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
+        self._keys: Callable[[], Tensor | None] = nothing  # a weak reference to the keys that are copied here
         self._ring = DeviceRing(ring, self.rows)
         self._copy(ring, encoder)
         self._ring.seen_1.fill_(ring.position)
@@ -57,18 +61,18 @@ class CapturedStep(Captured):
         if ring.age_B is not None:
             ring.age_B = self._ring.age_B[: len(ring.age_B)]
         ring.graph = self
-        self._held = weakref.WeakSet([ring])
+        self._held = weakref.ref(ring)
 
     def release(self) -> None:
         """Give the slots that lie here back to their ring."""
-        for ring in list(self._held):
-            if ring.graph is self:
-                ring.release()
+        ring = self._held()
+        if ring is not None and ring.graph is self:
+            ring.release()
 
     def run(self, inputs: StepInputs) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""
         x_BD, encoder = inputs.x_BD, inputs.encoder
-        if encoder and encoder[0].keys_CBHE is not self._keys_ref():  # reordered, or another batch's
+        if encoder and encoder[0].keys_CBHE is not self._keys():  # reordered, or another batch's
             self._copy_encoder(encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
         result = self._replay(inputs.ring.position)
@@ -78,7 +82,7 @@ class CapturedStep(Captured):
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
 
     def try_on(self, inputs: StepInputs) -> list[list[Tensor]]:
-        """The step's results, and the slots after it, for a ring that stays as it is and has its slots elsewhere."""
+        """The step's results, and the slots after it, for a ring that stays as it is. No ring must be held here yet."""
         rows = len(inputs.x_BD)
         self._copy(inputs.ring, inputs.encoder)
         self._x_BD[:rows].copy_(inputs.x_BD)
@@ -106,8 +110,8 @@ class CapturedStep(Captured):
             own.padding_BC[:sentences, sources:] = True
             if given.padding_BC is not None:
                 own.padding_BC[:sentences, :sources] = given.padding_BC
-            pairs += [(own.keys_CBHE[:sources, :sentences], given.keys_CBHE)]
-            pairs += [(own.values_CBHE[:sources, :sentences], given.values_CBHE)]
+            pairs.append((own.keys_CBHE[:sources, :sentences], given.keys_CBHE))
+            pairs.append((own.values_CBHE[:sources, :sentences], given.values_CBHE))
         copy_all(pairs)
         if encoder:
-            self._keys_ref = weakref.ref(encoder[0].keys_CBHE)
+            self._keys = weakref.ref(encoder[0].keys_CBHE)
