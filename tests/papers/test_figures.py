@@ -166,6 +166,10 @@ def test_a_tracker_that_no_recipe_trained(tmp_path):
 
 
 def test_bad_input(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/results.json").write_text('{"walk": {"recipe": "random_walk", "model": "N3"}}')
+    assert "no result of a model with persistent" in run_module("figures.persistent_memory", tmp_path).errors
+    (tmp_path / "a/results.json").unlink()
     done = run_module("figures.persistent_memory", tmp_path)
     assert done.status == 2 and "has no results.json; give the output" in done.errors
     (line,) = done.errors.splitlines()

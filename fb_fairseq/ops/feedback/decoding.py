@@ -40,6 +40,7 @@ class StepInputs(NamedTuple):
     Attributes:
         x_BD: the step's embedding, x^0.
         ring: the memory, with room for the step.
+        options: of the loop.
         encoder: each layer's keys and values of the encoder's output; empty in language models.
     """
 

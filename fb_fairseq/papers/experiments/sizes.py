@@ -5,7 +5,7 @@ from fb_fairseq.papers.experiments.settings import Options
 
 def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation_dropout: float = 0) -> Options:
     """Options of the feed-forward sublayers, with which the small models have the same number of parameters: the width
-    ``ffn``, or as many persistent ``vectors``, if that number is not ``ffn``.
+    ``ffn``, or a number of persistent vectors.
 
     The 1 + layers memory weights of the Feedback Transformer do not count, nor biases and norms, of which all-attention
     networks have fewer.

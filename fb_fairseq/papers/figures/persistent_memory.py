@@ -69,7 +69,7 @@ def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
 
     Args:
         best: bits per byte of each seed, by model.
-        same_size: the all-attn model that has as many parameters as the variants.
+        same_size: the all-attn model that has as many persistent vectors as the variants.
     """
     names = {same_size: "all-attn\n(one softmax for both)", **VARIANTS, TRANSFORMER: "Transformer"}
     rows = {title: best[model] for model, title in names.items() if model in best}
@@ -93,11 +93,11 @@ def panels(best: dict[str, list[float]], same_size: str) -> list[Panel]:
 
 def main(out: str) -> None:
     """Draw both panels."""
-    runs = read_runs(out)
+    runs = [run for run in read_runs(out) if "dev_bits_per_token" in run]
     best = best_of_runs(runs)
     if not numbers_of(best):
         raise UserError(f"{out}: no result of a model with persistent vectors (N0, N64, …); train one")
-    # Compare the variants with the all-attn model that has the same number of persistent vectors.
+    # Compare the variants with the all-attn model that has as many persistent vectors as the smallest of them.
     sizes = [int(run["settings"]["persistent_memory_size"]) for run in runs if run["model"] in VARIANTS]
     draw_figure(os.path.join(out, "figure2.png"), panels(best, f"N{min(sizes, default='')}"))
 

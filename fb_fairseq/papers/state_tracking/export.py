@@ -40,9 +40,12 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
         raise UserError(f"{run}: {options.task} with {options.model}; give a run of word_problem with feedback")
     trainer = Trainer(options, torch.device("cpu"))
     trainer.resume(path)
-    with open(os.path.join(run, RESULT_FILE), encoding="utf-8") as file:
-        result = json.load(file)
     again = "run the same training again, until it ends"
+    result_path = os.path.join(run, RESULT_FILE)
+    if not os.path.exists(result_path):
+        raise UserError(f"{run}: has no {RESULT_FILE}; {again}")
+    with open(result_path, encoding="utf-8") as file:
+        result = json.load(file)
     if result["updates"] != trainer.update:
         raise UserError(
             f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; {again}"

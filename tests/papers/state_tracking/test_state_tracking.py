@@ -203,6 +203,10 @@ def test_results_and_cards_say_what_was_done(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(export)
     assert f"{run}: checkpoint.pt is of update 2, result.json of 1; run the same training" in capsys.readouterr().err
+    (run / "result.json").unlink()
+    with pytest.raises(SystemExit):
+        main(export)
+    assert f"{run}: has no result.json; run the same training" in capsys.readouterr().err
     main(train)
     result = json.loads((run / "result.json").read_text())
     assert result["updates"] == 4 and "ended" not in result
