@@ -2,6 +2,7 @@
 
     interface.py    the interface of stacks of layers: run a block of steps at once, or one step after the other
     feedback_transformer.py, relative_transformer.py, all_attention.py, lstm.py   the stacks
+    all_attention_inspection.py   the attention weights of all_attention.py's layers
     attention_stack.py   base class of the attention stacks; stack.py: their steps; layer.py: their layers
     spans.py        adaptive spans
     holder.py       base class of decoders that own a stack

@@ -3,44 +3,21 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch import Tensor
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
-from fb_fairseq.modules.interface import StreamState
-from fb_fairseq.modules.layer import AttentionLayer, attention_projection, span_mask
+from fb_fairseq.modules.all_attention_inspection import AllAttentionInspection
+from fb_fairseq.modules.layer import AttentionLayer, span_mask
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.ops.all_attention import (
-    AllAttentionWeights,
-    PersistentVectors,
-    all_attention,
-    by_group,
-    persistent_heads,
-    persistent_scores,
-    persistent_sublayer,
-)
-from fb_fairseq.ops.attention import attention_by_distance, block_attention
+from fb_fairseq.ops.all_attention import AllAttentionWeights, PersistentVectors, all_attention, persistent_sublayer
+from fb_fairseq.ops.attention import block_attention
 from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
-from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
-
-
-class LayerAttention(NamedTuple):
-    """A layer's context in a block.
-
-    Attributes:
-        context_BHTS: weights of the steps before, by distance; see ``attention_by_distance``.
-        persistent_UN: weights of the persistent vectors, averaged over steps and streams; None if N = 0.
-    """
-
-    context_BHTS: Tensor
-    persistent_UN: Tensor | None
+from fb_fairseq.ops.layers import Dropout, attention_residual, project_query
 
 
 class PersistentMemory(nn.Module):
@@ -96,7 +73,7 @@ class AllAttentionLayer(AttentionLayer):
         )
 
 
-class AllAttention(RelativeTransformer):
+class AllAttention(AllAttentionInspection):
     """All-attention layers (§4.2).
 
     Like the baseline they carry their inputs at the last S steps, and no step attends to itself.
@@ -109,48 +86,30 @@ class AllAttention(RelativeTransformer):
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, age_TB: Tensor | None) -> Tensor:
         o = self.options
         weights = self.layer_weights(layer, reach)
-        context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
+        keys_CBHE, values_CBHE = self.context(layer, x_TBD, carried_CBD)
         shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
         attend = partial(
             block_attention,
-            **context,
+            k_CBHE=keys_CBHE,
             v_CBHE=values_CBHE,
+            span=reach,
+            positions=self.positions.weights().reaching(reach),
             mask_BHTS=self.draw(o.attention_dropout, shape, x_TBD),
+            span_mask_HS=weights.span_mask_HS,
             age_TB=age_TB,
         )
-        return self._sublayers(x_TBD, attend, weights)[0]
+        return self._sublayers(x_TBD, attend, weights)
 
-    def _context(
-        self, layer: Any, weights: AllAttentionWeights, x_TBD: Tensor, carried_CBD: Tensor, reach: int
-    ) -> tuple[dict[str, Any], Tensor]:
-        """A layer's context in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
-        # No step of the block attends to its last one.
-        inputs_CBD = torch.cat([carried_CBD, x_TBD[:-1]])
-        keys_CBHE, values_CBHE = project_memory(inputs_CBD, attention_projection(layer), self.options.context_heads)
-        positions = self.positions.weights().reaching(reach)
-        context = dict(k_CBHE=keys_CBHE, span=reach, positions=positions, span_mask_HS=weights.span_mask_HS)
-        return context, values_CBHE
-
-    def _sublayers(
-        self,
-        x: Tensor,
-        attend: Callable[..., Tensor],
-        weights: AllAttentionWeights,
-        attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors.
-        ``attend``, ``attend_persistent``: see ``all_attention``.
-        """
+    def _sublayers(self, x: Tensor, attend: Callable[..., Tensor], weights: AllAttentionWeights) -> Tensor:
+        """A layer's output for a block [T, B, D] or a step [B, D]. ``attend``: see ``all_attention``."""
         o, before = self.options, self.options.decoder_normalize_before
         query = project_query(x, weights, o.decoder_attention_heads, before)
-        if attend_persistent is None:
-            mask_URN = self._draw_persistent(weights, x)
-            attend_persistent = partial(persistent_heads, vectors=weights.persistent, mask_URN=mask_URN)
-        attended, share = all_attention(query, attend, weights, attend_persistent)
+        mask_URN = self._draw_persistent(weights, x)
+        attended, _ = all_attention(query, attend, weights, mask_URN)
         x = attention_residual(x, attended, weights, before, self.draw(o.dropout, x.shape, x))
         if weights.persistent_norm is not None:
-            x = persistent_sublayer(x, weights, before, attend_persistent, self.draw(o.dropout, x.shape, x))
-        return x, share
+            x = persistent_sublayer(x, weights, before, mask_URN, self.draw(o.dropout, x.shape, x))
+        return x
 
     def _draw_persistent(self, weights: AllAttentionWeights, x: Tensor) -> Dropout | None:
         """Dropout of the weights of the persistent vectors, for a block or step of inputs [..., D]."""
@@ -169,78 +128,5 @@ class AllAttention(RelativeTransformer):
         x_BD, layer_inputs = inputs.x_BD, []
         for l, layer in enumerate(weights.layers):
             layer_inputs.append(x_BD)
-            x_BD, _ = self._sublayers(x_BD, partial(attend_memory, l), layer)
+            x_BD = self._sublayers(x_BD, partial(attend_memory, l), layer)
         return StepOutput(x_BD, torch.stack(layer_inputs), None, [*layer_inputs, x_BD])
-
-    # For inspection: what the layers attend to, without dropout and without gradient.
-
-    def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.
-
-        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave.
-        """
-        layers, state = self._watch_block(x_TBD, state)
-        S = self.options.attention_span
-        return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
-
-    def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """The attention that each persistent vector gets in a block, averaged over steps and streams. Returns weights
-        [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they are parts of
-        one softmax over vectors and context, and sum to the vectors' share of it.
-        """
-        if not self.options.persistent_memory_size:
-            raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
-        layers, state = self._watch_block(x_TBD, state)
-        return torch.stack([seen.persistent_UN for seen in layers]), state
-
-    def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """The attention that all persistent vectors take in a block, averaged over steps and streams. Returns shares
-        [L, H], and the state after the block.
-        """
-        o = self.options
-        if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
-            raise UserError(
-                f"--persistent-memory-variant {o.persistent_memory_variant}, --persistent-memory-size "
-                f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only; "
-                "give a model of that variant"
-            )
-        use_LUN, state = self.persistent_use(x_TBD, state)
-        return use_LUN.sum(-1), state
-
-    @torch.no_grad()
-    def _watch_block(self, x_TBD: Tensor, state: StreamState | None) -> tuple[list[LayerAttention], StreamState]:
-        """The layers' contexts in a block, and the state after it."""
-        reaches = self.reaches()
-        state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
-        inputs, layers = [], []
-        for layer, carried_CBD, reach in zip(self.layers, state.memory_KCBD, reaches):
-            inputs.append(x_TBD)
-            x_TBD, seen = self._watch_layer(layer, x_TBD, carried_CBD[-reach:], reach)
-            layers.append(seen)
-        return layers, state.extended(torch.stack(inputs), self.carried_steps(reaches))
-
-    def _watch_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
-        """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to.
-
-        Which queries go to the context and which to the persistent vectors is decided in ``all_attention``: so it is
-        called with functions that keep the weights of their attention in ``seen``.
-        """
-        weights = self.layer_weights(layer, reach)
-        context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
-        seen: dict[str, Tensor] = {}
-
-        def attend(q_TBHE: Tensor, return_lse: bool = False):
-            seen["context_BHTS"] = attention_by_distance(q_TBHE, **context)
-            return block_attention(q_TBHE, **context, v_CBHE=values_CBHE, return_lse=return_lse)
-
-        def attend_persistent(q: Tensor):
-            seen["persistent_URN"] = persistent_scores(by_group(q), weights.persistent).softmax(-1)
-            return persistent_heads(q, weights.persistent)
-
-        x_TBD, share_TBH1 = self._sublayers(x_TBD, attend, weights, attend_persistent)
-        context_BHTS = seen["context_BHTS"]
-        persistent_URN = seen.get("persistent_URN")
-        if share_TBH1 is not None:  # one softmax over both
-            context_BHTS = context_BHTS * (1 - share_TBH1.permute(1, 2, 0, 3))
-            persistent_URN = persistent_URN * by_group(share_TBH1)
-        return x_TBD, LayerAttention(context_BHTS, None if persistent_URN is None else persistent_URN.mean(1))

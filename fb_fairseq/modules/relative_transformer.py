@@ -15,7 +15,7 @@ from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memo
 
 
 class RelativeTransformer(TransformerStack):
-    """The baseline's layers (v3 §3.1, §7.6).
+    """The baseline's layers (Feedback Transformer v3 §3.1, §7.6).
 
     It carries the inputs of its layers at the last S steps, and no step attends to itself.
     """
@@ -64,12 +64,10 @@ class RelativeTransformer(TransformerStack):
         weights = self.layer_weights(layer, reach)
         heads = o.decoder_attention_heads
         before = o.decoder_normalize_before
-        # The block's last step is left out: no step of the block attends to it.
-        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), attention_projection(layer), heads)
+        context = self.context(layer, x_TBD, carried_CBD)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),
-            keys,
-            values,
+            *context,
             span=reach,
             positions=self.positions.weights().reaching(reach),
             mask_BHTS=self.draw(o.attention_dropout, (B, heads, T, reach), x_TBD),
@@ -85,3 +83,13 @@ class RelativeTransformer(TransformerStack):
             hidden=self.draw(o.activation_dropout, (T, B, o.decoder_ffn_embed_dim), x_TBD),
             residual=self.draw(o.dropout, (T, B, D), x_TBD),
         )
+
+    def context(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor) -> tuple[Tensor, Tensor]:
+        """A layer's context in a block: keys and values [C, B, H, E] of the steps that it attends to.
+
+        Args:
+            layer, x_TBD, carried_CBD: see ``run_layer``.
+        """
+        # The block's last step is left out: no step of the block attends to it.
+        inputs_CBD = torch.cat([carried_CBD, x_TBD[:-1]])
+        return project_memory(inputs_CBD, attention_projection(layer), self.options.context_heads)

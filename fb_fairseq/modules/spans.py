@@ -46,7 +46,7 @@ def longest_spans(spans: Sequence[AdaptiveSpan]) -> list[int]:
 
 def span_report(spans: Sequence[AdaptiveSpan], weight: float | None) -> Report:
     """Average and longest span, in steps; in training the penalty, in nats per target: ``λ S mean(z)``, summed over
-    layers (v3 §7.6).
+    layers (Feedback Transformer v3 §7.6).
 
     Args:
         spans: of all layers, at least one.

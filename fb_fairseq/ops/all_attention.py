@@ -144,19 +144,34 @@ class AllAttentionWeights(NamedTuple):
     span_mask_HS: Tensor | None = None
 
 
+def split_queries(q: Tensor, variant: str) -> tuple[Tensor, Tensor]:
+    """The queries that go to the context, and those that go to the persistent vectors.
+
+    Args:
+        q: a layer's queries [..., H, E].
+        variant: one in which both are attended to in one sublayer: any but ``ff-attn``, whose queries of the persistent
+            vectors are ``persistent_query``.
+
+    Returns:
+        Queries of the context [..., H, E], and of the persistent vectors [..., U, E]: the same in ``all-attn`` and
+        ``attn-split``; [..., H / 2, E] each in ``head-split``; in ``single-head`` the second are [..., 1, X].
+    """
+    if variant == "head-split":
+        return q.chunk(2, -2)
+    if variant == "single-head":
+        return q, q.flatten(-2)[..., None, :]
+    return q, q
+
+
 def all_attention(
-    q_TBHE: Tensor,
-    attend: Callable[..., Tensor],
-    layer: AllAttentionWeights,
-    attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]],
+    q_TBHE: Tensor, attend: Callable[..., Tensor], layer: AllAttentionWeights, mask_URN: Dropout | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of the queries of a block [T, B, H, E] or a step [B, H, E] over context and persistent vectors.
 
     Args:
         attend: attention of queries over the context: ``step_attention`` or ``block_attention`` with their other
             arguments bound. It takes ``return_lse``.
-        attend_persistent: attention of queries over the persistent vectors: ``persistent_heads`` with its other
-            arguments bound.
+        mask_URN: dropout of the weights of the persistent vectors; R is T x B, or B for a step.
 
     Returns:
         The attention output, in the queries' shape; and with ``all-attn`` the persistent vectors' share of the
@@ -164,18 +179,13 @@ def all_attention(
     """
     if layer.persistent is None or layer.variant == "ff-attn":
         return attend(q_TBHE), None
+    context_q, persistent_q = split_queries(q_TBHE, layer.variant)
+    persistent, persistent_lse = persistent_heads(persistent_q, layer.persistent, mask_URN)
+    if layer.variant == "all-attn":
+        return combine(*attend(context_q, return_lse=True), persistent, persistent_lse)
     if layer.variant == "head-split":
-        half = q_TBHE.shape[-2] // 2
-        persistent, _ = attend_persistent(q_TBHE[..., half:, :])
-        return torch.cat([attend(q_TBHE[..., :half, :]), persistent], -2), None
-    if layer.variant == "single-head":
-        persistent, _ = attend_persistent(q_TBHE.flatten(-2)[..., None, :])
-        return attend(q_TBHE) + persistent.view_as(q_TBHE), None
-    persistent, persistent_lse = attend_persistent(q_TBHE)
-    if layer.variant == "attn-split":
-        return attend(q_TBHE) + persistent, None
-    context, context_lse = attend(q_TBHE, return_lse=True)
-    return combine(context, context_lse, persistent, persistent_lse)
+        return torch.cat([attend(context_q), persistent], -2), None
+    return attend(context_q) + persistent.view_as(q_TBHE), None
 
 
 def persistent_heads(q: Tensor, vectors: PersistentVectors, mask_URN: Dropout | None = None) -> tuple[Tensor, Tensor]:
@@ -189,24 +199,28 @@ def by_group(q: Tensor) -> Tensor:
     return q.flatten(0, -3).transpose(0, 1).contiguous()
 
 
+def persistent_query(x: Tensor, layer: AllAttentionWeights, normalize_before: bool) -> Tensor:
+    """The queries [..., 1, D] of ``persistent_sublayer``, from its input [..., D]."""
+    return layer_norm(x, layer.persistent_norm if normalize_before else None)[..., None, :]
+
+
 def persistent_sublayer(
     x: Tensor,
     layer: AllAttentionWeights,
     normalize_before: bool,
-    attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]],
+    mask_URN: Dropout | None = None,
     residual: Dropout | None = None,
 ) -> Tensor:
     """``ff-attn``: a feed-forward sublayer with a softmax in place of its ReLU, and no biases (Eq. 9).
 
     Args:
         x: its input [..., D].
-        attend_persistent: see ``all_attention``.
+        mask_URN: see ``all_attention``.
         residual: dropout of what is added to the input.
 
     Returns:
         Its output [..., D], residual connection and norm included.
     """
-    query = layer_norm(x, layer.persistent_norm if normalize_before else None)
-    attended, _ = attend_persistent(query[..., None, :])
+    attended, _ = persistent_heads(persistent_query(x, layer, normalize_before), layer.persistent, mask_URN)
     x = x + dropout(attended.squeeze(-2), residual)
     return x if normalize_before else layer_norm(x, layer.persistent_norm)

@@ -60,7 +60,7 @@ class MemoryRing(StepMemory):
         self.packed: Any = None
         self.origin_BC: Tensor | None = None
 
-    # Which slots hold a step. (``DeviceRing`` of ``cuda_graphs/steps.py`` has the position on the device.)
+    # Which slots hold a step. (``cuda_graphs/device_ring.py`` has the position on the device.)
 
     @property
     def used(self) -> int:
