@@ -46,6 +46,11 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="also replace files that this command has not written")
 
 
+def add_cpu(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cpu``."""
+    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+
+
 class CommandParser(argparse.ArgumentParser):
     """Parses the options of ``fb-fairseq <command>``; without a command, those of a script.
 

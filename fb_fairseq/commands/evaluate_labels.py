@@ -12,7 +12,7 @@ memory is hardly ever empty when a sequence begins: so each stream first reads t
 import json
 from typing import Any
 
-from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.command_line import CommandParser, add_cpu, add_overwrite
 from fb_fairseq.commands.label_accuracy import CONTEXT_SEQUENCES, STREAMS, evaluate
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.commands.texts import load_data
@@ -43,7 +43,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")
     add_overwrite(parser)
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    add_cpu(parser)
     return parser
 
 

@@ -11,7 +11,7 @@ dictionary, separated by spaces.
 from itertools import chain
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_cpu
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.output import no_log
@@ -59,7 +59,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--seed", type=int, metavar="N", help="random seed, for the same text again (default: a new text each time)"
     )
-    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+    add_cpu(parser)
     return parser
 
 

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_cpu
 from fb_fairseq.errors import UserError
 from fb_fairseq.output import no_log
 
@@ -51,7 +51,7 @@ def build_parser() -> CommandParser:
         "machine only)",
     )
     parser.add_argument("--port", type=int, default=PORT, help="port of the page; 0: any free (default: %(default)s)")
-    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+    add_cpu(parser)
     return parser
 
 

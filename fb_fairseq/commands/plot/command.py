@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.command_line import CommandParser, add_cpu, add_overwrite
 from fb_fairseq.commands.plot import checkpoints, logs, panels
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure, plain_text
@@ -244,7 +244,7 @@ def build_parser() -> CommandParser:
         help="longest context of --context-perplexity in tokens; a power of two, and at most half of the split "
         "(default: %(default)s)",
     )
-    runs.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    add_cpu(runs)
     figure = parser.add_argument_group("figure")
     figure.add_argument("--title", default="", help="title of the figure")
     figure.add_argument("--out", required=True, metavar="PNG", help="image file to write")

@@ -14,7 +14,7 @@ import os
 from dataclasses import fields, replace
 from functools import partial
 
-from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.command_line import CommandParser, add_cpu, add_overwrite
 from fb_fairseq.errors import flag
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.papers.rl.checks import check_range
@@ -66,7 +66,7 @@ def build_parser() -> CommandParser:
     plot.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
     add_overwrite(plot)
     for command in (train, evaluate):
-        command.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+        add_cpu(command)
     return parser
 
 

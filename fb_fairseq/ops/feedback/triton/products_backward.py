@@ -24,18 +24,17 @@ def scaled_part(d_normed, x, r, k, both, mean, rstd, norm_weight, D: tl.constexp
 
 @triton.jit
 def incoming(
-    base, above, d_memory, mix, r, k, both, memory_stride, mix_stride, K: tl.constexpr, D: tl.constexpr,
-    WIDE: tl.constexpr,
+    base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, PRE: tl.constexpr, K: tl.constexpr,
+    D: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Columns k of the gradient of a sublayer's result, but for what comes through the norm above (pre-norm).
 
     Args:
-        above: ``d_normed`` with post-norm, as it is a part then; else None. For the other arguments, see
-            ``back_product``.
+        others: see ``back_product``; with post-norm ``d_normed`` is a part of the gradient.
     """
     d = tl.load(base + r[:, None] * D + k[None], both, 0.0).to(WIDE)
-    if above is not None:
-        d += tl.load(above + r[:, None] * D + k[None], both, 0.0).to(WIDE)
+    if d_normed is not None and not PRE:
+        d += tl.load(d_normed + r[:, None] * D + k[None], both, 0.0).to(WIDE)
     if d_memory is not None:
         for m in tl.static_range(K):
             share = tl.load(mix + m * mix_stride).to(WIDE)
@@ -84,10 +83,6 @@ def back_product(
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     there, first = r < B, first_column_tile()
     NORM: tl.constexpr = norm_weight is not None
-    if PRE:
-        above = None
-    else:
-        above = d_normed
     # Which gradient goes through the norm is said in both loops. A function that returns it beside ``d`` compiles to
     # other instructions (a load is shared by the loops), which no GPU has run.
     mean = tl.zeros([BM], WIDE)
@@ -103,7 +98,7 @@ def back_product(
             if PRE:
                 d = tl.load(d_normed + r[:, None] * D + k[None], both, 0.0).to(WIDE)
             else:
-                d = incoming(base, above, d_memory, mix, r, k, both, memory_stride, mix_stride, K, D, WIDE)
+                d = incoming(base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, PRE, K, D, WIDE)
             hat, scaled = scaled_part(d, x, r, k, both, mean, rstd, norm_weight, D, WIDE)
             summed += tl.sum(scaled, 1)
             along += tl.sum(scaled * hat, 1)
@@ -112,7 +107,7 @@ def back_product(
         k = k0 + tl.arange(0, BK)
         both = there[:, None] & (k < D)[None]
         at = r[:, None] * D + k[None]
-        d = incoming(base, above, d_memory, mix, r, k, both, memory_stride, mix_stride, K, D, WIDE)
+        d = incoming(base, d_normed, d_memory, mix, r, k, both, memory_stride, mix_stride, PRE, K, D, WIDE)
         if NORM:
             through = d
             if PRE:
