@@ -2,7 +2,7 @@
 
 command.py    the command
 reading.py    a text that a model reads step by step, and what it computes
-pictures.py, attention.py   draw that as HTML; html.py: what they share
+pictures.py   draws that as HTML; attention.py: attention and memory
 actions.py    what the buttons do
 page.py       the page; steps.js: what a click on a token does
 server.py     serves it; page.css: how it looks

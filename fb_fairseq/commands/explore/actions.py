@@ -129,26 +129,17 @@ class Explorer:
         return [reading, *self.show(reading, len(reading) - 1, *settings)]
 
     def show_generated(
-        self,
-        text: str,
-        shown: Reading | None,
-        number: int,
-        step: int,
-        temperature: float,
-        topk: int,
-        each_head: bool,
-        memory: int,
+        self, text: str, shown: Reading | None, number: int, step: int, *settings: Any
     ) -> Iterator[list[Any]]:
         """Generate: after each token what was read, its text, and the pictures of the last step.
 
         Args:
             text, shown, number: see ``generate``.
             step: the one that the page has shown before.
-            temperature, topk, each_head, memory: see ``show``.
+            settings: temperature, topk, each_head and memory; see ``show``.
         """
-        for reading in self.generate(text, shown, number, temperature, topk):
-            drawn = self.show(reading, len(reading) - 1, temperature, topk, each_head, memory)
-            yield [reading, self.text_of(reading), *drawn]
+        for reading in self.generate(text, shown, number, *settings[:2]):
+            yield [reading, self.text_of(reading), *self.show(reading, len(reading) - 1, *settings)]
 
 
 class Tracker(Explorer):

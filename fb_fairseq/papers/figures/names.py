@@ -11,10 +11,8 @@ LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
 
 def value_of(group: Group, field: str) -> float | None:
     """The number that a group's results have in a field; None if they have none, or several."""
-    value = group.runs[0].get(field)
-    if any(run.get(field) != value for run in group.runs):
-        return None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    values = set(group.values(field))
+    return values.pop() if len(values) == 1 else None
 
 
 def settings_apart(groups: Sequence[Group], field: str = "") -> list[list[str]]:
