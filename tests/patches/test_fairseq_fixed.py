@@ -23,12 +23,12 @@ def test_diverse_beams_are_penalised_by_the_words_of_a_step():
     scores, chosen = torch.zeros(1, 4, 3), []
     for step in range(3):
         torch.manual_seed(step)
-        scores_of_words = torch.randn(1, 4, len(dictionary)).log_softmax(-1)
+        scores_of_words = torch.randn(len(dictionary)).log_softmax(-1).expand(1, 4, -1)  # both groups choose the same
         found, words, beams = search.step(step, scores_of_words, scores, original_batch_idxs=torch.tensor([0]))
         assert words.shape == beams.shape == (1, 8), "twice as many candidates as beams, as some may end"
         scores[0, :, step] = found[0, :4]
         chosen.append(words[0].tolist())
-    assert chosen == [[4, 3, 5, 9, 8, 4, 2, 0], [6, 3, 9, 2, 4, 8, 0, 5], [5, 8, 1, 2, 9, 9, 2, 4]]
+    assert chosen == [[0, 0, 7, 7, 3, 3, 6, 6], [0, 0, 3, 3, 7, 2, 1, 7], [4, 0, 4, 0, 6, 6, 7, 4]]
 
 
 @pytest.mark.not_fast
