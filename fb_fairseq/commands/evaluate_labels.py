@@ -2,7 +2,7 @@
 
     fb-fairseq evaluate-labels DATA-BIN --path checkpoints/checkpoint_best.pt [--gen-subset test] [--out FILE]
 
-Prints the accuracy of labels, and the share of sequences in which all labels are correct; the last line is JSON.
+Prints the accuracy of labels, and the share of sequences in which no label is wrong; the last line is JSON.
 
 Sequences are read as in training. With --task streaming_lm that is one after the other, in parallel streams, and a
 memory is hardly ever empty when a sequence begins: so each stream first reads the sequence before its first one

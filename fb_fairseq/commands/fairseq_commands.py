@@ -4,6 +4,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Mapping
 
 import fb_fairseq
 from fb_fairseq import pretrained
@@ -28,8 +29,10 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
             importlib.import_module(f"{NAME}.{ours}")
     except ImportError as error:
         return fail(name, error)
-    for handler in logging.root.handlers:  # not pages of configuration; a --log-file has them
-        handler.addFilter(lambda record: isinstance(record.msg, str))
+    from torch.nn import Module
+
+    for handler in logging.root.handlers:  # not pages of configuration and layers; a --log-file has them
+        handler.addFilter(lambda record: not isinstance(record.msg, (Mapping, Module)))
     argv = converted(argv, "--path", checkpoint_of)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir(argv) if name == "hydra-train" else with_user_dir(argv))]
     return module.cli_main()

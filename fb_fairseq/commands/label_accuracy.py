@@ -129,7 +129,7 @@ def evaluate(model: LanguageModel, corpus, streams: int, context: int | None) ->
 
 
 def accuracy_by_position(model: LanguageModel, corpus, tokens: int) -> PositionCounts:
-    """Count labels and correct guesses by position, reading a split as this command does.
+    """Count labels and correct guesses by position, reading a split as ``evaluate-labels`` does.
 
     Args:
         model: one of ``--labels``.

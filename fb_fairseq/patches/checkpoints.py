@@ -69,7 +69,7 @@ def _copy_atomically(original, src_path, dst_path, overwrite=False):
 
 
 def patch_checkpoint_reading() -> None:
-    """Load checkpoints as data only, and refuse damaged ones.
+    """Load checkpoints as data only, refuse damaged ones, and clear the options of ``STARTED_FROM``.
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
     below 2.6 it runs whatever code a checkpoint contains.

@@ -55,7 +55,15 @@ class BlockGradients:
     """All sums of a block.
 
     Attributes:
-        slots: gradients of the slots' keys and values [2, I, G, C, E]: of carried slots, then of the block's own.
+        layers: gradients of the layers' weights; ``span_mask_HS`` is None.
+        key_values: of the joint maps to keys and values, by projection.
+        memory_norms: of the norms before these maps, by projection.
+        mix_KA: of the outputs' shares in the memories.
+        slots: of the slots' keys and values [2, I, G, C, E]: of carried slots, then of the block's own.
+        positions: of the tables of keys' and of values' positions [S, E], by distance: S first, 1 last.
+        span_masks: of each layer, the scores' gradients summed over steps and streams [H, S'], for the nearest S'
+            distances: S' first, 1 last.
+        encoder: of each layer, of the encoder's keys and values [G, C, E].
     """
 
     def __init__(self, block: Block):
@@ -127,25 +135,22 @@ class BlockGradients:
         add_linear(sums.query, work.dcq[:n, l].reshape(-1, s.X), x)
         add_linear(sums.out, work.d_crossed[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
         add_norm(sums.attn_norm, work.d_cross_norm[l, :n], normed)
-        p_TGC, d_scores_TGC = self.cross_weights(tile, l)
-        d_keys, d_values = self.encoder[l]
-        queries_RX, d_attended_RX = tile.vectors(record.cross_q, l), work.dca[:n, l].reshape(-1, s.X)
-        for total, weights_TGC, vectors_RX in (
-            (d_keys, d_scores_TGC, queries_RX),
-            (d_values, p_TGC.to(block.dtype), d_attended_RX),
-        ):
-            vectors_GTE = vectors_RX.view(n, s.G, s.E).transpose(0, 1)
-            add_product(total, weights_TGC.permute(1, 2, 0), vectors_GTE)
+        queries_TGE = tile.vectors(record.cross_q, l).view(n, s.G, s.E)
+        d_attended_TGE = work.dca[:n, l].reshape(n, s.G, s.E)
+        d_keys_GCE, d_values_GCE = self.encoder[l]
+        add_product(d_keys_GCE, work.dcs[:n, l].permute(1, 2, 0), queries_TGE.transpose(0, 1), block.scale)
+        p_TGC = self._cross_weights(tile, l).to(block.dtype)
+        add_product(d_values_GCE, p_TGC.permute(1, 2, 0), d_attended_TGE.transpose(0, 1))
 
-    def cross_weights(self, tile: Tile, l: int) -> tuple[Tensor, Tensor]:
-        """A layer's weights of attention to the encoder after dropout [T, G, C], and the gradients of its scores."""
+    def _cross_weights(self, tile: Tile, l: int) -> Tensor:
+        """A layer's weights of attention to the encoder after dropout [T, G, C]."""
         n, mask = tile.steps, self.block.inputs.dropouts.cross_LTBHC
         if not self.block.records_weights:
-            return tile.work.cross_p[:n, l], tile.work.dcs[:n, l] * self.block.scale
+            return tile.work.cross_p[:n, l]
         p_TGC = tile.record.cross_p[tile.at : tile.at + n, l]
         if mask is not None:
             p_TGC = p_TGC * tile.mask(mask, l).flatten(1, 2) * mask.scale
-        return p_TGC, tile.work.dcs[:n, l]
+        return p_TGC
 
     def _add_positions(self, tile: Tile) -> None:
         """Add the gradients of relative positions: sums over rows by distance."""
@@ -167,22 +172,23 @@ class BlockGradients:
                 total_HS += ds_TBHS.sum((0, 1), dtype=total_HS.dtype)
 
     def push_slots(self, tile: Tile) -> None:
-        """Add to the gradients of the keys and values before the tile what its steps contribute."""
-        block, s = self.block, self.block.sizes
-        slots = min(s.S, s.C + tile.first)  # that a step of the tile can reach
-        if slots == 0:
-            return
-        columns, places = slice(s.S - slots, s.S), slice(s.C + tile.first - slots, s.C + tile.first)
-        work, q_TLBX = tile.work, tile.record.q[tile.at : tile.at + tile.steps]
-        # weights × vectors: the scores' gradients × queries for keys, the attention weights × gradients for values
-        for side, weights, vectors, scale in ((0, work.ds_TLGW, q_TLBX, block.scale), (1, work.p_TLGW, work.da, 1.0)):
-            for i in range(s.I):
-                layers = slice(i, i + 1) if s.I > 1 else slice(None)
-                weights_YGC = weights[: tile.steps, layers, :, columns].flatten(0, 1)
-                vectors_YGE = vectors[: tile.steps, layers].reshape(-1, s.G, s.E)
-                pushed_GCE = torch.bmm(weights_YGC.permute(1, 2, 0), vectors_YGE.transpose(0, 1))
-                # (baddbmm_ on a slice would go matrix by matrix.)
-                self.slots[side, i, :, places].add_(pushed_GCE, alpha=scale)
+        """Add to the gradients of the keys and values before the tile what its steps contribute: to those of keys the
+        scores' gradients times queries, to those of values the attention weights times the results' gradients.
+        """
+        self._push(0, tile, tile.work.ds_TLGW, tile.record.q[tile.at :], self.block.scale)
+        self._push(1, tile, tile.work.p_TLGW, tile.work.da, 1.0)
+
+    def _push(self, side: int, tile: Tile, weights_TLGW: Tensor, vectors_TLBX: Tensor, scale: float) -> None:
+        """Add weights times vectors of a tile's steps to the gradients of keys (side 0) or values (1)."""
+        s, end = self.block.sizes, self.block.sizes.C + tile.first
+        slots = min(s.S, end)  # that a step of the tile can reach: the last ones before it
+        for i in range(s.I):
+            layers = slice(i, i + 1) if s.I > 1 else slice(None)  # that attend to these slots
+            weights_YGC = weights_TLGW[: tile.steps, layers, :, s.S - slots : s.S].flatten(0, 1)
+            vectors_YGE = vectors_TLBX[: tile.steps, layers].reshape(-1, s.G, s.E)
+            pushed_GCE = torch.bmm(weights_YGC.permute(1, 2, 0), vectors_YGE.transpose(0, 1))
+            # (baddbmm_ on a slice would go matrix by matrix.)
+            self.slots[side, i, :, end - slots : end].add_(pushed_GCE, alpha=scale)
 
     def add_carried(self) -> None:
         """Add what the carried slots contribute: the memory is constant, its projections and norm learn from it."""
@@ -244,13 +250,3 @@ class BlockGradients:
             )
             for pair in self.encoder
         ]
-
-
-def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
-    """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
-    block, s, n = tile.block, tile.block.sizes, tile.steps
-    dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
-    d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
-    if block.inputs.options.normalize_before:
-        d_normed_TBD, _, _ = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])
-    d_x_TBD[tile.first : tile.last] += d_normed_TBD

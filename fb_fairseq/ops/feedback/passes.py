@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.feedback.block import Block
-from fb_fairseq.ops.feedback.gradients import BlockGradients, add_first_queries
+from fb_fairseq.ops.feedback.gradients import BlockGradients
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.reference import feedback_block
@@ -160,3 +160,13 @@ def recompute(loop: Loop, block: Block, record: Record, first: int, last: int) -
     if block.records_weights and block.ragged:
         record.p.zero_()
     loop.forward_steps(block, record, first, last, again=True)
+
+
+def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
+    """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
+    block, s, n = tile.block, tile.block.sizes, tile.steps
+    dq_RX, kept_TBD = tile.work.dq[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm[0, :n]
+    d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
+    if block.inputs.options.normalize_before:
+        d_normed_TBD, _, _ = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])
+    d_x_TBD[tile.first : tile.last] += d_normed_TBD

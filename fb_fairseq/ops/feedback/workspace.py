@@ -20,7 +20,7 @@ class Workspace:
         d_memory_KTBD: gradients of the memories.
         ds_TLGW: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the
             tile's step i begins in column i. ``ds_TLGS`` and ``p_TLGS`` are their windows, by distance.
-        dcs: gradients of the scores of attention to the encoder [T, L, G, C].
+        dcs: gradients of the scores of attention to the encoder, before their scale [T, L, G, C].
         cross_p: that attention's weights after dropout [T, L, G, C], where they are not recorded; else None.
     """
 

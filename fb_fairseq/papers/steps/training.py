@@ -10,7 +10,7 @@ from fb_fairseq.papers.steps.words import words
 
 FINETUNED = "-finetuned"
 NEVER = 1_000_000  # epochs: validation and checkpoints follow the updates, as an epoch's length depends on the data
-INTERVAL = 25  # updates between log entries, or fewer: at least ten points in figures
+INTERVAL = 25  # updates between log entries, or fewer: about ten points in figures
 FIGURES = "fb_fairseq.papers.figures"
 RESULTS = "fb_fairseq.papers.results.write"
 

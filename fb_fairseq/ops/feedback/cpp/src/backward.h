@@ -140,7 +140,7 @@ static void attend_backward(const Range& range, const TileArgs& tile, long l, lo
   for (long i = 0; i < heads * E; i++) dq[i] *= block.scale;
 }
 
-// The same for attention to the encoder's output. The scores' gradients are kept with their scale.
+// The same for attention to the encoder's output.
 static void attend_encoder_backward(const Range& range, const TileArgs& tile, long l, long in_tile, const float* da,
                                     float* dq) {
   const BlockArgs& block = range.block;
@@ -154,9 +154,9 @@ static void attend_encoder_backward(const Range& range, const TileArgs& tile, lo
     dots(da + head * E, E, n, range.encoder(layer, 1, head), d);
     if (mask.keep) drop(n, mask.keep + head * n, mask.scale, d, d);
     softmax_backward(n, p + head * n, d);
-    for (long i = 0; i < n; i++) d[i] *= block.scale;
     weighted_sum(d, n, E, range.encoder(layer, 0, head), dq + head * E);
   }
+  for (long i = 0; i < range.heads * E; i++) dq[i] *= block.scale;
 }
 
 // The end of a sublayer: the gradient of what is added to the residual connection goes to d_out, after dropout. With
