@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fb_fairseq import byte_codec
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, debugging, explain
 from fb_fairseq.facts import WEIGHTS, facts_in
 from fb_fairseq.modules import TransformerOptions
 from fb_fairseq.modules.encoder import EncoderOptions
 from fb_fairseq.modules.language_model import STACKS
 from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.ops.log import first_line
 from fb_fairseq.symbols import END_OF_WORD, SEPARATOR, SPECIAL
 from fb_fairseq.trained_model import PREFIX, TRANSLATOR, TrainedModel
 
@@ -147,5 +148,6 @@ def reading(path: str) -> Iterator[None]:
     except UserError as error:
         raise error if str(error).startswith(path) else UserError(f"{path}: {error}") from None
     except Exception as error:  # of json, safetensors, options that do not fit, …
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
+        if explain(error) is not None or debugging():
+            raise
+        raise UserError(f"{path}: cannot be read ({first_line(error)}); give {COMPLETE}") from None

@@ -32,9 +32,10 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> LanguageModel
     """
     model = read_language_model(path, data, cpu)
     check_attention(model)
-    images = {"".join(sorted(word)) for symbols in model.dictionaries.values() for word in words_of(symbols)}
-    if model.labels and (len(images) != 1 or not "123456789".startswith(*images)):
-        raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
+    if model.labels:  # each symbol is the images of 1, 2, … in some order
+        images = {"".join(sorted(word)) for symbols in model.dictionaries.values() for word in words_of(symbols)}
+        if len(images) != 1 or not "123456789".startswith(*images):
+            raise UserError(f"{path}: its labels are no products of permutations; use plot --position-accuracy")
     return model
 
 
@@ -44,7 +45,8 @@ class Reading:
     Attributes:
         model: the model.
         tokens: those read, ``</s>`` first: a token for each step.
-        bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0.
+        bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0. Trackers
+            predict no tokens, and have only this one.
         before: of a tracker, the products of the text that was read before this one.
 
     Args:
@@ -85,7 +87,7 @@ class Reading:
             stack.run_block(x_TBD, self._state)
         self._state = after
         features_TD = watched[0][-1][:, 0]
-        if self.tokens:
+        if self.tokens and not self.model.labels:
             before_TD = torch.cat([self._features[-1][None].to(features_TD), features_TD[:-1]])
             self.bits += (losses(self.model, before_TD, torch.tensor(tokens)) / math.log(2)).tolist()
         self.tokens += tokens
