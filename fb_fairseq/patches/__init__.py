@@ -12,7 +12,8 @@ inside their functions, so that the warning filters are in place before fairseq'
     models.py          models in fairseq's trainer
     meaning.py         dictionaries and options of a checkpoint's numbers
     overrides.py       --model-overrides
-    checkpoints.py     checkpoints copied completely or not at all; damaged ones
+    checkpoints.py     checkpoints copied completely or not at all; damaged ones; accounts.py: what they say of their
+                       training
     stream_hooks.py    the memory of streams beside checkpoints
     safe_loading.py    what a checkpoint may contain
     numpy_pickles.py   numpy's scalars and arrays in it

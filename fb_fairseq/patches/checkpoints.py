@@ -3,12 +3,12 @@
 import os
 import shutil
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.files import atomic_write
+from fb_fairseq.patches.accounts import keep_account
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.tensor_files import load_checkpoint, model_options, using
+from fb_fairseq.tensor_files import load_checkpoint, using
 
 # Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
 # it, none of the files on the machine where it was trained is opened.
@@ -19,35 +19,6 @@ STARTED_FROM = {
     "encoder_embed_path": None,
     "decoder_embed_path": None,
 }
-
-
-class Account(NamedTuple):
-    """A checkpoint's account of its training.
-
-    Attributes:
-        dictionaries: see ``fb_fairseq.checksums.trained_dictionaries``.
-        model: its options by name; of a local file, as they were then: fairseq replaces some when it reads them
-            (--model-overrides).
-        task: the same of the task.
-    """
-
-    dictionaries: Any
-    model: dict[str, Any]
-    task: dict[str, Any]
-
-
-# Of the checkpoints that this process has read, by path: what fairseq makes of a checkpoint no longer has it.
-_accounts: dict[str, Account] = {}
-
-
-def account_of(path: str) -> Account:
-    """The account of a checkpoint that this process has read; an empty one, if another process has."""
-    return _accounts.get(os.path.abspath(path), Account(None, {}, {}))
-
-
-def _keep_account(path: str, content: dict[str, Any]) -> None:
-    account = Account(trained_dictionaries(content), model_options(content), model_options(content, "task"))
-    _accounts[os.path.abspath(path)] = account
 
 
 def patch_checkpoint_copy() -> None:
@@ -82,9 +53,9 @@ def patch_checkpoint_reading() -> None:
 def _load_intact_checkpoint(original, path, *args, **kwargs):
     if not os.path.exists(path):  # a remote path of iopath, or missing
         state = original(path, *args, **kwargs)
-        _keep_account(path, state)
+        keep_account(path, state)
     else:
-        _keep_account(path, load_checkpoint(path, mapped=True))
+        keep_account(path, load_checkpoint(path, mapped=True))
         with using(path):
             state = original(path, *args, **kwargs)
     with using(path):

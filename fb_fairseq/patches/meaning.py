@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError
 from fb_fairseq.meaning import check_same_meaning
-from fb_fairseq.patches.checkpoints import account_of
+from fb_fairseq.patches.accounts import account_of
 from fb_fairseq.patches.wrapping import is_ours, wrap_once
 
 logger = logging.getLogger(__name__)
