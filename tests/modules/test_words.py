@@ -45,7 +45,7 @@ def test_adaptive():
 @pytest.mark.parametrize(
     "changes,message",
     [
-        (dict(adaptive_input_cutoff="18,7"), "--adaptive-input-cutoff 18,7: the cut-offs must be increasing"),
+        (dict(adaptive_input_cutoff="7,7"), "--adaptive-input-cutoff 7,7: the cut-offs must be increasing"),
         (dict(adaptive_input_cutoff="0,7"), "--adaptive-input-cutoff 0,7: the cut-offs must be increasing"),
         (dict(adaptive_softmax_cutoff="7,b"), "--adaptive-softmax-cutoff 7,b: give word numbers"),
         (dict(adaptive_input_factor=0), "--adaptive-input-factor 0: must be a positive number"),
