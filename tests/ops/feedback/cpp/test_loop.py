@@ -91,6 +91,11 @@ def test_equals_the_plain_twin(kind, seed, recompute, tile_rows, empty_is_nan):
     check(single(seed, activation_fn=SMOOTH[seed % 4], **KINDS[kind]), recompute)
 
 
+def test_few_slots_of_a_long_span():
+    """Positions are read from the panel of the oldest slot on."""
+    check(single(3, steps=2, carried=5, attention_span=1100, relative_positions="key-value", activation_fn="gelu"))
+
+
 @pytest.mark.parametrize("activation", ["relu", "relu_squared"])
 @pytest.mark.parametrize("seed", range(6))
 def test_relu(seed, activation, empty_is_nan):
