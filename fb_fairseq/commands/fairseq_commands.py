@@ -1,5 +1,6 @@
 """fairseq's commands with this plugin loaded, from any folder, however the package is installed."""
 
+import argparse
 import importlib
 import logging
 import os
@@ -32,7 +33,7 @@ def run_fairseq(name: str, argv: list[str]) -> int | None:
     from torch.nn import Module
 
     for handler in logging.root.handlers:  # not pages of configuration and layers; a --log-file has them
-        handler.addFilter(lambda record: not isinstance(record.msg, (Mapping, Module)))
+        handler.addFilter(lambda record: not isinstance(record.msg, (Mapping, Module, argparse.Namespace)))
     argv = converted(argv, "--path", checkpoint_of)
     sys.argv = [f"fairseq-{name}", *(with_hydra_user_dir(argv) if name == "hydra-train" else with_user_dir(argv))]
     return module.cli_main()

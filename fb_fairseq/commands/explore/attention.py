@@ -135,9 +135,7 @@ def caption(reading: Reading, step: int, largest: float, numbers: int) -> str:
     """
     label = reading.model.vocabulary.label(reading.tokens[step]) if step else "</s>"
     seen = len(reading.seen(step))
-    does = "first"
-    if seen:
-        does = f"and attends to the {seen} steps before it" if seen > 1 else "and attends to the step before it"
+    does = f"and attends to the {seen} before it" if seen else "first"
     few = f"the first {NUMBERS} are shown; " if numbers > NUMBERS else ""
     blue = ",".join(f"rgb(var(--ex-attention)/{strength}" for strength in ("0)", ".5) 25%", "1)"))
     both = "rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive))"
