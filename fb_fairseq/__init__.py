@@ -20,7 +20,7 @@ Modules beside them:
     errors.py         errors that the user can fix
     packages.py       optional packages, and fairseq, where they are missing
     command_line.py   how options are declared; help texts and mistakes of ``fb-fairseq`` (__main__.py)
-    output.py         what commands print
+    printing.py       what commands print
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
     folders.py        folders whose files do, and to which one run writes

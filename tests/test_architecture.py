@@ -22,12 +22,12 @@ SUBFOLDERS = ("streams.fairseq", *(f"papers.{name}" for name in OF_PAPERS))
 # These may import each other, and no fairseq.
 BASE = set(
     "byte_codec checksums command_line drawing errors facts files folders hardware interruption literals meaning "
-    "output packages symbols tensor_files trained_model".split()
+    "packages printing symbols tensor_files trained_model".split()
 )
 MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "packages": set(),
-    "output": set(),
+    "printing": set(),
     "errors": {"packages"},
     "files": {"errors"},
     "folders": {"errors", "files"},

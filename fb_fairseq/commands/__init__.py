@@ -28,7 +28,7 @@ import sys
 import fb_fairseq
 from fb_fairseq.commands.fairseq_commands import NAME, run_fairseq
 from fb_fairseq.errors import STATUS, choose, fail
-from fb_fairseq.output import OUTPUT_CLOSED_STATUS, forget_output, replace_in_output
+from fb_fairseq.printing import OUTPUT_CLOSED_STATUS, forget_output, replace_in_output
 
 SHORT_NAMES = ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")  # of fairseq-train, …
 FAIRSEQ_COMMANDS = (*SHORT_NAMES, "fairseq-generate")  # generate is ours

@@ -14,7 +14,7 @@ from fb_fairseq import pretrained
 from fb_fairseq.command_line import CommandParser, add_cpu
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
-from fb_fairseq.output import no_log
+from fb_fairseq.printing import no_log
 
 START = "def main("  # without a text before it, the model of Python code writes rows of quotes
 

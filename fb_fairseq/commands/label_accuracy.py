@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.output import progress
 from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.printing import progress
 from fb_fairseq.symbols import PAD
 
 CONTEXT_SEQUENCES = 1  # that each stream reads before its own

@@ -13,7 +13,7 @@ from fb_fairseq.errors import (
     explain,
     names_an_option,
 )
-from fb_fairseq.output import OUTPUT_CLOSED_STATUS, forget_output
+from fb_fairseq.printing import OUTPUT_CLOSED_STATUS, forget_output
 
 # Patterns in ``KindOfError: its message``, or in a message of the parser, and the line to print instead; {1} is the
 # pattern's first group. (500 characters of choices: short lists are shown.)

@@ -71,7 +71,7 @@ def test_toy_task_with_several_seeds(recipe, odd_folder):
     assert len(re.findall(rf"^\| {TRANSFORMER}, 2 layers, span 20, .*max_update", table, re.MULTILINE)) == 2
     assert (odd_folder / "out/curves.png").read_bytes().startswith(PNG)
     lines = (odd_folder / "out/logs/draw-curves.log").read_text().splitlines()
-    assert [line.count("=out/") for line in lines if line.startswith("python")] == [2, 1], "those of the call"
+    assert [line.count("=./out/") for line in lines if line.startswith("python")] == [2, 1], "those of the call"
 
 
 def test_translation(recipe, odd_folder):

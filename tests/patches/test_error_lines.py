@@ -6,8 +6,8 @@ import pytest
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.errors import UserError
-from fb_fairseq.output import OUTPUT_CLOSED_STATUS
 from fb_fairseq.patches.error_lines import one_line, report
+from fb_fairseq.printing import OUTPUT_CLOSED_STATUS
 
 ANOTHER_MODEL = "Cannot load model parameters from checkpoint x.pt; please ensure that the architectures match."
 

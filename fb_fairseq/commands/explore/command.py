@@ -16,7 +16,7 @@ import threading
 
 from fb_fairseq.command_line import CommandParser, add_cpu
 from fb_fairseq.errors import UserError
-from fb_fairseq.output import no_log
+from fb_fairseq.printing import no_log
 
 HOST, PORT = "127.0.0.1", 7860
 OWN = ("127.0.0.1", "localhost", "::1")  # addresses that only this machine reaches

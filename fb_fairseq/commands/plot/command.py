@@ -30,7 +30,7 @@ from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure, plain_text
 from fb_fairseq.drawing.models import model_name
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.output import no_log
+from fb_fairseq.printing import no_log
 
 NAME = "plot"
 LOGS, CHECKPOINTS, MODELS = "panels from logs", "panels from checkpoints alone", "panels for which models are run"

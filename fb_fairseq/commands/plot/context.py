@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fb_fairseq.commands.plot.measures import BLOCK_STEPS, doubling_bins
 from fb_fairseq.errors import UserError
-from fb_fairseq.output import progress
 from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.printing import progress
 
 POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time

@@ -9,8 +9,8 @@ from torch import Tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.ops.attention import by_slot
-from fb_fairseq.output import progress
 from fb_fairseq.pretrained.model import LanguageModel
+from fb_fairseq.printing import progress
 
 STREAMS = 16  # parallel streams that a text is cut into
 BLOCK_STEPS = 64  # steps that are computed together, at most; the length of a block does not change the result

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.output import replace_in_output
+from fb_fairseq.printing import replace_in_output
 
 
 def run_main(main: Callable) -> None:
