@@ -129,7 +129,7 @@ def build() -> Built:
     """
     compiler, extra = find_compiler(), os.environ.get("FB_FAIRSEQ_CXXFLAGS", "")
     version = _run([*compiler, "--version"]).splitlines()[:1]
-    digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
+    digest = hashlib.sha256(repr((compiler, version, OPTIONS, extra, processor())).encode())
     for source in sources():
         digest.update(source.read_bytes())
     stem = private_folder() / f"step_loop-{digest.hexdigest()[:16]}"

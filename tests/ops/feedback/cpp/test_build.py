@@ -83,10 +83,14 @@ def test_what_cannot_be_built_is_logged_once(cache, tmp_path, monkeypatch, caplo
     assert message in line and not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_a_compiler_with_arguments(monkeypatch):
-    """As in ``ccache g++``."""
-    monkeypatch.setenv("CXX", "env g++")
-    assert find_compiler()[1:] == ["g++"]
+def test_a_compiler_with_arguments(cache, monkeypatch):
+    """As in ``ccache g++``; with others, another library is built."""
+    (compiler,) = find_compiler()
+    for more in ([], ["-DOTHER"]):
+        monkeypatch.setenv("CXX", " ".join(["env", compiler, *more]))
+        assert find_compiler()[1:] == [compiler, *more]
+        library.build()
+    assert len(list(cache.rglob("*.so"))) == 2
 
 
 def test_without_a_compiler_that_of_the_package_ziglang(cache, tmp_path, monkeypatch, caplog):
