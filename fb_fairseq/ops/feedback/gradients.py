@@ -182,6 +182,8 @@ class BlockGradients:
         """Add weights times vectors of a tile's steps to the gradients of keys (side 0) or values (1)."""
         s, end = self.block.sizes, self.block.sizes.C + tile.first
         slots = min(s.S, end)  # that a step of the tile can reach: the last ones before it
+        if slots == 0:
+            return
         for i in range(s.I):
             layers = slice(i, i + 1) if s.I > 1 else slice(None)  # that attend to these slots
             weights_YGC = weights_TLGW[: tile.steps, layers, :, s.S - slots : s.S].flatten(0, 1)

@@ -50,7 +50,7 @@ def evaluate(agent: Agent, options: TrainingOptions, episodes: int) -> dict[str,
     while running.any():
         step = play.step(actor)
         totals += step.reward.cpu().numpy() * running
-        running &= ~step.ended.cpu().numpy()
+        running &= ~play.starts
     return {"reward": float(totals.mean()), "success": 100 * float((totals > 0).mean()), "episodes": episodes}
 
 
