@@ -17,10 +17,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import torch
 
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark.measure import Work, measure
 from fb_fairseq.papers.benchmark.models import Case
 from fb_fairseq.papers.benchmark.options import add_number
+from fb_fairseq.papers.benchmark.timing import measure
 from fb_fairseq.papers.benchmark.train import measured, training_step
+from fb_fairseq.papers.benchmark.work import Work
 
 SIZES = dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=128, batch_size=8, block=64)
 SHARED = {"memory_projections": "shared"}

@@ -35,9 +35,10 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
 from fb_fairseq.modules.language_model import MANY
-from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary
+from fb_fairseq.papers.benchmark.tables import table
+from fb_fairseq.papers.benchmark.timing import interleaved_medians
 from fb_fairseq.pretrained.model import sample
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM

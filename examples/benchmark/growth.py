@@ -24,7 +24,7 @@ from fb_fairseq.drawing.marks import draw_points
 from fb_fairseq.drawing.models import styles
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
-from fb_fairseq.papers.benchmark.measure import measure
+from fb_fairseq.papers.benchmark.timing import measure
 
 NAME = "growth"  # as the writer of files
 SIZES = {

@@ -28,8 +28,10 @@ import torch.nn as nn
 
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
-from fb_fairseq.papers.benchmark.measure import Work, measure, table
 from fb_fairseq.papers.benchmark.options import DTYPES
+from fb_fairseq.papers.benchmark.tables import table
+from fb_fairseq.papers.benchmark.timing import measure
+from fb_fairseq.papers.benchmark.work import Work
 
 OWN = ("transformer", "cpp", "reference")  # of train.loops
 

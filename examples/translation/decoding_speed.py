@@ -31,7 +31,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.folders import check_own_folder, own_folder
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
-from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.random_models import (
     MODELS,
@@ -41,7 +40,9 @@ from fb_fairseq.papers.benchmark.random_models import (
     random_model,
     state_bytes,
 )
+from fb_fairseq.papers.benchmark.tables import table
 from fb_fairseq.papers.benchmark.tasks import SHARED
+from fb_fairseq.papers.benchmark.timing import interleaved_medians
 
 NAME = "decoding-speed"  # as the writer of files
 SOURCE_WORDS = 25  # length of every source sentence

@@ -19,10 +19,11 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.command_line import whole_number
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
+from fb_fairseq.papers.benchmark.tables import table
 from fb_fairseq.papers.benchmark.tasks import SHARED, TRANSFORMER
+from fb_fairseq.papers.benchmark.timing import interleaved_medians
 
 ALL_MODELS = {**MODELS, f"{SHARED}, reference loop": WITHOUT_CPP_LOOP}
 

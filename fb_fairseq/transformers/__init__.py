@@ -10,7 +10,8 @@
 fairseq is not needed.
 
     configuration.py         what config.json holds
-    modeling.py, seq2seq.py  language models, and the translation model
+    modeling.py              language models
+    seq2seq.py               the translation model; seq2seq_parts.py: its encoder and decoder
     decoder.py               a language model's embeddings, layers and output layer; attention.py: its attention
     losses.py                the loss for labels
     cache.py                 their memory, as ``past_key_values``; known_text.py: the text that one has read

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.symbols import UNK
+from fb_fairseq.symbols import EOS, PAD, UNK
 from fb_fairseq.transformers.cache import MemoryCache
 
 # The field of a model's output that holds its memory, and so the argument as which ``generate`` gives it back.
@@ -158,3 +158,32 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
     begins = position_ids[:, 1:] == 0
     packed = (position_ids[:, 0] == 0).all() & (goes_on | begins).all() & begins.any()
     return position_ids.expand(rows, -1).t().contiguous() if bool(packed) else None
+
+
+def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
+    """Check that targets are padded at the end, if at all, and that they follow what is in the memory.
+
+    Args:
+        mask: of the new tokens, or of all.
+        past: number of tokens in the memory.
+    """
+    T = tokens_BT.shape[1]
+    check_mask("decoder_attention_mask", mask, T, past)
+    if past:
+        # Only whole targets have </s> at the beginning. (A single token may be the end of one.)
+        if T > 1 and bool((tokens_BT[:, 0] == EOS).all()):
+            raise UserError(
+                f"decoder_input_ids: begin with </s>, but past_key_values holds the first {past} tokens; give only"
+                " the tokens after them"
+            )
+        return
+    valid_BT = tokens_BT[:, :1] != PAD
+    if mask is not None:  # one that is never 1 after a 0, and not 0 at the beginning
+        valid_BT = torch.cat([valid_BT & mask[:, :1].bool(), mask[:, 1:] <= mask[:, :-1]], 1)
+    if not bool(valid_BT.all()):
+        raise UserError("decoder_input_ids: not padded at the end alone; give padding_side='right'")
+    if not bool((tokens_BT[:, 0] == EOS).all()):
+        raise UserError(
+            "decoder_input_ids: do not begin with </s>; give whole targets, or the past_key_values that the model"
+            " returned for the tokens before these"
+        )

@@ -3,7 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,14 +12,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
-from fb_fairseq.modules.embedder import Embedder
-from fb_fairseq.modules.encoder import TransformerEncoder
-from fb_fairseq.modules.language_model import OutputLayer
-from fb_fairseq.modules.layer import CrossAttentionLayer
 from fb_fairseq.modules.options import EncoderOptions
-from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
@@ -29,95 +22,12 @@ from fb_fairseq.transformers.inputs import (
     IGNORED,
     TranslationOutput,
     check_arguments,
-    check_mask,
+    check_targets,
     given_cache,
 )
 from fb_fairseq.transformers.losses import mean_loss
 from fb_fairseq.transformers.modeling import MemoryModel, tied_names
-
-PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention
-
-
-class Encoder(TransformerEncoder):
-    """The encoder, as ``generate`` calls it."""
-
-    main_input_name = "input_ids"
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **others) -> "EncoderOutput":
-        """Read sources [B, C]. ``attention_mask``: 0 for padding; None: for pads."""
-        check_arguments(others)
-        kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
-        out_CBD = super().forward(input_ids, kept_BC)
-        return EncoderOutput(last_hidden_state=out_CBD.transpose(0, 1), attention_mask=kept_BC)
-
-
-@dataclass
-class EncoderOutput(BaseModelOutput):
-    """Results of the encoder: ``last_hidden_state`` [B, C, D].
-
-    Attributes:
-        attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
-            none.)
-    """
-
-    attention_mask: Tensor | None = None
-
-
-class TranslationDecoder(Embedder, OutputLayer):
-    """The decoder; as ``fb_fairseq.models.feedback_decoder``'s, in which fairseq makes embeddings and layers."""
-
-    stack: FeedbackTransformer
-
-    def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
-        super().__init__(
-            config.options_as(EncoderOptions),
-            embed_tokens,
-            config.decoder_learned_pos,
-            config.max_target_positions,
-            "max_target_positions",
-        )
-        options = config.stack_options()
-        words = config.options_as(WordOptions)
-        own_keys = options.memory_projections == "per-layer"
-        width = options.decoder_embed_dim
-        layers = [
-            CrossAttentionLayer(options, own_keys, config.encoder_embed_dim) for _ in range(options.decoder_layers)
-        ]
-        self.hold(FeedbackTransformer(options, nn.ModuleList(layers)))
-        self.adaptive_softmax = self.output_projection = None
-        cutoffs = words.cutoffs("adaptive_softmax_cutoff")
-        if cutoffs:
-            self.adaptive_softmax = AdaptiveSoftmax(
-                config.vocab_size,
-                width,
-                cutoffs,
-                factor=words.adaptive_softmax_factor,
-                dropout=words.adaptive_softmax_dropout,
-            )
-        else:
-            self.output_projection = nn.Linear(width, config.vocab_size, bias=False)
-            nn.init.normal_(self.output_projection.weight, std=width**-0.5)
-            if config.has_tied_words():
-                self.output_projection.weight = embed_tokens.weight
-
-    def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Tensor | None) -> Tensor:
-        """Features [B, T, D] of whole targets."""
-        x_TBD = self._embed(tokens_BT, 0)
-        encoder = self.stack.encoder_contexts(out_CBD, padding_BC)
-        y_TBD, _ = self.stack.run_loop(self.stack.target_inputs(x_TBD, encoder))
-        return self.stack.finish(y_TBD).transpose(0, 1)
-
-    def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
-        """Features [B, T, D] of the next tokens, which are remembered."""
-        x_TBD = self._embed(tokens_BT, cache.get_seq_length())
-        options = self.stack.loop_options(self.stack.options.attention_span)
-        y_TBD, _ = self.stack.decode(x_TBD, cache.state, options)
-        return self.stack.finish(y_TBD).transpose(0, 1)
-
-    def _embed(self, tokens_BT: Tensor, start: int) -> Tensor:
-        """Embeddings [T, B, D]. (Padding is at the end, and so its positions do not matter.)"""
-        positions_T = torch.arange(start + 1, start + tokens_BT.shape[1] + 1, device=tokens_BT.device)
-        return self.embed(tokens_BT, positions_T).transpose(0, 1)
+from fb_fairseq.transformers.seq2seq_parts import Encoder, TranslationDecoder, initialise_layers, new_embedding
 
 
 class FeedbackDecoderForConditionalGeneration(MemoryModel):
@@ -231,54 +141,3 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             **{CACHE_FIELD: cache},
         )
         return output if return_dict in (None, True) else output.to_tuple()
-
-
-def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
-    """Check that targets are padded at the end, if at all, and that they follow what is in the memory.
-
-    Args:
-        mask: of the new tokens, or of all.
-        past: number of tokens in the memory.
-    """
-    T = tokens_BT.shape[1]
-    check_mask("decoder_attention_mask", mask, T, past)
-    if past:
-        # Only whole targets have </s> at the beginning. (A single token may be the end of one.)
-        if T > 1 and bool((tokens_BT[:, 0] == EOS).all()):
-            raise UserError(
-                f"decoder_input_ids: begin with </s>, but past_key_values holds the first {past} tokens; give only"
-                " the tokens after them"
-            )
-        return
-    valid_BT = tokens_BT[:, :1] != PAD
-    if mask is not None:  # one that is never 1 after a 0, and not 0 at the beginning
-        valid_BT = torch.cat([valid_BT & mask[:, :1].bool(), mask[:, 1:] <= mask[:, :-1]], 1)
-    if not bool(valid_BT.all()):
-        raise UserError("decoder_input_ids: not padded at the end alone; give padding_side='right'")
-    if not bool((tokens_BT[:, 0] == EOS).all()):
-        raise UserError(
-            "decoder_input_ids: do not begin with </s>; give whole targets, or the past_key_values that the model"
-            " returned for the tokens before these"
-        )
-
-
-def new_embedding(symbols: int, width: int) -> nn.Embedding:
-    """Embeddings, initialised as fairseq's."""
-    embedding = nn.Embedding(symbols, width, padding_idx=PAD)
-    nn.init.normal_(embedding.weight, std=width**-0.5)
-    with torch.no_grad():
-        embedding.weight[PAD].zero_()
-    return embedding
-
-
-def initialise_layers(model: nn.Module) -> None:
-    """Initialise the projections of attention, and the feed-forward sublayers, as fairseq's Transformer does."""
-    for name, module in model.named_modules():
-        last = name.rpartition(".")[2]
-        if last in PROJECTIONS:
-            nn.init.xavier_uniform_(module.weight, gain=2**-0.5)
-        elif last == "out_proj":
-            nn.init.xavier_uniform_(module.weight)
-            nn.init.zeros_(module.bias)
-        elif last in ("fc1", "fc2"):
-            module.reset_parameters()

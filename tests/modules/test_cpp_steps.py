@@ -54,7 +54,7 @@ def assert_close(ours, expected):
 def test_equals_a_block(seed, stack, threads, cpp_steps, monkeypatch, torch_threads):
     """Rings that grow, and that are full and overwrite their slots; from the first step on, or after a block."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.step_call.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, stack)
     x_TBD = torch.randn(20, 5, model.options.decoder_embed_dim)
@@ -84,7 +84,7 @@ def test_episodes(cpp_steps):
 def test_reordered_streams(seed, threads, cpp_steps, monkeypatch, torch_threads):
     """As in beam search: hypotheses are taken more than once, others not at all; streams leave; the ring overwrites."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.step_call.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, attention_span=5)
     history = torch.empty(0, 4, model.options.decoder_embed_dim)

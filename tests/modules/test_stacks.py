@@ -9,7 +9,7 @@ import torch
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
-from fb_fairseq.papers.benchmark.measure import saved_bytes
+from fb_fairseq.papers.benchmark.memory import saved_bytes
 from tests.modules.options import random_cuts, random_options, randomise
 from tests.ops.feedback.cases import compare
 

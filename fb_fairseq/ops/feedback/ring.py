@@ -47,7 +47,7 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
         graph: the ``CapturedStep`` in whose memory the slots lie.
-        packed: the ``CppStep`` that ran the last step; None: it did not run in C++, or slots have moved since.
+        packed: the ``PackedModel`` of the last step; None: it did not run in C++, or slots have moved since.
         origin_BC: the stream (int32) whose slot a stream looks at; None: its own.
     """
 

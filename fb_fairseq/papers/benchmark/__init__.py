@@ -9,7 +9,7 @@ Table 5 also need fairseq.
 Each is a command: its docstring is the help text, ``add_arguments(parser)`` adds its options, and ``run(args)``
 measures, prints a table, and returns what is printed as JSON.
 
-    measure.py   times, memory, tables
+    timing.py    times; memory.py: memory; work.py: what is measured; tables.py: its table
     models.py    models without embeddings and output layer; options.py: the options of train and decode
     tasks.py     what the tasks of Table 5 have in common, and the papers' figures
     language_modelling.py, translation.py, agents.py   these tasks; the first two need fairseq

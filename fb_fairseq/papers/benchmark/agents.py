@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
-from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.tasks import SHARED, TRANSFORMER, Task
+from fb_fairseq.papers.benchmark.work import Work, repeated
 from fb_fairseq.papers.rl.agent import Actor
 from fb_fairseq.papers.rl.presets import preset_options
 from fb_fairseq.papers.rl.trainer import Trainer

@@ -14,9 +14,10 @@ import torch
 from fb_fairseq.ops.feedback.loops import REFERENCE
 from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.papers.benchmark import models
-from fb_fairseq.papers.benchmark.measure import seconds, table
 from fb_fairseq.papers.benchmark.models import MODELS, Case
 from fb_fairseq.papers.benchmark.options import DTYPES, add_model_options, add_number
+from fb_fairseq.papers.benchmark.tables import table
+from fb_fairseq.papers.benchmark.timing import seconds
 
 PARTS = 10
 CASES = {

@@ -17,9 +17,9 @@ from fb_fairseq.models.architectures import (
 )
 from fb_fairseq.models.language_model import LanguageModelDecoder
 from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
-from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_words
 from fb_fairseq.papers.benchmark.tasks import TRANSFORMER, Task
+from fb_fairseq.papers.benchmark.work import Work, repeated
 
 
 class LanguageModelling(Task):

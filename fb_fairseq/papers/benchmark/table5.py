@@ -18,8 +18,11 @@ from functools import partial
 from typing import Any
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.benchmark.measure import is_gpu, largest_batch, measure, progress, table, work_bytes
+from fb_fairseq.papers.benchmark.memory import largest_batch, work_bytes
+from fb_fairseq.papers.benchmark.tables import table
 from fb_fairseq.papers.benchmark.tasks import PHASES, Task, papers_speed
+from fb_fairseq.papers.benchmark.timing import measure, progress
+from fb_fairseq.papers.benchmark.work import is_gpu
 
 # Modules and classes; the first two need fairseq.
 TASKS = {

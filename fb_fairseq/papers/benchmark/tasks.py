@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from fb_fairseq.papers.benchmark.measure import Work
+from fb_fairseq.papers.benchmark.work import Work
 from fb_fairseq.papers.values import load
 
 TRANSFORMER, SHARED, PER_LAYER = "Transformer", "Feedback, shared", "Feedback, per-layer"

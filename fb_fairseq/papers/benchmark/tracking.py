@@ -8,7 +8,9 @@ from functools import partial
 
 import torch
 
-from fb_fairseq.papers.benchmark.measure import Work, measure, repeated, table
+from fb_fairseq.papers.benchmark.tables import table
+from fb_fairseq.papers.benchmark.timing import measure
+from fb_fairseq.papers.benchmark.work import Work, repeated
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
 from fb_fairseq.papers.state_tracking.options import Options, add_options, given_options
 from fb_fairseq.papers.state_tracking.trainer import Trainer

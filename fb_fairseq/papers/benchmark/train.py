@@ -24,9 +24,12 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.papers.benchmark import models
-from fb_fairseq.papers.benchmark.measure import Work, measure, peak_bytes, repeated, saved_bytes, table
+from fb_fairseq.papers.benchmark.memory import peak_bytes, saved_bytes
 from fb_fairseq.papers.benchmark.models import Case
 from fb_fairseq.papers.benchmark.options import DTYPES, add_model_options, add_number
+from fb_fairseq.papers.benchmark.tables import table
+from fb_fairseq.papers.benchmark.timing import measure
+from fb_fairseq.papers.benchmark.work import Work, repeated
 
 OTHER_MODELS = {
     "transformer": Case("transformer"),

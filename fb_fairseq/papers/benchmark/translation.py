@@ -9,9 +9,9 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fb_fairseq.papers.benchmark.measure import Work, repeated
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, random_words, state_bytes
 from fb_fairseq.papers.benchmark.tasks import Task
+from fb_fairseq.papers.benchmark.work import Work, repeated
 
 
 class Translation(Task):

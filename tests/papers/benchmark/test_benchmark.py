@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fb_fairseq.ops import buffers
-from fb_fairseq.papers.benchmark import measure
+from fb_fairseq.papers.benchmark import timing
 from fb_fairseq.papers.benchmark.command import main
-from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
+from fb_fairseq.papers.benchmark.memory import peak_bytes, saved_bytes
 
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 4 --device cpu".split()
 BLOCK = ("--block", "10", "--repeats", "1")
@@ -77,8 +77,8 @@ def test_tracking(capsys):
 
 def test_median_of_an_even_number(monkeypatch):
     times = iter((1.0, 4.0))
-    monkeypatch.setattr(measure, "seconds", lambda function, device: next(times))
-    assert measure.interleaved_medians([int], "cpu", repeats=2) == [2.5]
+    monkeypatch.setattr(timing, "seconds", lambda function, device: next(times))
+    assert timing.interleaved_medians([int], "cpu", repeats=2) == [2.5]
 
 
 def test_peak_bytes():

@@ -10,7 +10,7 @@ import torch
 from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import table5
 from fb_fairseq.papers.benchmark.command import main, parse
-from fb_fairseq.papers.benchmark.measure import largest_batch
+from fb_fairseq.papers.benchmark.memory import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
 WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)

@@ -15,7 +15,7 @@
     packing.py         weights in the layout of the products
     arguments.py       fills a call's arguments
     blocks.py          the calls for a block
-    steps.py           decoding steps, with weights that stay packed
+    steps.py           decoding steps; packed_model.py: weights that stay packed; step_call.py: a call
     loop.py            the loop
 
 C++ runs the steps one after the other; everything before and after them is shared (``passes.py``). Why it is

@@ -11,7 +11,7 @@ its backward kernel computes them again, and leaves them for the products after 
     products.py      linear maps with norms, activations, dropout and residual connections
     products_backward.py   what the backward pass needs of them
     activations.py   activations and their derivatives
-    attention.py     attention, forward and backward
+    attention.py     attention; attention_backward.py: its gradients
     memory.py        merging, projection, and its gradients
     launches.py      what launches have in common; tiles.py: the sizes of the kernels' tiles
 """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fb_fairseq.ops.feedback.block import Block
 from fb_fairseq.ops.feedback.tile import Tile
-from fb_fairseq.ops.feedback.triton import attention, products_backward
+from fb_fairseq.ops.feedback.triton import attention_backward, products_backward
 from fb_fairseq.ops.feedback.triton.activations import NUMBERS
 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, keep_of
@@ -326,7 +326,7 @@ class BackwardKernels:
         """
         parts = self.kernels.steps.parts
         self.launcher.attend(
-            attention.attend_backward,
+            attention_backward.attend_backward,
             attended,
             q=q,
             d_out=d_a,

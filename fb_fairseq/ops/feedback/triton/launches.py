@@ -109,7 +109,7 @@ class Launcher:
         self.launch(kernel, grid, B=self.sizes.B, D=self.sizes.D, BM=BM, BK=BK, num_warps=4, **arguments)
 
     def attend(self, kernel, slots: AttendedSlots, **arguments: Any) -> None:
-        """Launch a kernel of ``attention.py``. ``arguments``: those that are not about the slots."""
+        """Launch ``attend`` or ``attend_backward``. ``arguments``: those that are not about the slots."""
         s, tile = self.sizes, self.attention
         keep, keep_scale = slots.keep
         splits = min(tile.splits, floor_power_of_2(triton.cdiv(slots.n, tile.BC)))  # parts in which slots are read

@@ -1,7 +1,7 @@
 """The memories of a step in the Triton loop's backward pass: three kernels."""
 
 from fb_fairseq.ops.feedback.tile import Tile
-from fb_fairseq.ops.feedback.triton import attention, memory, products_backward
+from fb_fairseq.ops.feedback.triton import attention_backward, memory, products_backward
 from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 
 OWN_ROWS = 32  # pairs of a step and a layer that a program of ``own_slot`` reads at a time
@@ -28,7 +28,7 @@ def back_memories(kernels: BlockKernels, tile: Tile, i: int) -> None:
     slots = tile.sums.slots
     d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
     launcher.launch(
-        attention.own_slot,
+        attention_backward.own_slot,
         (s.G, s.I, 2),
         d_scores=d_scores,
         kept=kept,
