@@ -19,6 +19,8 @@ class ClippedAdagrad(torch.optim.Adagrad):
     """Adagrad (Duchi et al. 2011) with a maximum norm for the gradient of each parameter tensor.
 
     Args:
+        params: parameters, or groups of them, as ``torch.optim.Adagrad`` takes them.
+        lr: learning rate.
         clip: maximum norm of a weight matrix's or bias vector's gradient; larger ones are scaled down to it before each
             step. 0: no clipping.
         eps: term added to the denominator for numerical stability.
@@ -73,9 +75,11 @@ class FairseqClippedAdagrad(FairseqOptimizer):
 
     def __init__(self, cfg: ClippedAdagradConfig, params):
         super().__init__(cfg)
-        for name in ("adagrad_clip", "adagrad_eps", "weight_decay"):
-            if getattr(cfg, name) < 0:
-                raise UserError(f"{flag(name)} {getattr(cfg, name)}: give 0 or more")
+        values = {name: getattr(cfg, name) for name in ("adagrad_clip", "adagrad_eps", "weight_decay")}
+        values["lr"] = min(cfg.lr)
+        for name, value in values.items():
+            if not value >= 0:
+                raise UserError(f"{flag(name)} {value}: give 0 or more")
         self._optimizer = ClippedAdagrad(params, **self.optimizer_config)
 
     @property

@@ -8,6 +8,11 @@ transformers, but none of this code, is forked for each one; so a fault costs se
 that name the changed module, then its other tests, then the commands' (tests/cli). What survives the tests that ``bash
 tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found. A
 fault is undecided where no test has failed when the time is up: it may never end, or the time is short.
+
+With ``--covered FILE`` the tests that run the changed line come before all others, which takes a third of the time.
+pytest-cov writes the file in half an hour:
+
+    bash tests/run.sh --ci --cov=fb_fairseq --cov-context=test --cov-report=   # writes .coverage
 """
 
 import argparse
@@ -200,6 +205,19 @@ def draw(area: str, seed: int, number: int) -> list[Mutation]:
         name = str(path.relative_to(REPOSITORY))
         found += (cpp_mutations if area == "cpp" else python_mutations)(name, text)
     return generator.sample(found, min(number, len(found)))
+
+
+def covering(data, mutation: Mutation, text: str) -> list[str]:
+    """The tests that ran the changed line, of whole files that import it only.
+
+    Args:
+        data: coverage's ``CoverageData`` of a run of the tests, with a context for each.
+        text: the file's.
+    """
+    line = text.count("\n", 0, mutation.offset) + 1
+    files = [file for file in data.measured_files() if file.endswith("/" + mutation.path)]
+    contexts = {context for file in files for context in data.contexts_by_lineno(file).get(line, [])}
+    return sorted({context.partition("|")[0] for context in contexts} - {""})
 
 
 def tests_for(area: str, mutation: Mutation) -> list[str]:

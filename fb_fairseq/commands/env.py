@@ -38,13 +38,21 @@ def step_loop() -> str:
     except UserError as error:
         return str(error)
     texts = []
-    for kind in ["cpu", "cuda"][: 1 + torch.cuda.is_available()]:
+    for kind in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
         loop = LOOPS[PREFERRED[kind] if name == AUTO else name]
         problem = loop.unavailable(torch.device(kind))
         details = problem or loop.details()
         texts.append(f"{REFERENCE if problem else loop.name} on {kind}{details and f' ({details})'}")
     texts.append(f"otherwise {REFERENCE}" if name == AUTO else f"as {STEP_LOOP_VARIABLE} says")
     return "; ".join(texts)
+
+
+def compiled_files() -> str:
+    """The folder of the compiled step loop."""
+    try:
+        return str(cache_folder())
+    except RuntimeError as error:  # there is no home
+        return f"nowhere ({error}); name a folder with FB_FAIRSEQ_CACHE"
 
 
 def environment() -> dict[str, str]:
@@ -58,7 +66,7 @@ def environment() -> dict[str, str]:
         "processor": f"{hardware('cpu')}, {os.cpu_count()} cores; torch uses {torch.get_num_threads()} threads",
         "GPU": ", ".join(gpus) or "none that torch can use",
         "step loop": step_loop(),
-        "compiled files": str(cache_folder()),
+        "compiled files": compiled_files(),
     }
 
 
@@ -66,6 +74,6 @@ def main(argv=None) -> None:
     """Run ``fb-fairseq env``."""
     parser = CommandParser("env", description=__doc__)
     parser.parse_args(argv)
-    lines = environment()
-    width = max(map(len, lines))
-    print("\n".join(f"{name:{width}}  {value}" for name, value in lines.items()))
+    facts = environment()
+    width = max(map(len, facts))
+    print("\n".join(f"{name:{width}}  {value}" for name, value in facts.items()))

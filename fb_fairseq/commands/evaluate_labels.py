@@ -37,8 +37,8 @@ def build_parser() -> CommandParser:
         "--context-sequences",
         type=int,
         metavar="N",
-        help="read several sequences one after the other, and in each stream except the first so many before its own, "
-        "without counting their labels; with 0, each stream begins with an empty memory, as in validation (default: as "
+        help="read several sequences one after the other; each stream but the first reads N more before its own, whose "
+        "labels do not count; with 0, each stream begins with an empty memory, as in validation (default: as "
         f"in training: {CONTEXT_SEQUENCES}; of a tracker, each sequence is a stream of its own)",
     )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")

@@ -8,6 +8,7 @@ Each file is a document: its bytes, then </s>. With --text, one file is split in
 
 import math
 import os
+import re
 import zlib
 from collections.abc import Sequence
 
@@ -24,7 +25,12 @@ NAME = "preprocess-bytes"
 SPLITS = ("train", "valid", "test")
 SHARES = "90,5,5"  # of the splits of a single text
 # Programs that unpack compressed files, by what such files begin with.
-COMPRESSED = {b"\x1f\x8b": "gunzip", b"PK\x03\x04": "unzip", b"BZh": "bunzip2", b"\xfd7zXZ\x00": "unxz"}
+COMPRESSED = {
+    rb"\x1f\x8b": "gunzip",
+    rb"PK\x03\x04": "unzip",
+    rb"BZh[1-9]1AY&SY": "bunzip2",
+    rb"\xfd7zXZ\x00": "unxz",
+}
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
@@ -43,6 +49,8 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
     """Write a split to ``prefix.bin`` and ``prefix.idx``.
 
     Args:
+        prefix: of the two files.
+        documents: the bytes of each.
         dictionary: of ``byte_dictionary``.
         append_eos: whether to write ``</s>`` after each document.
     """
@@ -103,8 +111,8 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
             contents.append(file.read())
         if not contents[-1]:
             raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
-        for prefix, program in COMPRESSED.items():
-            if contents[-1].startswith(prefix):
+        for beginning, program in COMPRESSED.items():
+            if re.match(beginning, contents[-1]):
                 raise UserError(f"{option} {path}: is compressed; unpack it with {program}")
     return contents
 
@@ -117,7 +125,7 @@ def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
         sizes = [float(size) for size in shares.split(",")]
     except ValueError:
         sizes = []
-    if len(sizes) != len(SPLITS) or not all(0 < size < math.inf for size in sizes):
+    if len(sizes) != len(SPLITS) or not all(size > 0 for size in sizes) or sum(sizes) == math.inf:
         raise UserError(f"--split {shares}: must be three numbers greater than 0, for example 90,5,5")
     ends = np.rint(np.cumsum([0] + sizes) / sum(sizes) * len(text)).astype(int)
     if not all(first < last for first, last in zip(ends, ends[1:])):

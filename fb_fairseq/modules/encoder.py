@@ -37,13 +37,15 @@ class TransformerEncoder(Embedder):
             decoder_attention_heads=options.encoder_attention_heads,
             decoder_normalize_before=options.encoder_normalize_before,
         )
-        self.layers = nn.ModuleList(TransformerLayer(layer_options, True) for _ in range(options.encoder_layers))
+        layers = [TransformerLayer(layer_options, own_keys=True) for _ in range(options.encoder_layers)]
+        self.layers = nn.ModuleList(layers)
         self.layer_norm = nn.LayerNorm(options.encoder_embed_dim) if options.encoder_normalize_before else None
 
     def forward(self, tokens_BC: Tensor, kept_BC: Tensor) -> Tensor:
         """Read sources.
 
         Args:
+            tokens_BC: of the sources.
             kept_BC: False where a token is padding, which may be anywhere.
 
         Returns:

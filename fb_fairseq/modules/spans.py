@@ -17,10 +17,8 @@ from fb_fairseq.ops.layers import at_least_fp32
 
 
 class AdaptiveSpan(nn.Module):
-    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
-    beyond.
-
-    The spans are computed in fp32 at least.
+    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S + 1`` steps, and less and less to
+    the R steps before them. Spans are computed in fp32 at least.
     """
 
     def __init__(self, options: TransformerOptions):

@@ -1,4 +1,4 @@
-"""The mathematics, as functions on tensors. Imports torch only.
+"""The mathematics, as functions on tensors. Imports torch only; the Triton loop also imports triton.
 
     feedback/              the Feedback Transformer's step loop: the equations, and loops with their own backward pass
     all_attention.py       the all-attention layer; its reference: all_attention_reference.py

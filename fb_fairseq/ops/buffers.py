@@ -16,12 +16,51 @@ from torch import Tensor
 CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
 ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
 KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
-_free: list[Tensor] = []
-_largest = 0  # bytes of the largest block so far
-_lock = threading.Lock()
-# Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
-# thread that holds it. The next buffer collects the chunks that it leaves here, which needs no lock.
-_returned: deque[list[Tensor]] = deque()
+
+
+class Pool:
+    """The free chunks of memory.
+
+    Attributes:
+        free: the chunks.
+        largest: bytes of the largest block so far.
+        returned: chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run
+            it in the very thread that holds it. The next buffer collects the chunks that it leaves here, which needs no
+            lock.
+    """
+
+    def __init__(self):
+        self.free: list[Tensor] = []
+        self.largest = 0
+        self.returned: deque[list[Tensor]] = deque()
+        self.lock = threading.Lock()
+
+    def take(self, size: int) -> Tensor:
+        """The smallest free chunk of at least ``size`` bytes, or a new one."""
+        with self.lock:
+            self._collect()
+            fitting = [i for i, chunk in enumerate(self.free) if size <= len(chunk)]
+            if fitting:
+                return self.free.pop(min(fitting, key=lambda i: len(self.free[i])))
+        return torch.empty(max(size, CHUNK), dtype=torch.uint8)
+
+    def release(self) -> None:
+        """Give the free chunks back to the operating system."""
+        with self.lock:
+            self._collect()
+            self.free.clear()
+
+    def _collect(self) -> None:
+        """Keep the chunks of blocks that are gone; drop the oldest free ones that exceed ``KEPT_BLOCKS``."""
+        while self.returned:
+            chunks = self.returned.popleft()
+            self.free.extend(chunks)
+            self.largest = max(self.largest, sum(map(len, chunks)))
+        while sum(map(len, self.free)) > KEPT_BLOCKS * self.largest:
+            del self.free[0]
+
+
+POOL = Pool()
 
 
 class Buffers:
@@ -53,7 +92,7 @@ class Buffers:
                 return torch.empty(shape, dtype=dtype, device=self.device)
             start = math.ceil(self._used / ALIGNMENT) * ALIGNMENT
             if not self._chunks or start + size > len(self._chunks[-1]):
-                self._chunks.append(_take(size))
+                self._chunks.append(POOL.take(size))
                 start = 0
             self._used = start + size
             return self._chunks[-1][start : start + size].view(dtype).view(shape)
@@ -64,32 +103,4 @@ class Buffers:
 
     def __del__(self):
         Buffers.in_use -= self._size
-        _returned.append(self._chunks)
-
-
-def release_free() -> None:
-    """Give chunks that no block uses back to the operating system."""
-    with _lock:
-        _collect()
-        _free.clear()
-
-
-def _take(size: int) -> Tensor:
-    """The smallest free chunk of at least ``size`` bytes, or a new one."""
-    with _lock:
-        _collect()
-        fitting = [i for i, chunk in enumerate(_free) if size <= len(chunk)]
-        if fitting:
-            return _free.pop(min(fitting, key=lambda i: len(_free[i])))
-    return torch.empty(max(size, CHUNK), dtype=torch.uint8)
-
-
-def _collect() -> None:
-    """Keep the chunks of blocks that are gone for later ones; drop the oldest free ones that exceed ``KEPT_BLOCKS``."""
-    global _largest
-    while _returned:
-        chunks = _returned.popleft()
-        _free.extend(chunks)
-        _largest = max(_largest, sum(map(len, chunks)))
-    while sum(map(len, _free)) > KEPT_BLOCKS * _largest:
-        del _free[0]
+        POOL.returned.append(self._chunks)

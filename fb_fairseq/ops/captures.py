@@ -84,6 +84,7 @@ class Captures:
         self,
         key: tuple,
         setting: Setting,
+        *,
         kernels: Callable[[], Captured | None],
         operations: Callable[[], Captured],
         comparison: Callable[[Captured], Comparison],
@@ -131,6 +132,12 @@ class Captures:
         for key in [key for key, found in self.by_key.items() if found.kernels_of == setting]:
             self._drop(key)
         log_once(f"--step-loop {setting[0]}: {problem}; torch's operations run, as CUDA graphs")
+
+    def trusts(self, setting: Setting, comparison: Callable[[], Comparison]) -> bool:
+        """Whether a setting's kernels are right, by an earlier comparison or one that is made now."""
+        if setting not in self.problems:
+            return bool(self.agrees(setting, comparison()))
+        return self.problems[setting] is None
 
     def agrees(self, setting: Setting, comparison: Comparison) -> bool | None:
         """Compare a setting's kernels with torch's operations. Wrong ones are refused.

@@ -7,7 +7,7 @@ inside their functions, so that the warning filters are in place before fairseq'
 
     command_line.py    options, --help
     error_lines.py     mistakes in one line
-    training_files.py  --restore-file, --save-dir, --best-checkpoint-metric, --log-file
+    training_files.py  --restore-file, --save-dir, --log-file; best_metric.py: --best-checkpoint-metric
     data_files.py      binarised data that are cut off, wrong dictionaries
     models.py          models in fairseq's trainer
     meaning.py         dictionaries and options of a checkpoint's numbers
@@ -28,6 +28,7 @@ inside their functions, so that the warning filters are in place before fairseq'
 """
 
 from fb_fairseq.patches import (
+    best_metric,
     checkpoints,
     command_line,
     data_files,
@@ -53,7 +54,7 @@ PATCHES = (
     libraries.patch_warning_filters,  # no warnings about fairseq's own calls; first, before it is imported
     fairseq_fixed.patch_root_logger,  # no DEBUG lines of other libraries; imports fairseq's models
     error_lines.patch_error_lines,  # a user's mistakes in one line
-    training_files.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
+    best_metric.patch_best_metric,  # a wrong --best-checkpoint-metric costs no updates
     libraries.patch_config_copies,  # a second less at each start; before the models of this package
     data_files.patch_cut_data,  # found when they are loaded, not in the middle of an epoch
     data_files.patch_wrong_dictionary,  # one line, with its name

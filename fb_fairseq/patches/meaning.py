@@ -1,5 +1,6 @@
 """Data and models for which a checkpoint's numbers would mean something else than in its training."""
 
+import inspect
 import logging
 from collections.abc import Mapping
 from enum import Enum
@@ -78,28 +79,40 @@ def as_dict(cfg: Any) -> dict[str, Any]:
 
 
 def _load_and_compare(original, filenames, *args, **kwargs):
-    from fairseq.tasks import TASK_REGISTRY
-
     try:
         models, cfg, task = original(filenames, *args, **kwargs)
     except OSError as error:
         if error.errno is None:  # fairseq's own
             raise UserError(f"{error}; give a checkpoint") from None
         raise
+    except RuntimeError as error:
+        overrides = inspect.signature(original).bind(filenames, *args, **kwargs).arguments.get("arg_overrides")
+        if overrides and str(error).startswith("Error(s) in loading state_dict"):  # torch's
+            raise UserError(
+                f"--path {filenames[0]}: its parameters are not those of a model with --model-overrides {overrides}; "
+                "leave out what changes their shapes"
+            ) from None
+        raise
     for name in filenames:
-        known = account_of(name)
-        if known.task.get("_name") == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
-            logger.warning(
-                f"{name}: was trained with --task {STREAMS}; without this option, each sample starts with an empty "
-                "memory"
-            )
-        check_dictionaries(f"--path {name}", known.dictionaries, task_dictionaries(task))
-        read_as_in_training(f"--path {name}", known.task, getattr(task, "args", task.cfg))
-        if len(filenames) == 1 and is_ours(type(models[0])):
-            saved = with_architecture(known.model)
-            given = with_architecture(as_dict(cfg.model))
-            check_same_meaning(f"--path {name}", saved, given, "leave it out of --model-overrides")
+        _check_task(name, task)
+    if len(filenames) == 1 and is_ours(type(models[0])):
+        saved = with_architecture(account_of(filenames[0]).model)
+        given = with_architecture(as_dict(cfg.model))
+        check_same_meaning(f"--path {filenames[0]}", saved, given, "leave it out of --model-overrides")
     return models, cfg, task
+
+
+def _check_task(path: str, task: Any) -> None:
+    """Check that a task has the dictionaries of a checkpoint's training, and let it read data as then."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    known = account_of(path)
+    if known.task.get("_name") == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
+        logger.warning(
+            f"{path}: was trained with --task {STREAMS}; without this option, each sample starts with an empty memory"
+        )
+    check_dictionaries(f"--path {path}", known.dictionaries, task_dictionaries(task))
+    read_as_in_training(f"--path {path}", known.task, getattr(task, "args", task.cfg))
 
 
 def read_as_in_training(path: str, known: Mapping[str, Any], cfg: Any) -> None:

@@ -1,12 +1,11 @@
-"""Files that fairseq-train reads and writes: --restore-file, --save-dir, the best checkpoint, --log-file."""
+"""Files that fairseq-train reads and writes: --restore-file, --save-dir, --log-file."""
 
 import logging
 import os
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import check_output_folder, lock_folder
-from fb_fairseq.patches.interruption import without_last_checkpoint
-from fb_fairseq.patches.wrapping import training_modules, wrap_once
+from fb_fairseq.patches.wrapping import wrap_once
 
 
 def patch_restore_file() -> None:
@@ -48,38 +47,10 @@ def _check(original, save_dir):  # in the place of the original, which is not ca
 
 
 def _load_and_lock(original, cfg, trainer, **kwargs):
-    loaded = original(cfg, trainer, **kwargs)  # first, so that a run that is refused leaves nothing behind
+    loaded = original(cfg, trainer, **kwargs)  # first, so that a run that is refused leaves no lock behind
     if trainer.data_parallel_rank == 0 and not cfg.no_save:
         lock_folder("--save-dir", cfg.save_dir)
     return loaded
-
-
-def patch_best_metric() -> None:
-    """Save a checkpoint before the end of a training that lacks its --best-checkpoint-metric.
-
-    Only the first validation shows what a criterion and a task measure, and fairseq fails then, before it saves.
-    """
-    for module in training_modules():
-        wrap_once(module, "validate", "best_metric", _validate)
-
-
-def _validate(original, cfg, trainer, task, epoch_itr, subsets):
-    from fairseq import checkpoint_utils
-
-    try:
-        return original(cfg, trainer, task, epoch_itr, subsets)
-    except KeyError as error:
-        metric = cfg.checkpoint.best_checkpoint_metric
-        if error.args != (metric,):
-            raise
-        if not cfg.checkpoint.no_save:
-            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-        without = without_last_checkpoint(cfg)
-        saved = f"not saved, because of {without}" if without else "saved"
-        raise UserError(
-            f"--best-checkpoint-metric {metric}: validation does not measure it; give a measure that its log has "
-            f"(checkpoint_last.pt is {saved})"
-        ) from None
 
 
 def patch_log_file() -> None:

@@ -34,7 +34,7 @@ def adapt_trainer() -> None:
         key = batch_samples[0].get("past_key_values") if batch_samples else None
         if isinstance(key, StreamKey) and not torch.is_grad_enabled():  # evaluation
             return key.targets
-        return count(self, [_predicted(batch) for batch in batch_samples], device)
+        return count(self, [_counted(batch) for batch in batch_samples], device)
 
     @functools.wraps(compute)
     def loss(self, model, inputs, *args, **kwargs):
@@ -55,14 +55,19 @@ def _counts_targets(model: Any) -> bool:
     return any(getattr(module, "gives_labels", None) is False for module in model.modules())
 
 
-def _predicted(batch: MutableMapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Take labels of padding, and those behind it, out of a batch; what is to be counted of it."""
+def _counted(batch: MutableMapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The labels to count of a batch, from which those of padding are taken."""
     labels = batch.get("labels")
-    mask = batch.get("attention_mask")
     if labels is None or batch.get("shift_labels") is not None or labels.dim() != 2:
         return batch
+    _ignore_padding(batch)
+    # (Releases before 5.20 count the first label of each row, which is not predicted either.)
+    return {"labels": F.pad(batch["labels"][:, 1:], (1, 0), value=IGNORED)}
+
+
+def _ignore_padding(batch: MutableMapping[str, Tensor]) -> None:
+    """Take the labels of padding, and those right behind it, out of a batch."""
+    labels, mask = batch["labels"], batch.get("attention_mask")
     if mask is not None and mask.shape == labels.shape:
         kept_BT = mask.bool() & F.pad(mask[:, :-1].bool(), (1, 0), value=True)
-        batch["labels"] = labels = labels.masked_fill(~kept_BT, IGNORED)
-    # (Releases before 5.20 count the first label of each row, which is not predicted either.)
-    return {"labels": F.pad(labels[:, 1:], (1, 0), value=IGNORED)}
+        batch["labels"] = labels.masked_fill(~kept_BT, IGNORED)

@@ -11,9 +11,11 @@ def test_a_measure_that_validation_lacks(commands, byte_data, tmp_path):
     """Is known after the first validation only: what was trained until then is saved, and another measure resumes."""
     arguments = [*training_arguments(byte_data, tmp_path, max_update=4), "--user-dir", PLUGIN]
     metric = "--best-checkpoint-metric"
-    for more, saved in ((["--no-save"], "not saved, because of --no-save"), ([], "saved")):
-        message = rf"{metric} nosuch: validation does not measure .*checkpoint_last.pt is {saved}\)"
-        refused(commands.run("fairseq-train", *arguments, *more, metric, "nosuch"), message)
+    for more in ("--no-save", "--no-last-checkpoints"):
+        refused(commands.run("fairseq-train", *arguments, more, metric, "nosuch"), f"not saved, because of {more}")
+        assert not any(path.is_file() and path.name != ".lock" for path in tmp_path.iterdir()), "nothing is left"
+    message = rf"{metric} nosuch: validation does not measure .*checkpoint_last.pt is saved\)"
+    refused(commands.run("fairseq-train", *arguments, metric, "nosuch"), message)
     assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
     resumed = commands.run("fairseq-train", *arguments, metric, "accuracy", "--max-update", 6)
     assert resumed.status == 0 and (tmp_path / "checkpoint_best.pt").exists()

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from unittest import mock
 
 import pytest
 import torch
@@ -28,6 +29,14 @@ def test_without_a_compiler(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(library, "load", functools.lru_cache(library.load.__wrapped__))
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.loop.load", library.load)
     assert "reference on cpu (the C++ loop is not available: no C++ compiler" in lines(capsys)["step loop"]
+
+
+def test_without_a_home(capsys, monkeypatch):
+    """As for a user of a container that no list of users has."""
+    for name in ("FB_FAIRSEQ_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pathlib.Path.home", mock.Mock(side_effect=RuntimeError("no home directory")))
+    assert "nowhere (no home directory); name a folder with FB_FAIRSEQ_CACHE" in lines(capsys)["compiled files"]
 
 
 @pytest.mark.parametrize(

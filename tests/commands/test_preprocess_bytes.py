@@ -1,5 +1,10 @@
 """Binarised bytes are the text's bytes."""
 
+import bz2
+import gzip
+import lzma
+
+import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 
@@ -42,3 +47,15 @@ def test_one_text_is_cut_in_three(tmp_path):
         assert len(ids) == size
         parts.append(byte_codec.decode(dictionary[i] for i in ids))
     assert b"".join(parts) == text
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_texts_are_refused(tmp_path, compress, capsys):
+    text = tmp_path / "text"
+    text.write_bytes(compress(b"BZh is no compressed file" * 9))
+    arguments = ["--text", str(text), "--destdir", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        preprocess_bytes.main(arguments)
+    assert "is compressed; unpack it with" in capsys.readouterr().err
+    text.write_bytes(b"BZh is no compressed file" * 9)
+    preprocess_bytes.main(arguments)

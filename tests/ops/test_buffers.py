@@ -2,7 +2,6 @@
 
 import gc
 import threading
-from collections import deque
 
 import pytest
 import torch
@@ -16,9 +15,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def nothing_free(monkeypatch):
     gc.collect()  # buffers of earlier tests would be given back during this one
-    monkeypatch.setattr(buffers, "_free", [])
-    monkeypatch.setattr(buffers, "_returned", deque())
-    monkeypatch.setattr(buffers, "_largest", 0)
+    monkeypatch.setattr(buffers, "POOL", buffers.Pool())
     monkeypatch.setattr(buffers, "CHUNK", 1000)
 
 
@@ -56,14 +53,14 @@ def test_free_memory_is_bounded():
         del holders, holder
         gc.collect()
         Buffers(CPU).empty(1, dtype=torch.float32)  # collects what is free
-        assert 0 < sum(map(len, buffers._free)) <= 2 * 4000
+        assert 0 < sum(map(len, buffers.POOL.free)) <= 2 * 4000
 
 
 def test_a_destructor_does_not_wait():
     """The garbage collector may run one while this very thread takes a buffer, and holds the lock."""
     holder = Buffers(CPU)
     address = holder.empty(300, dtype=torch.float32).data_ptr()
-    with buffers._lock:
+    with buffers.POOL.lock:
         destructor = threading.Thread(target=holder.__del__, daemon=True)
         destructor.start()
         destructor.join(timeout=10)

@@ -56,6 +56,20 @@ def test_against(tmp_path):
     with mock.patch.object(against, "draw_points") as points:
         against.draw(axes, groups, "layers", "accuracy")
     assert points.call_args_list[1].args[1:3] == ((2,), ([70.0],)), "whether or not others of a line have the field"
+    with mock.patch.object(against, "draw_reference") as reference, mock.patch.object(against, "draw_points"):
+        against.draw(axes, groups, "layers", "accuracy")
+    assert [call.args[1:3] for call in reference.call_args_list] == [(60.0, "Transformer, span 100, layers not given")]
+
+
+def test_names_of_settings_that_only_some_have(tmp_path):
+    made_up_run(tmp_path / "a", 1, 90.0, small=True)
+    made_up_run(tmp_path / "b", 1, 90.0, small=False)
+    made_up_run(tmp_path / "c", 1, 90.0, small=False, attention_span=8)
+    assert labels(grouped(read_runs(str(tmp_path)))) == [
+        "Transformer, small",
+        "Transformer, full size",
+        "Transformer, full size, span 8",
+    ]
 
 
 def test_figure_against_the_learning_rate():

@@ -116,6 +116,26 @@ def test_repeated_ngrams_are_blocked(size, blocked):
     assert lprobs[0].isinf().nonzero().flatten().tolist() == blocked
 
 
+def test_bleu_of_texts_without_words():
+    """fairseq's C++ would count a lone ``</s>`` as a word. (The figures are sacreBLEU's, without tokenisation.)"""
+    from fairseq.scoring.bleu import BleuConfig, Scorer
+
+    text, end, nothing = (torch.tensor(tokens, dtype=torch.int) for tokens in ([4, 5, 6, 7, 2], [2], []))
+    scorer = Scorer(BleuConfig(pad=1, eos=2, unk=3))
+    for empty in (end, nothing):
+        scorer.reset()
+        scorer.add(empty, empty)
+        assert scorer.result_string() == "BLEU4 = 0.00 (syslen=0, reflen=0)"
+        scorer.add(text, empty)
+        assert scorer.result_string() == "BLEU4 = 0.00 (syslen=0, reflen=4)"
+        scorer.add(text, text)
+        assert "BLEU4 = 36.79, 100.0/100.0/100.0/100.0 " in scorer.result_string()
+        scorer.add(empty, text)
+        assert (
+            "BLEU4 = 50.00, 50.0/50.0/50.0/50.0 (BP=1.000, ratio=1.000, syslen=8, reflen=8)" in scorer.result_string()
+        )
+
+
 def test_log_file_is_opened_once(tmp_path):
     from fairseq.logging import progress_bar
 

@@ -2,7 +2,8 @@
 
 command.py    the command
 reading.py    a text that a model reads step by step, and what it computes
-pictures.py   draws that as HTML; attention.py: attention and memory
+text.py, predictions.py, attention.py   the text, the next token, and attention and memory of that, as HTML
+weights.py    the layers' weights; parts.py: what pictures consist of
 actions.py    what the buttons do
 page.py       the page; steps.js: what a click on a token does
 server.py     serves it; page.css: how it looks

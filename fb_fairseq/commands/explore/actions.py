@@ -12,9 +12,10 @@ from typing import Any
 
 import gradio as gr
 
-from fb_fairseq.commands.explore import pictures
+from fb_fairseq.commands.explore import predictions
 from fb_fairseq.commands.explore.attention import attention_and_memory
 from fb_fairseq.commands.explore.reading import Reading
+from fb_fairseq.commands.explore.text import products, surprise
 from fb_fairseq.errors import UserError
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.symbols import EOS, words_of
@@ -79,13 +80,16 @@ class Explorer:
             The reading after each token.
 
         Raises:
-            gr.Error: it has as many steps as a text may have.
+            gr.Error: ``tokens_of`` refuses the text, or it has as many steps as it may have.
         """
         if reading is None or text != self.text_of(reading):
             reading = self.read(text)
         for _ in range(number):
             if len(reading) > self.most:
-                raise gr.Error(f"The text has {self.most:,} steps now, its most (--max-steps).", print_exception=False)
+                raise gr.Error(
+                    f"The text has {self.most:,} steps now, the most that it may have (--max-steps).",
+                    print_exception=False,
+                )
             token = int(reading.drawn(len(reading) - 1, temperature, int(topk)).multinomial(1))
             if token == EOS and self.model.vocabulary.of_bytes:
                 gr.Info("The model ended the text here (</s>).")
@@ -96,7 +100,7 @@ class Explorer:
 
     def draw_text(self, reading: Reading, step: int) -> str:
         """The picture of the text (HTML)."""
-        return pictures.surprise(reading, step)
+        return surprise(reading, step)
 
     def show(
         self, reading: Reading, step: int, temperature: float, topk: int, each_head: bool, memory: int
@@ -114,7 +118,7 @@ class Explorer:
         step = min(int(step), last)
         return [
             self.draw_text(reading, step),
-            pictures.next_token(reading, step, temperature, int(topk)),
+            predictions.next_token(reading, step, temperature, int(topk)),
             attention_and_memory(reading, step, each_head, memory),
             gr.update(maximum=max(1, last), value=step),
         ]
@@ -168,7 +172,7 @@ class Tracker(Explorer):
         return self.read(" ".join(words), shown)
 
     def draw_text(self, reading: Reading, step: int) -> str:
-        return pictures.products(reading, step)
+        return products(reading, step)
 
     def show_generated(
         self, text: str, shown: Reading | None, number: int, step: int, *settings: Any

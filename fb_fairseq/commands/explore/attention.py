@@ -7,7 +7,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from fb_fairseq.commands.explore.pictures import percent, picture, scale
+from fb_fairseq.commands.explore.parts import percent, picture, scale
 from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.commands.plot.measures import persistent_in_softmax
 

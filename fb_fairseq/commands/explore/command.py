@@ -4,7 +4,7 @@
     fb-fairseq explore checkpoints/checkpoint_best.pt
     fb-fairseq explore model --port 8000
 
-Opens a page on this machine, at http://127.0.0.1:7860. Type a text, and see how surprising each byte or token is, what
+Serves a page on this machine, at http://127.0.0.1:7860. Type a text, and see how surprising each byte or token is, what
 the model expects next, which past steps each layer and head attends to, the memory itself, and the layers' weights in
 it. Generate step by step. MODEL is a checkpoint of a language model of this package, or a folder that
 fb-fairseq export has written.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from fb_fairseq.commands.explore import pictures
+from fb_fairseq.commands.explore import weights
 from fb_fairseq.commands.explore.actions import Explorer, Tracker
 from fb_fairseq.commands.explore.attention import EACH_HEAD_ROWS
 from fb_fairseq.pretrained.model import LanguageModel
@@ -61,7 +61,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
         text = explorer.drawn(many) if model.labels else example(model.vocabulary, most)
     explorer.tokens_of(text)  # refused here rather than in the page
     few = options.decoder_layers * options.decoder_attention_heads <= EACH_HEAD_ROWS
-    memories = len(pictures.mix(model))
+    memories = len(weights.mix(model))
     button = partial(gr.Button, min_width=90)
     picture = partial(gr.HTML, container=True, padding=True)
     with gr.Blocks(title=f"{kind_of(model)}: {model.source}", analytics_enabled=False) as page:
@@ -106,7 +106,7 @@ def build_page(model: LanguageModel, most: int, text: str | None = None) -> gr.B
         with gr.Row():
             with gr.Column(scale=4, min_width=330, visible=is_text):
                 following = picture(elem_id="next")
-                picture(pictures.layer_weights(model), elem_id="weights")
+                picture(weights.layer_weights(model), elem_id="weights")
             with gr.Column(scale=9, min_width=600):
                 attention = picture(elem_id="attention")
 

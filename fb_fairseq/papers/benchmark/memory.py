@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from fb_fairseq.ops.buffers import Buffers, release_free
+from fb_fairseq.ops.buffers import POOL, Buffers
 from fb_fairseq.papers.benchmark.work import Work, is_gpu, release, synchronize
 
 SILENT = "9"  # torch's profiler otherwise writes several lines to stderr
@@ -47,7 +47,7 @@ def peak_bytes(function: Callable, device: str) -> int:
         function()
         synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    release_free()
+    POOL.release()
     os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         function()

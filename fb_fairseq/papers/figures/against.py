@@ -2,7 +2,7 @@
 
 ``python -m fb_fairseq.papers.figures.against OUT layers test_bits_per_token`` draws v3 Figures 4, 7 and 9.
 OUT/FIELD.png has one panel per metric of OUT/results.json and one line per model: the mean over seeds, and the range
-from the lowest to the highest value; a dotted line for a model without the field. The value of the field at the end of
+from the lowest to the highest value; a dotted line for runs without the field. The value of the field at the end of
 a model's name is left out: lr0.001 and lr0.002 are one line.
 """
 
@@ -49,8 +49,10 @@ def draw(axes, groups: Sequence[Group], field: str, metric: str) -> None:
         if points:
             draw_points(axes, *zip(*points), name, *style[name])
             ticks |= {value for value, _ in points}
-        else:
-            draw_reference(axes, mean(line[0].values(metric)), name, style[name][0])
+        for group in line:
+            if value_of(group, field) is None:
+                label = f"{name}, {field} not given" if points else name
+                draw_reference(axes, mean(group.values(metric)), label, style[name][0])
     explain_range(axes, [group.values(metric) for line in drawn.values() for group in line])
     if field == "lr":
         axes.set_xscale("log")

@@ -6,7 +6,7 @@ from fb_fairseq.drawing.models import model_name
 from fb_fairseq.papers.results.runs import NAMED, Group
 from fb_fairseq.papers.results.words import in_words
 
-LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart
+NAMED_APART = {"model", "finetuned"}  # stand in each name
 
 
 def value_of(group: Group, field: str) -> float | None:
@@ -17,13 +17,21 @@ def value_of(group: Group, field: str) -> float | None:
 
 def settings_apart(groups: Sequence[Group], field: str = "") -> list[list[str]]:
     """The settings that set each group apart, each in a few words, but for its model, fine-tuning and the field."""
-    names = [name for name in NAMED if name not in {*LEFT_OUT, field}]
-    names = [name for name in names if len({group.identity.get(name) for group in groups} - {None}) > 1]
+    names = [name for name in NAMED if name not in {*NAMED_APART, field} and _differs(name, groups)]
     found = []
     for group in groups:
         own = [in_words(name, group.identity[name]) for name in names if name in group.identity]
         found.append(own + group.words(field))
     return found
+
+
+def _differs(name: str, groups: Sequence[Group]) -> bool:
+    """Whether a setting has several values, or only some groups of the same model have it."""
+    by_model: dict[object, set] = {}
+    for group in groups:
+        by_model.setdefault(group.identity["model"], set()).add(group.identity.get(name))
+    values = set().union(*by_model.values())
+    return len(values - {None}) > 1 or any(len(own) > 1 for own in by_model.values())
 
 
 def labels(groups: Sequence[Group], field: str = "") -> list[str]:

@@ -36,6 +36,8 @@ def in_words(name: str, value: object) -> str:
     """
     if name == "layers":
         return f"{value} layer" if str(value) == "1" else f"{value} layers"
+    if name == "small":
+        return "small" if value in (True, "True") else "full size"
     if name == "curriculum":
         return f"{value} lengths"
     return f"span {value}" if name in ("span", "attention_span") else str(value)

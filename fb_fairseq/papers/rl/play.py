@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.papers.rl.agent import Actor
 from fb_fairseq.papers.rl.envs import make_env
 from fb_fairseq.papers.rl.options import TrainingOptions
@@ -76,7 +77,10 @@ class Play:
         """
         observation_BO, starts_B = self.seen()
         logits_BA, _ = actor.step(observation_BO, starts_B)
-        action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
+        policy_BA = logits_BA.softmax(-1)
+        if not torch.isfinite(policy_BA).all():
+            raise UserError("the agent's training has diverged: its policy is not a number; train with a lower --lr")
+        action_B = torch.multinomial(policy_BA, 1, generator=self.rng).squeeze(-1)
         actor.previous_B = action_B
         rewards, ended = self.env.step(action_B.cpu().numpy())
         self.episode_rewards += rewards
@@ -87,3 +91,35 @@ class Play:
         self.starts = ended
         rewards_B, ended_B = (torch.as_tensor(x, device=self.device) for x in (rewards, ended))
         return Step(observation_BO, starts_B, action_B, rewards_B, ended_B)
+
+    def state_dict(self) -> dict:
+        """The state, as plain values and tensors for a checkpoint."""
+        env = self.env.state_dict()
+        return {
+            # (the state of the environments; the key is that of the first version)
+            "world": {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in env.items()},
+            "observation": torch.from_numpy(self.observation),
+            "starts": torch.from_numpy(self.starts),
+            "rewards": torch.from_numpy(self.episode_rewards),
+            "recent": list(self.recent_rewards),
+            "rng": self.rng.get_state(),
+            "device": self.device.type,
+        }
+
+    def load_state_dict(self, state: dict, other_seed: int) -> None:
+        """Go on from a state.
+
+        Args:
+            state: that ``state_dict`` has returned; other entries are ignored.
+            other_seed: of the actions if the state is that of another kind of device: a generator's state on a CPU
+                does not fit one on a GPU.
+        """
+        self.env.load_state_dict({name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()})
+        self.observation = state["observation"].numpy().copy()
+        self.starts = state["starts"].numpy().copy()
+        self.episode_rewards = state["rewards"].numpy().copy()
+        self.recent_rewards = deque(state["recent"], RECENT_EPISODES)
+        if state["device"] == self.device.type:
+            self.rng.set_state(state["rng"])
+        else:
+            self.rng.manual_seed(other_seed)

@@ -3,17 +3,15 @@
 The loop around it is in ``runs.py``.
 """
 
-from collections import deque
 from dataclasses import asdict
 
-import numpy as np
 import torch
 
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.a2c import a2c_loss, discounted_returns
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.papers.rl.play import RECENT_EPISODES, Play, Step
+from fb_fairseq.papers.rl.play import Play, Step
 
 
 class Trainer:
@@ -62,7 +60,6 @@ class Trainer:
 
     def state_dict(self) -> dict:
         """Everything that further training depends on, as plain values and tensors for a checkpoint."""
-        env = self.play.env.state_dict()
         return {
             "settings": self.agent.settings(),
             "options": asdict(self.options),
@@ -72,14 +69,7 @@ class Trainer:
             "memory": None if self.memory.state is None else self.memory.state.memory_KCBD,
             "age": self.memory.age_B,
             "previous": self.memory.previous_B,
-            # (the state of the environments; the key is that of the first version)
-            "world": {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in env.items()},
-            "observation": torch.from_numpy(self.play.observation),
-            "starts": torch.from_numpy(self.play.starts),
-            "rewards": torch.from_numpy(self.play.episode_rewards),
-            "recent": list(self.play.recent_rewards),
-            "rng": self.play.rng.get_state(),
-            "device": self.device.type,
+            **self.play.state_dict(),
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -89,13 +79,4 @@ class Trainer:
         self.frames = state["frames"]
         carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
-        world = {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
-        self.play.env.load_state_dict(world)
-        self.play.observation = state["observation"].numpy().copy()
-        self.play.starts = state["starts"].numpy().copy()
-        self.play.episode_rewards = state["rewards"].numpy().copy()
-        self.play.recent_rewards = deque(state["recent"], RECENT_EPISODES)
-        if state["device"] == self.device.type:
-            self.play.rng.set_state(state["rng"])
-        else:  # a generator's state on a CPU does not fit one on a GPU
-            self.play.rng.manual_seed(self.options.seed + self.frames)
+        self.play.load_state_dict(state, other_seed=self.options.seed + self.frames)

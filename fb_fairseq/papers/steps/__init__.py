@@ -4,7 +4,8 @@ the steps of a call; all three are data. ``plan.py`` tells which steps are done,
 
     language_modeling.py, translation.py, labels.py, agents.py, tracking.py   the steps of each kind of experiment
     memory_composition.py, quickstart.py   those of one experiment each
-    training.py   what these share: a training with fairseq, and the last steps, which collect and compare results
+    training.py   a training with fairseq
+    results.py    the last steps, which collect, compare and draw results
     data.py       steps that prepare data; corpora.py: what they make of the papers' corpora; check.py: a command that
                   checks files
     recipes.py    the names of all recipes

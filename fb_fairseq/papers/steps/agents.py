@@ -9,7 +9,8 @@ from itertools import product
 from fb_fairseq.drawing.models import model_name
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
-from fb_fairseq.papers.steps.training import against, result, suffix, summary
+from fb_fairseq.papers.steps.results import against, result, summary
+from fb_fairseq.papers.steps.training import suffix
 from fb_fairseq.papers.steps.words import words
 
 AGENTS = ("feedback", "transformer", "lstm")

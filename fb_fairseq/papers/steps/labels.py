@@ -13,7 +13,8 @@ from fb_fairseq.papers.experiments.settings import ARCHITECTURES, composition
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.data import SPLITS, preprocess
 from fb_fairseq.papers.steps.options import Options, check_models, known, several
-from fb_fairseq.papers.steps.training import against, batch_of, best, curves, fairseq_train, result, suffix, summary
+from fb_fairseq.papers.steps.results import against, curves, result, summary
+from fb_fairseq.papers.steps.training import batch_of, best, fairseq_train, suffix
 from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import LabelsRecipe

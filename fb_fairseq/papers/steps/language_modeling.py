@@ -2,7 +2,7 @@
 continue a text with it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -19,18 +19,8 @@ from fb_fairseq.papers.experiments.settings import (
 )
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
-from fb_fairseq.papers.steps.training import (
-    FINETUNED,
-    against,
-    batch_of,
-    best,
-    curves,
-    drawn,
-    fairseq_train,
-    result,
-    suffix,
-    summary,
-)
+from fb_fairseq.papers.steps.results import against, curves, drawn, result, summary
+from fb_fairseq.papers.steps.training import FINETUNED, batch_of, best, fairseq_train, suffix
 from fb_fairseq.papers.steps.words import resolved, words
 
 Prepare = Callable[[Call], Iterator[Step]]
@@ -82,25 +72,14 @@ class Run:
 def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
     """The runs of a call."""
     scale = setting.small if call.small or not setting.full else setting.full
-    if "layers" in call.options and scale.shape is None:
-        raise UserError("--layers: only with --small" if setting.small else "--layers: this recipe has one depth")
-    if any(word == "--lr" or word.startswith("--lr=") for word in call.extra):
-        raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
     models = {name: model_of(name, scale) for name in call.options.get("models", scale.models)}
+    check_options(setting, scale, models, call)
     # Those that start from another come after it.
     in_order = sorted(models, key=lambda name: bool(models[name].init_from or models[name].finetune_from))
     axes = (call.options.get("seeds", [1]), call.options.get("layers") or scale.layers or [None])
     for seed, layers, name in product(*axes, in_order):
         model = models[name]
-        if model.finetune_from and call.options.get("finetune_updates") == 0:
-            raise UserError(
-                f"--finetune-updates 0: {name} is a fine-tuned model; give more, or leave it out of --models"
-            )
-        changes = call.given(*CHANGES)
-        training = scale.training_of(model.arch)
-        if training.post_norm_lr and "lr" in changes:
-            changes["post_norm_lr"] = changes["lr"]
-        training = model.training(replace(training, **changes))
+        training = training_of(model, scale, call)
         shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
         end = suffix(seed, layers)
         values = {"model": name, "layers": layers, "seed": seed, "lr": training.lr}
@@ -112,6 +91,28 @@ def runs_of(setting: LanguageModeling, call: Call) -> Iterator[Run]:
             training=training,
             options={**shape, **model.options},
         )
+
+
+def check_options(setting: LanguageModeling, scale: Scale, models: Mapping[str, Model], call: Call) -> None:
+    """Refuse options that a setting does not have, or that would not do what they say."""
+    if "layers" in call.options and scale.shape is None:
+        raise UserError("--layers: only with --small" if setting.small else "--layers: this recipe has one depth")
+    if any(word == "--lr" or word.startswith("--lr=") for word in call.extra):
+        raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
+    for name, model in models.items():
+        if model.finetune_from and call.options.get("finetune_updates") == 0:
+            raise UserError(
+                f"--finetune-updates 0: {name} is a fine-tuned model; give more, or leave it out of --models"
+            )
+
+
+def training_of(model: Model, scale: Scale, call: Call) -> Training:
+    """The training of a model, with the changes that a call asks for."""
+    changes = call.given(*CHANGES)
+    training = scale.training_of(model.arch)
+    if training.post_norm_lr and "lr" in changes:
+        changes["post_norm_lr"] = changes["lr"]
+    return model.training(replace(training, **changes))
 
 
 def model_of(name: str, scale: Scale) -> Model:

@@ -9,7 +9,7 @@ from fb_fairseq.command_line import whole_number
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.steps import Call, Recipe, Step
 from fb_fairseq.papers.steps.options import known
-from fb_fairseq.papers.steps.training import drawn
+from fb_fairseq.papers.steps.results import drawn
 
 PAPERS_LAYERS = 6  # of v3 Table 9's setting for PTB
 OPTIONS = {

@@ -15,9 +15,9 @@ ENTRY = re.compile(r'"loss": "([^"]*)".*"num_updates": "(\d+)"')  # fairseq's, i
 
 def duration(seconds: float) -> str:
     """A time in words, such as ``45 s``, ``12 min`` or ``3.5 h``."""
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if round(seconds / 60) < 60 else f"{seconds / 3600:.1f} h"
 
 
 def last_line(log: str, start: int, training: bool = False) -> str:

@@ -11,7 +11,8 @@ from fb_fairseq.command_line import whole_number
 from fb_fairseq.papers.experiments.settings import composition
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
-from fb_fairseq.papers.steps.training import FIGURES, suffix
+from fb_fairseq.papers.steps.results import FIGURES
+from fb_fairseq.papers.steps.training import suffix
 from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.toy_tasks.common import TrackingRecipe
 

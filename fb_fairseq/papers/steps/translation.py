@@ -11,7 +11,8 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.settings import Options, Translation, TranslationScale
 from fb_fairseq.papers.steps import PYTHON, Call, Recipe, Step
 from fb_fairseq.papers.steps.options import check_models, known
-from fb_fairseq.papers.steps.training import against, best, curves, fairseq_train, result, suffix, summary
+from fb_fairseq.papers.steps.results import against, curves, result, summary
+from fb_fairseq.papers.steps.training import best, fairseq_train, suffix
 from fb_fairseq.papers.steps.words import resolved, words
 
 Prepare = Callable[[Call], Iterator[Step]]

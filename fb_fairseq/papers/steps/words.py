@@ -21,7 +21,7 @@ def words(options: Mapping[str, Any]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """A decimal number, rounded to six digits and without an exponent: 0.00015."""
+    """A decimal number, rounded to six significant digits and without an exponent: 0.00015."""
     return f"{Decimal(repr(float(f'{value:.6g}'))):f}"
 
 

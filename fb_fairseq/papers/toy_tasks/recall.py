@@ -31,7 +31,7 @@ def check_recall(pairs: int, length: int, symbols: int) -> None:
 
 def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 8192) -> LabelledSequence:
     """``pairs`` keys with their values, and a query for each, in a sequence of ``length`` symbols. The first half of
-    the symbols are keys, the others values.
+    the symbols are keys, the others values. Between queries stand random symbols, also keys, which have no label.
     """
     half = symbols // 2
     keys = _distinct(rng, pairs, half)

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from fb_fairseq.commands.explore import attention, pictures
+from fb_fairseq.commands.explore import attention, predictions, text, weights
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import SPECIAL
 from tests.commands.explore.readings import SPAN, TOKENS, parsed, reading_of
@@ -25,19 +25,19 @@ def share_of(element):
 
 def test_mixture():
     model, built = both(memory_composition="same-and-lower")
-    torch.testing.assert_close(torch.tensor(pictures.mix(model)), built.decoder.stack.memory.mix().detach())
-    assert pictures.mix(both(RelativeLM)[0]) == [[1, 0, 0], [0, 1, 0]]
+    torch.testing.assert_close(torch.tensor(weights.mix(model)), built.decoder.stack.memory.mix().detach())
+    assert weights.mix(both(RelativeLM)[0]) == [[1, 0, 0], [0, 1, 0]]
     model, built = both()
     shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
-    told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]
+    told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', weights.layer_weights(model))]
     assert told == pytest.approx(shares.tolist(), abs=1e-4)
-    assert pictures.layer_weights(model).count("ex-mark") == 3, "where training began"
-    assert "mark" not in pictures.layer_weights(both(memory_composition="average")[0]), "which learns no weights"
+    assert weights.layer_weights(model).count("ex-mark") == 3, "where training began"
+    assert "mark" not in weights.layer_weights(both(memory_composition="average")[0]), "which learns no weights"
 
 
 def test_surprise_is_drawn():
     reading = reading_of(both()[0])
-    shown = pictures.surprise(reading, 7)
+    shown = text.surprise(reading, 7)
     found = re.findall(r'data-step="(\d+)" style="--share:([\d.]+)" title="([^"]*)"', shown)
     assert [int(step) for step, _, _ in found] == list(range(len(reading)))
     for (_, share, told), bits in list(zip(found, reading.bits))[1:]:
@@ -98,15 +98,15 @@ def test_every_picture_parses(model):
     ours.vocabulary = Vocabulary(symbols)
     reading = reading_of(ours)
     for step in (0, 5, len(TOKENS)):
-        chart = parsed(pictures.next_token(reading, step, 1, 0))
+        chart = parsed(predictions.next_token(reading, step, 1, 0))
         shares = [float(number.text[:-2]) for number in spans(chart, "ex-number")]
         best = 100 * reading.next_log_probs(step).exp().topk(10).values
         assert shares[:10] == pytest.approx(best.tolist(), abs=0.5)
         follows = spans(chart, "ex-follows")
         assert [name.text for name in follows] == [symbols[token] for token in reading.tokens[step + 1 : step + 2]]
-        tokens = spans(parsed(pictures.surprise(reading, step)), "ex-token")
+        tokens = spans(parsed(text.surprise(reading, step)), "ex-token")
         assert [token.text for token in tokens] == ["</s>", *(symbols[token] for token in TOKENS)]
         columns = spans(parsed(attention.attention_and_memory(reading, step, True)), "ex-column")
         seen = [*reading.seen(step), step]
         assert [column.text for column in columns][-len(seen) :] == [tokens[t].text for t in seen]
-    assert len(spans(parsed(pictures.layer_weights(ours)), "ex-number")) in (2, 3)
+    assert len(spans(parsed(weights.layer_weights(ours)), "ex-number")) in (2, 3)

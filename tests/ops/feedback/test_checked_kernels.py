@@ -146,7 +146,7 @@ def test_undecided_captures_stay_for_a_window():
 
     found = Captures()
     for use in range(40):
-        found.find((use % 2,), ("loop",), capture, capture, undecided)
+        found.find((use % 2,), ("loop",), kernels=capture, operations=capture, comparison=undecided)
     assert len(made) == 4
 
 
@@ -157,7 +157,9 @@ def test_captures_in_use_are_made_again_at_once():
         capture_at, kept, window = 3, 1, 5
 
     found = Captures()
-    used = lambda: found.find((), (), lambda: None, captures.Captured, undecided) is not None
+    used = lambda: (
+        found.find((), (), kernels=lambda: None, operations=captures.Captured, comparison=undecided) is not None
+    )
     assert [used() for _ in range(8)] == [False, False] + 6 * [True]
     found.clear()
     assert used()

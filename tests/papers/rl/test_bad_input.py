@@ -70,6 +70,12 @@ def test_damaged_checkpoint(small_run, refused):
             assert "checkpoint.pt: " in line and message in line
 
 
+def test_training_that_diverges(tmp_path, refused):
+    small = ["train", "--small", "--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
+    line = refused(main, [*small, "--frames", "600", "--lr", "1e20"])
+    assert "training has diverged: its policy is not a number; train with a lower --lr" in line
+
+
 @pytest.mark.parametrize("line", ["{", "\0", "5", '{"reward": 1}'])
 def test_damaged_log(tmp_path, line):
     """Of the last line only, which an interrupted run has not ended, nothing is expected."""

@@ -17,6 +17,6 @@ def test_progress(capsys, tmp_path, monkeypatch):
     progress.end(1)
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["[2/2] b …", "[2/2] b, 1 min: update 1,250, loss 3.2", "[2/2] b: 1.4 h"]
-    assert [duration(seconds) for seconds in (4, 600, 7200)] == ["4 s", "10 min", "2.0 h"]
+    assert [duration(seconds) for seconds in (4, 59.7, 600, 3599, 7200)] == ["4 s", "1 min", "10 min", "1.0 h", "2.0 h"]
     (tmp_path / "log").write_bytes(b"x\rfirst\r\nsecond\n\n")
     assert last_line(str(tmp_path / "log"), 0) == "second" and last_line(str(tmp_path / "log"), 15) == ""

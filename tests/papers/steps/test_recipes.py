@@ -231,6 +231,10 @@ def test_a_csv_that_was_cut_off(tmp_path):
         words = [tmp_path / name, "--source", tmp_path / "s", "--target", tmp_path / "t"]
         done = run_module("experiments.corpora.read_csv", *words)
         assert done.errors == f"error: {tmp_path / name}: ends too early; give an intact copy\n"
+    (tmp_path / "a.csv").write_text('id,article,highlights\n1,"x","y"\n2,"x","cut off')
+    words[0] = tmp_path / "a.csv"
+    assert "a.csv: is no intact CSV" in run_module("experiments.corpora.read_csv", *words).errors
+    words[0] = tmp_path / "b.csv.gz"
     (tmp_path / "b.csv.gz").write_bytes(b"article,highlights")
     assert "is no intact CSV in UTF-8 (Not a gzipped file" in run_module("experiments.corpora.read_csv", *words).errors
 

@@ -25,7 +25,7 @@ class BlockCalls:
     def __init__(self, block: Block, record: Record, library: Library):
         self.library, self._packing = library, Packing(library, partial(block.buffers.empty, dtype=torch.float32))
         self._transposes: BlockTransposes | None = None
-        self._pack(block)
+        self._layers, self._sets = self._pack(block)  # (kept, as C++ has pointers to them)
         self._arguments = block_arguments(
             self._packing,
             block.sizes,
@@ -63,19 +63,21 @@ class BlockCalls:
         backward = partial(self.library.backward, ctypes.byref(self._arguments), ctypes.byref(call))
         each_range(backward, block.sizes.B, block.threads)
 
-    def _pack(self, block: Block) -> None:
-        """Pack the weights of the forward pass."""
+    def _pack(self, block: Block) -> tuple[ctypes.Array, ctypes.Array]:
+        """Pack the weights of the forward pass: those of each layer, and of each set of keys and values."""
         s, packing = block.sizes, self._packing
-        self._layers, self._sets = (LayerArgs * s.L)(), (SetArgs * s.I)()
+        layers = (LayerArgs * s.L)()
+        sets = (SetArgs * s.I)()
 
         def pack_layer(l: int) -> None:
             encoder = tuple(map(packing.hold, block.encoder[l][:2])) if block.encoder else None
-            self._layers[l] = packing.layer(block.weights, l, block.reaches[l], encoder)
+            layers[l] = packing.layer(block.weights, l, block.reaches[l], encoder)
 
         each([partial(pack_layer, l) for l in range(s.L)], block.threads)
         for i in range(s.I):
             slots = pointer(block.slots.keys_IGCE[i]), pointer(block.slots.values_IGCE[i])
-            self._sets[i] = packing.key_values(block.weights, i, slots)
+            sets[i] = packing.key_values(block.weights, i, slots)
+        return layers, sets
 
     def _pack_transposes(self, block: Block) -> BlockTransposes:
         """Pack what only the backward pass needs of the weights."""

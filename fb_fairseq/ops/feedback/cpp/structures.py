@@ -38,6 +38,7 @@ class Arguments(ctypes.Structure):
         missing = [name for name in self.required if fields.get(name) is None]
         if missing:
             raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}")
+        # (A name that there is not goes on to ctypes, which refuses it.)
         super().__init__(**{name: x for name, x in fields.items() if x is not None or name not in self.names})
 
 

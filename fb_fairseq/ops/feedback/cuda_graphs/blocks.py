@@ -53,18 +53,15 @@ class BlockGraphs(Captures):
             captured = self.find(
                 block_key(needs_backward, leaves, tree),
                 setting,
-                partial(CapturedPasses, loop, inputs, needs_backward),
-                partial(CapturedPasses, self._reference, inputs, needs_backward),
-                comparison,
-                CAPTURE_FULL_AT if carried else None,
+                kernels=partial(CapturedPasses, loop, inputs, needs_backward),
+                operations=partial(CapturedPasses, self._reference, inputs, needs_backward),
+                comparison=comparison,
+                at=CAPTURE_FULL_AT if carried else None,
             )
             if captured is not None:
                 return captured
         passes = passes_of(loop, needs_backward)
-        if setting in self.problems:
-            right = self.problems[setting] is None
-        else:
-            right = self.agrees(setting, comparison(passes))
+        right = self.trusts(setting, partial(comparison, passes))
         return passes if right else passes_of(self._reference, needs_backward)
 
     def _comparison(self, inputs: BlockInputs, needs_backward: bool, passes: Passes) -> Comparison:

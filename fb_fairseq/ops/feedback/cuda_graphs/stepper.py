@@ -53,7 +53,9 @@ class StepGraphs(Captures, threading.local):
             return CapturedStep(partial(loop.decode, stack, kept), inputs) if covered else None
 
         operations = partial(CapturedStep, stack.reference_step, inputs)
-        found = self.find(key, setting, kernels, operations, partial(comparison, stack, inputs))
+        found = self.find(
+            key, setting, kernels=kernels, operations=operations, comparison=partial(comparison, stack, inputs)
+        )
         if found is None:
             return None
         if ring.graph is not found:

@@ -23,7 +23,7 @@ def rows(paths):
     csv.field_size_limit(sys.maxsize)
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(file, strict=True)
             try:
                 if not {"article", "highlights"} <= set(reader.fieldnames or []):
                     raise SystemExit(f"error: {path}: has no columns article and highlights; give CNN/DailyMail as CSV")
@@ -51,7 +51,8 @@ def main():
     def tokenise(text):
         return tokenizer.tokenize(text, return_str=True, escape=False)
 
-    chosen = itertools.islice(rows(args.csv), args.skip, args.take and args.skip + args.take)
+    stop = None if args.take is None else args.skip + args.take
+    chosen = itertools.islice(rows(args.csv), args.skip, stop)
     with open(args.source, "w", encoding="utf-8") as source, open(args.target, "w", encoding="utf-8") as target:
         for article, highlights in chosen:
             lines = [line.strip() for line in highlights.splitlines() if line.strip()]

@@ -1,5 +1,5 @@
-"""Binarise the source code of the Python standard library as bytes: ``standard_library DESTDIR``. A module is a
-document. Of every 20 modules, one is for validation and one for testing.
+"""Binarise the source code of the Python standard library as bytes: ``standard_library DESTDIR``. Each of its modules
+that is one file, not a package, is a document. Of every 20 modules, one is for validation and one for testing.
 """
 
 import pathlib
