@@ -9,10 +9,12 @@ that name the changed module, then its other tests, then the commands' (tests/cl
 tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found. A
 fault is undecided where no test has failed when the time is up: it may never end, or the time is short.
 
-With ``--covered FILE`` the tests that run the changed line come before all others, which takes a third of the time.
-pytest-cov writes the file in half an hour:
+With ``--covered FILE`` the tests that have run the changed line come first. pytest-cov (not installed by
+``tests/run.sh``) writes such a file, ``.coverage``; file by file, as tests that end their own process lose it:
 
-    bash tests/run.sh --ci --cov=fb_fairseq --cov-context=test --cov-report=   # writes .coverage
+    for file in $(find tests -name 'test_*.py'); do
+        python -m pytest $file --ci -n 0 --cov=fb_fairseq --cov-append --cov-context=test --cov-report=
+    done
 """
 
 import argparse
@@ -208,16 +210,27 @@ def draw(area: str, seed: int, number: int) -> list[Mutation]:
 
 
 def covering(data, mutation: Mutation, text: str) -> list[str]:
-    """The tests that ran the changed line, of whole files that import it only.
+    """The tests, without their parameters, that have run the changed line, and are there now.
 
     Args:
-        data: coverage's ``CoverageData`` of a run of the tests, with a context for each.
-        text: the file's.
+        data: coverage's ``CoverageData`` of a run of all tests, with each one's name as a context.
+        mutation: the fault.
+        text: that of its file.
     """
     line = text.count("\n", 0, mutation.offset) + 1
-    files = [file for file in data.measured_files() if file.endswith("/" + mutation.path)]
-    contexts = {context for file in files for context in data.contexts_by_lineno(file).get(line, [])}
-    return sorted({context.partition("|")[0] for context in contexts} - {""})
+    found: dict[str, None] = {}
+    for file in data.measured_files():
+        if file.endswith(f"/{mutation.path}"):
+            for context in data.contexts_by_lineno(file).get(line, []):
+                found[re.split(r"[\[|]", context)[0]] = None
+    return sorted(test for test in found if is_there(test))
+
+
+def is_there(test: str) -> bool:
+    """Whether there is a test with a name like ``tests/test_docs.py::test_links``."""
+    path, _, name = test.partition("::")
+    file = REPOSITORY / path
+    return bool(name) and file.is_file() and f"def {name.rpartition('::')[2]}(" in file.read_text(encoding="utf-8")
 
 
 def tests_for(area: str, mutation: Mutation) -> list[str]:
@@ -308,20 +321,22 @@ def killed_by(tree: pathlib.Path, tests: list[str], options: list[str], seconds:
     return None if passed else "crash"
 
 
-def outcome(tree: pathlib.Path, tests: list[str], kinds: list[str], seconds: float) -> tuple[str, str]:
+def outcome(tree: pathlib.Path, groups: list[list[str]], kinds: list[str], seconds: float) -> tuple[str, str]:
     """The kind of tests that notices a tree's fault, "survived" or "undecided"; and that in words.
 
     Args:
+        groups: the tests, in the order in which they are tried.
         kinds: "usual", and after it "ci" if what survives is to be tried with these tests, too.
-        seconds: for each kind.
+        seconds: for each group and kind.
     """
     for kind in kinds:
-        try:
-            by = killed_by(tree, tests, [f"--{kind}"], seconds)
-        except TimeoutError:
-            return "undecided", f"UNDECIDED after {seconds:g} s ({kind})"
-        if by is not None:
-            return kind, f"{kind}: {by}"
+        for tests in filter(None, groups):
+            try:
+                by = killed_by(tree, tests, [f"--{kind}"], seconds)
+            except TimeoutError:
+                return "undecided", f"UNDECIDED after {seconds:g} s ({kind})"
+            if by is not None:
+                return kind, f"{kind}: {by}"
     return "survived", "SURVIVED"
 
 
@@ -332,6 +347,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=24, help="faults in all, as many from each area")
     parser.add_argument("--area", choices=list(AREAS), action="append", help="instead of all areas")
     parser.add_argument("--ci", action="store_true", help="try what survives with the tests of --ci, too")
+    parser.add_argument("--covered", metavar="FILE", help="coverage of a run of the tests, see above")
     parser.add_argument("--seconds", type=float, default=120, help="for each run of tests; then undecided")
     options = parser.parse_args()
     areas = options.area or list(AREAS)
@@ -345,6 +361,12 @@ def main() -> None:
     assert not any(name.split(".")[0] == "fb_fairseq" for name in sys.modules), (
         "this code was imported before the forks"
     )
+    covered = None
+    if options.covered:
+        from coverage import CoverageData
+
+        covered = CoverageData(options.covered)
+        covered.read()
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="mutations-"))
     tree = scratch / "tree"
     counts: dict[str, Counter] = {area: Counter() for area in areas}
@@ -355,7 +377,8 @@ def main() -> None:
                 text = (REPOSITORY / mutation.path).read_text(encoding="utf-8")
                 (tree / mutation.path).write_text(mutation.applied(text), encoding="utf-8")
                 kinds = ["usual", "ci"] if options.ci else ["usual"]
-                found, words = outcome(tree, tests_for(area, mutation), kinds, options.seconds)
+                groups = [covering(covered, mutation, text) if covered else [], tests_for(area, mutation)]
+                found, words = outcome(tree, groups, kinds, options.seconds)
                 (tree / mutation.path).write_text(text, encoding="utf-8")
                 counts[area][found] += 1
                 print(f"{area:12} {words:60} {mutation.described(text)}", flush=True)

@@ -58,10 +58,10 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, kind, None) for kind in HOOKS)
 
 
-def warn_of_hooks(*modules: nn.Module) -> None:
-    """Log once that hooks of modules that are never called do not run."""
+def warn_of_hooks(*modules: nn.Module | None) -> None:
+    """Log once that hooks of modules that are never called do not run. None: there is no such module."""
     for module in modules:
-        if has_hooks(module):
+        if module is not None and has_hooks(module):
             log_once(
                 f"{type(module).__name__}: its hooks do not run, because the step loops do not call it; see"
                 " output_hidden_states, or put hooks on the linear maps"

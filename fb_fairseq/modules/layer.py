@@ -67,7 +67,7 @@ def transformer_weights(layer: nn.Module, reach: int) -> Layer:
 
     ``reach``: how many steps back it attends, for adaptive spans.
     """
-    warn_of_hooks(layer, layer.self_attn)
+    warn_of_hooks(layer, layer.self_attn, getattr(layer, "encoder_attn", None))
     return Layer(
         query=affine(layer.self_attn.q_proj),
         out=affine(layer.self_attn.out_proj),

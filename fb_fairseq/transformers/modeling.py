@@ -251,7 +251,8 @@ class LanguageModel(MemoryModel):
             attentions=seen.attentions,
             **{CACHE_FIELD: seen.cache},
         )
-        return output if return_dict in (None, True) else output.to_tuple()
+        as_dict = self.config.return_dict if return_dict is None else return_dict
+        return output if as_dict else output.to_tuple()
 
 
 def tied_names(model: nn.Module) -> dict:

@@ -93,7 +93,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             encoder_outputs: what the encoder has returned for the sources.
             past_key_values: the memory of decoding, which is updated.
             labels: targets with ``</s>`` at their ends [B, T]; ``-100`` for what does not count.
-            use_cache: return a memory that continues these targets; by default without labels and gradients.
+            use_cache: return a memory that continues these targets, if gradients are off; by default without labels.
             num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
             cache: the new name of ``past_key_values`` (from 5.24).
 
@@ -120,6 +120,8 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
                 raise UserError("decoder_input_ids: missing; give them, or labels, or call generate")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         decoder_input_ids = decoder_input_ids.to(device)
+        if decoder_attention_mask is not None:
+            decoder_attention_mask = decoder_attention_mask.to(device)
         check_targets(decoder_input_ids, decoder_attention_mask, 0 if cache is None else cache.get_seq_length())
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
@@ -140,4 +142,5 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             encoder_last_hidden_state=encoder_outputs[0],
             **{CACHE_FIELD: cache},
         )
-        return output if return_dict in (None, True) else output.to_tuple()
+        as_dict = self.config.return_dict if return_dict is None else return_dict
+        return output if as_dict else output.to_tuple()

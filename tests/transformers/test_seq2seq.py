@@ -70,6 +70,27 @@ def test_device_map(sources, tmp_path):
             again(tokens, mask, decoder_input_ids=torch.full((3, 1), EOS))
 
 
+def test_results_as_a_tuple(model, sources, labels):
+    """If the call or the configuration asks for one."""
+    given = dict(input_ids=sources[0], labels=labels)
+    expected = model(**given).to_tuple()
+    found = [model(**given, return_dict=False)]
+    model.config.return_dict = False
+    found.append(model(**given))
+    for values in found:
+        assert type(values) is tuple
+        torch.testing.assert_close(values, expected)
+    assert model(**given, return_dict=True).loss == expected[0]
+
+
+def test_hooks_of_attention_to_the_encoder(sources, labels, caplog):
+    """They do not run, and the log says so."""
+    model = translator("post-norm")
+    model.decoder.stack.layers[0].encoder_attn.register_forward_hook(lambda *_: pytest.fail("it has run"))
+    model(input_ids=sources[0], labels=labels)
+    assert "EncoderAttention: its hooks do not run" in caplog.text
+
+
 def test_repeated_sources(model, sources):
     """A cache whose texts are repeated decodes each of them as before."""
     tokens, mask = sources
