@@ -10,6 +10,7 @@ from typing import Any
 from fb_fairseq.errors import STATUS, debugging, explain, flag, single_line
 from fb_fairseq.interruption import Interrupted
 
+LARGEST_SEED = 2**63 - 1  # of torch's generators
 INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
 
 
@@ -38,6 +39,13 @@ def whole_number(text: str, lowest: int = 1) -> int:
     """The type of options that are numbers, ``lowest`` or more."""
     if not text.isascii() or not text.isdecimal() or not lowest <= int(text) < 10**9:
         raise argparse.ArgumentTypeError(f"{text}: give a number, {lowest} or more, with at most nine digits")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """The type of options that are seeds."""
+    if not text.isascii() or not text.isdecimal() or int(text) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{text}: give a number from 0 to {LARGEST_SEED}")
     return int(text)
 
 

@@ -3,15 +3,15 @@
     fb-fairseq generate --prompt "def main("
     fb-fairseq generate --path checkpoints/checkpoint_best.pt --prompt "First\\n" --length 500 --seed 3
 
-For beam search, batches and scores, use ``fairseq-interactive`` or ``fairseq-generate``. Byte models read and
-write plain text; in the prompt, ``\\n``, ``\\t``, ``\\\\`` and ``\\xHH`` are escapes. Word models read words of their
+For beam search, batches and scores, use fairseq-interactive or fairseq-generate. Byte models read and
+write plain text; in the prompt, \\n, \\t, \\\\ and \\xHH are escapes. Word models read words of their
 dictionary, separated by spaces.
 """
 
 from itertools import chain
 
 from fb_fairseq import pretrained
-from fb_fairseq.command_line import CommandParser, add_cpu
+from fb_fairseq.command_line import CommandParser, add_cpu, seed
 from fb_fairseq.commands.read_model import read_language_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.printing import no_log
@@ -33,7 +33,9 @@ def build_parser() -> CommandParser:
         "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
     )
     text = parser.add_mutually_exclusive_group()
-    text.add_argument("--prompt", metavar="TEXT", help=f"text to continue (default: none; of python {START!r})")
+    text.add_argument(
+        "--prompt", metavar="TEXT", help=f"text to continue (default: none; for the model python: {START!r})"
+    )
     text.add_argument("--prompt-file", metavar="FILE", help="file with such a text, as it is: without escapes")
     parser.add_argument(
         "--length",
@@ -57,7 +59,7 @@ def build_parser() -> CommandParser:
         help="sample from the K likeliest symbols; 0: from all (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="random seed, for the same text again (default: a new text each time)"
+        "--seed", type=seed, metavar="N", help="random seed, for the same text again (default: a new text each time)"
     )
     add_cpu(parser)
     return parser

@@ -24,6 +24,7 @@ from fb_fairseq.ops.tracing import is_tracing
 
 def band_widths(width: int, factor: float, bands: int) -> list[int]:
     """The width of the vectors in each band; 0 where the factor leaves none."""
+    factor = min(factor, width + 1)  # (powers of larger ones may be too large for a float)
     return [int(width // factor**i) for i in range(bands)]
 
 

@@ -21,11 +21,11 @@ from fb_fairseq.ops.layers import Dropout, attention_residual, project_query
 
 
 class PersistentMemory(nn.Module):
-    """N pairs of key and value vectors for each group of queries: k' ~ N(0, 1/E), v' ~ N(0, 1/N) (§5.1).
+    """N pairs of key and value vectors for each group of queries: k' ~ N(0, 1/width), v' ~ N(0, 1/N) (§5.1).
 
-    The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3): a head
-    (``all-attn``, ``attn-split``); a head of the second half (``head-split``); all heads together (``single-head``), or
-    the whole model width (``ff-attn``).
+    The vectors themselves are ``sqrt(width) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3), a
+    head of width E (``all-attn``, ``attn-split``), or one of the second half (``head-split``); all heads together, of
+    width H E (``single-head``); or the whole model, of width D (``ff-attn``).
     """
 
     def __init__(self, options: TransformerOptions):
@@ -47,7 +47,8 @@ class PersistentMemory(nn.Module):
 class AllAttentionLayer(AttentionLayer):
     """Attention over context and persistent vectors; no feed-forward sublayer, and no biases (Eq. 1, 2).
 
-    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers.
+    Matrices are initialised as torch's linear layers, U(-1/sqrt(n), 1/sqrt(n)) for n inputs; with pre-norm those of the
+    output are divided by the root of the number of sublayers in the stack.
     """
 
     def __init__(self, options: TransformerOptions, own_keys: bool):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fb_fairseq.modules.interface import Report
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.ops.attention import span_mask
 from fb_fairseq.ops.layers import at_least_fp32
+from fb_fairseq.ops.span_masks import span_mask
 
 
 class AdaptiveSpan(nn.Module):

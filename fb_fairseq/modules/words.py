@@ -39,7 +39,7 @@ class WordOptions(CheckedOptions):
         self.check_fields()
         for name in ("adaptive_input", "adaptive_softmax"):
             self.cutoffs(f"{name}_cutoff")
-            self.check(getattr(self, f"{name}_factor") > 0, f"{name}_factor", "must be a positive number")
+            self.check(getattr(self, f"{name}_factor") >= 1, f"{name}_factor", "must be 1 or more")
         if bool(self.adaptive_input) != bool(self.adaptive_input_cutoff):
             raise UserError("--adaptive-input and --adaptive-input-cutoff go together: give both, or neither")
         if self.share_decoder_input_output_embed and (self.adaptive_input or self.adaptive_softmax_cutoff):

@@ -3,6 +3,8 @@
     feedback/              the Feedback Transformer's step loop: the equations, and loops with their own backward pass
     all_attention.py       the all-attention layer; its reference: all_attention_reference.py
     attention.py           attention with relative positions and adaptive spans, for a step or a block
+    span_masks.py          their soft masks; windows.py: slots by their distance from a step
+    cross_attention.py     attention to an encoder's output
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
     cuda_graphs.py         CUDA graphs: capture, replay, and where they are unavailable
     captures.py            what runs as a CUDA graph: when it is captured, compared, used, and dropped

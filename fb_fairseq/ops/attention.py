@@ -14,14 +14,12 @@ where there is nothing to attend to.
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
+from fb_fairseq.ops.span_masks import span_softmax
+from fb_fairseq.ops.windows import by_distance, by_slot, slots_of_episode
 
-# Stands for -∞ where a soft mask is zero, as a fraction of the lowest number: low enough to vanish beside any score in
-# a softmax, and still finite when a score is added to it.
-MASKED_FRACTION = 1 / 4
 LEAST_STEPS = 128  # steps of a long block whose queries are computed together, at least
 
 
@@ -42,56 +40,6 @@ class Positions(NamedTuple):
     def of_window(self, span: int) -> "Positions":
         """The embeddings [S, E] of the last steps, the newest last: distances S to 1."""
         return Positions(*(None if table is None else table[:span].flip(0) for table in self))
-
-
-def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
-    """The heads' soft masks by distance [H, S]: column d - 1 is ``clamp((R + z S - (d - 1)) / R, 0, 1)``.
-
-    Sukhbaatar et al. 2019, §3.2, as used by the Feedback Transformer (v3 §7.6).
-
-    Args:
-        z_H: each head's span as a fraction of S.
-        span: S, in steps.
-        ramp: R, the number of steps over which the mask falls from 1 to 0.
-    """
-    steps_S = torch.arange(span, device=z_H.device, dtype=z_H.dtype)
-    return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
-
-
-def span_softmax(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax under a soft mask: ``mask exp(scores) / Σ mask exp(scores)`` over the last dimension.
-
-    Slots whose mask is zero have no effect at all: leaving them out gives the same result.
-
-    Returns:
-        The weights, and the logarithm of the sum [..., 1]. Where the mask is zero everywhere, the weights are zero, and
-        the logarithm is the lowest number (the gradient of -∞ would be NaN).
-    """
-    scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
-    top = scores.detach().amax(-1, keepdim=True)
-    exp = mask * (scores - top).exp()
-    total = exp.sum(-1, keepdim=True)
-    total = total.masked_fill(total == 0, 1)
-    return exp / total, top + total.log()
-
-
-class SpanTerms(NamedTuple):
-    """A span mask for kernels that add to the scores instead of multiplying exponentials.
-
-    Attributes:
-        log_mask_HS: to be added to the scores: the mask's logarithm; where the mask is zero, a very low number.
-        outside_HS: True where the mask is zero.
-    """
-
-    log_mask_HS: Tensor
-    outside_HS: Tensor
-
-
-def span_terms(mask_HS: Tensor) -> SpanTerms:
-    """The terms of a span mask [H, S]."""
-    outside_HS = mask_HS == 0
-    lowest = torch.finfo(mask_HS.dtype).min * MASKED_FRACTION
-    return SpanTerms(mask_HS.log().masked_fill(outside_HS, lowest), outside_HS)
 
 
 def step_attention(
@@ -146,32 +94,6 @@ def nothing_attended(q: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tens
     zeros = torch.zeros_like(q)
     lowest = at_least_fp32(q[..., :1].detach())
     return (zeros, torch.full_like(lowest, torch.finfo(lowest.dtype).min)) if return_lse else zeros
-
-
-def cross_attention(
-    q_BHE: Tensor, k_CBHE: Tensor, v_CBHE: Tensor, padding_BC: Tensor | None = None, mask_BHC: Dropout | None = None
-) -> tuple[Tensor, Tensor]:
-    """Attention of one step's queries over the C positions of an encoder's output (Vaswani et al. 2017 §3.2.3).
-
-    There may be fewer sources than rows of queries: each source then serves n consecutive rows, the hypotheses of one
-    sentence.
-
-    Args:
-        k_CBHE, v_CBHE: keys and values of each source.
-        padding_BC: True where the source is padded.
-        mask_BHC: dropout of the weights.
-
-    Returns:
-        The attention output [B, H, E], and the weights [B, H, C] before dropout; B counts rows of queries.
-    """
-    q_BnHE = q_BHE.unflatten(0, (k_CBHE.shape[1], -1))
-    scores_BnHC = torch.einsum("bnhe,cbhe->bnhc", q_BnHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
-    scores_BnHC = at_least_fp32(scores_BnHC)
-    if padding_BC is not None:
-        scores_BnHC = scores_BnHC.masked_fill(padding_BC[:, None, None], float("-inf"))
-    weights_BHC = torch.softmax(scores_BnHC, -1).to(v_CBHE.dtype).flatten(0, 1)
-    dropped_BnHC = dropout(weights_BHC, mask_BHC).unflatten(0, scores_BnHC.shape[:2])
-    return torch.einsum("bnhc,cbhe->bnhe", dropped_BnHC, v_CBHE).flatten(0, 1), weights_BHC
 
 
 def block_attention(
@@ -294,48 +216,3 @@ def attention_by_distance(
         return at_least_fp32(q_TBHE.new_zeros(B, H, T, span))
     weights_BHTC, _ = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS=span_mask_HS)
     return by_distance(weights_BHTC, span).flip(-1)
-
-
-def slots_of_episode(age_TB: Tensor, slots: int) -> Tensor:
-    """The slots of ``block_attention`` that belong to a stream's episode at each step: [B, 1, T, C]."""
-    T, device = len(age_TB), age_TB.device
-    distance_TC = slots - T + 1 + torch.arange(T, device=device)[:, None] - torch.arange(slots, device=device)
-    return (distance_TC <= age_TB.t()[:, :, None])[:, None]
-
-
-def by_slot(x_TS: Tensor, slots: int) -> Tensor:
-    """Reindex from distances to slots: row t is shifted t columns to the right. [..., T, S] to [..., T, C].
-
-    With T = 3 and S = 4::
-
-        distance  4 3 2 1        slot  0 1 2 3 4 5
-        t = 0     a b c d              a b c d . .
-        t = 1     e f g h     →        . e f g h .
-        t = 2     i j k l              . . i j k l
-
-    Slots out of reach (dots) get zero.
-
-    Args:
-        slots: C. Of the S + T - 1 columns above the last C are kept; if there are more slots, zeros go before them.
-    """
-    T, S = x_TS.shape[-2:]
-    width = S + T - 1
-    # Rows of width S + T in memory, read as rows of width S + T - 1: each begins one column further right.
-    shifted = F.pad(x_TS, (0, T)).flatten(-2)[..., : T * width].unflatten(-1, (T, width))
-    return shifted[..., width - slots :] if slots <= width else F.pad(shifted, (slots - width, 0))
-
-
-def by_distance(x_TC: Tensor, span: int) -> Tensor:
-    """The inverse of ``by_slot``: row t is shifted t columns to the left. [..., T, C] to [..., T, S].
-
-    With T = 3 and S = 4::
-
-        slot  0 1 2 3 4 5        distance  4 3 2 1
-              a b c d x x        t = 0     a b c d
-              x e f g h x     →  t = 1     e f g h
-              x x i j k l        t = 2     i j k l
-    """
-    T, C = x_TC.shape[-2:]
-    width = span + T - 1
-    x_TC = F.pad(x_TC, (width - C, 0))  # a negative pad crops slots that no query reaches
-    return F.pad(x_TC.flatten(-2), (0, T)).unflatten(-1, (T, width + 1))[..., :span]

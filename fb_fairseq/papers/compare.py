@@ -31,7 +31,10 @@ def with_speedups(runs: list[dict]) -> list[dict]:
         speed = run.get("decoded_tokens_per_second")
         return speed if isinstance(speed, (int, float)) else 0
 
-    deep = {all_but_depth(run): speed_of(run) for run in runs if run.get("layers") == DEEP}
+    deep: dict[str, float] = {}
+    for run in runs:
+        if run.get("layers") == DEEP and speed_of(run):
+            deep.setdefault(all_but_depth(run), speed_of(run))  # of runs with one seed, the first counts
     found = []
     for run in runs:
         speed, reference = speed_of(run), deep.get(all_but_depth(run))

@@ -18,7 +18,8 @@ inside their functions, so that the warning filters are in place before fairseq'
     safe_loading.py    what a checkpoint may contain
     numpy_pickles.py   numpy's scalars and arrays in it
     generation.py      --no-repeat-ngram-size, padding words
-    interruption.py    Ctrl-C and kill
+    bleu.py            BLEU of texts without words
+    interruption.py    Ctrl-C and kill; training_signals.py: how a training heeds them
     finished_run.py    a finished run that is started again
     limits.py          the options that end training
     libraries.py       warnings, OmegaConf, numpy 2
@@ -29,6 +30,7 @@ inside their functions, so that the warning filters are in place before fairseq'
 
 from fb_fairseq.patches import (
     best_metric,
+    bleu,
     checkpoints,
     command_line,
     data_files,
@@ -73,7 +75,7 @@ PATCHES = (
     libraries.patch_numpy_long,  # numpy 2
     generation.patch_ngram_blocking,  # --no-repeat-ngram-size
     generation.patch_padding_words,  # words that pad a dictionary are never generated
-    generation.patch_empty_texts,  # BLEU of a text without words
+    bleu.patch_empty_texts,  # BLEU of a text without words
     training_files.patch_log_file,  # each line once
     processes.patch_torchrun,  # its processes form one group
     processes.patch_ddp_on_cpu,  # several processes on CPUs

@@ -1,7 +1,7 @@
 """A ``--best-checkpoint-metric`` that validation does not measure."""
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.patches.interruption import without_last_checkpoint
+from fb_fairseq.patches.training_signals import without_last_checkpoint
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 

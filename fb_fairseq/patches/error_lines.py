@@ -33,6 +33,7 @@ REMEDIES = {
     r"Dataset not loaded: (\w+)": (
         "--valid-subset: {1} is not among what --combine-valid-subsets reads: valid, valid1, …; leave one of them out"
     ),
+    r"(argument --\S+): invalid <lambda> value: ('.*')": "{1}: {2} is not right; give a number, or several with commas",
     "Seed must be between": "--seed: must be between 0 and 4294967295",
     "not compiled with CUDA|Cannot re-initialize CUDA|CUDA driver init|No CUDA GPUs|no NVIDIA driver": (
         "PyTorch finds no GPU that it can use; add --cpu, and leave out --profile"

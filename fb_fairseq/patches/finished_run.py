@@ -14,13 +14,13 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-from fb_fairseq.patches.interruption import (
+from fb_fairseq.patches.limits import limit_reached
+from fb_fairseq.patches.training_signals import (
     end_if_requested,
     exiting_in_one_line,
     give_signals_back,
     heed_signals,
 )
-from fb_fairseq.patches.limits import limit_reached
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 logger = logging.getLogger(__name__)

@@ -1,33 +1,41 @@
 """Ctrl-C and ``kill`` in ``fairseq-train``.
 
 Signals are heeded from the beginning of the first epoch to the end of the last one, also while fairseq validates and
-saves between two epochs. Training ends at one of three places: after the update and what fairseq does then
-(``_validate_and_save``); in the middle of a validation, which is then due; and before an epoch, if the signal came at
-the end of the one before.
+saves between two epochs:
+
+    a signal comes in                  saved is                          training is ended by
+    an update, or fairseq's            fairseq's own checkpoints,        ``_validate_and_save``
+    validation and saving after it     and the last one
+    a validation                       the last checkpoint, in which     the same; at an epoch's end
+                                       the validation is due             ``_train_interruptibly``
+    an update with which fairseq       fairseq's own checkpoints         ``_train_interruptibly``,
+    ends training                                                        after the epoch
+    what follows an epoch              the last checkpoint               ``_train_interruptibly``,
+                                                                         before the next epoch
 
 A validation that is due is made when a run resumes (``make_up_for_validation`` in ``finished_run.py``).
 
-All of fairseq's functions that are wrapped here are given the trainer, which has these attributes:
+All of fairseq's functions that are wrapped here are given the trainer, which has the attributes of
+``training_signals.py``, and
 
-    trainer.interruption       the ``Interruption`` of the training; None where signals are not heeded: with several
-                               processes, and before and after training
-    trainer.signals            the ``ExitStack`` that gives the signals back
     trainer.is_validation_due  whether the checkpoint that is being saved lacks the validation after its last update
                                (see ``fb_fairseq.patches.finished_run``)
 """
 
-import contextlib
 import math
-import os
-import sys
-from collections.abc import Iterator
 
 from omegaconf import OmegaConf
 
-from fb_fairseq.errors import flag
-from fb_fairseq.interruption import RESUME, Interrupted, Interruption, heeding_signals
+from fb_fairseq.interruption import Interrupted
 from fb_fairseq.patches.limits import limit_reached
 from fb_fairseq.patches.processes import end_with_parent
+from fb_fairseq.patches.training_signals import (
+    end_if_requested,
+    exiting_in_one_line,
+    give_signals_back,
+    heed_signals,
+    without_last_checkpoint,
+)
 from fb_fairseq.patches.wrapping import training_modules, wrap_once
 
 # Options with which fairseq writes checkpoint_last.pt only, and removes nothing.
@@ -54,56 +62,6 @@ def patch_interruption() -> None:
         wrap_once(module, "train", "interruption", _train_interruptibly)
         wrap_once(module, "validate", "interruption", _validate)
         wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
-
-
-def heed_signals(trainer) -> Interruption:
-    """Heed signals from now on, until ``give_signals_back``. Returns the interruption that they ask for; with several
-    processes, one that never comes.
-    """
-    if trainer.data_parallel_world_size > 1:
-        return Interruption()
-    if trainer.interruption is None:
-        trainer.signals = contextlib.ExitStack()
-        trainer.interruption = trainer.signals.enter_context(heeding_signals())
-    return trainer.interruption
-
-
-@contextlib.contextmanager
-def exiting_in_one_line(trainer) -> Iterator[None]:
-    """If the block is interrupted, print one line, and exit with the status by which shells report the signal. Whatever
-    it raises, signals are given back.
-    """
-    try:
-        yield
-    except BaseException as error:
-        give_signals_back(trainer)
-        if not isinstance(error, Interrupted):
-            raise
-        sys.stdout.flush()
-        print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.__stderr__, flush=True)
-        sys.exit(error.status)
-
-
-def give_signals_back(trainer) -> None:
-    """Heed signals no longer: they do what they did before training."""
-    if trainer.interruption is not None:
-        trainer.interruption = None
-        trainer.signals.close()
-
-
-def end_if_requested(cfg, trainer, interruption: Interruption) -> None:
-    """End training if there was a signal. To be called when everything is saved."""
-    without = without_last_checkpoint(cfg)
-    remedy = f"{without}: nothing was saved" if without else RESUME
-    interruption.end_if_requested(trainer.get_num_updates(), cfg.optimization.max_update, remedy)
-
-
-def without_last_checkpoint(cfg) -> str:
-    """The option with which fairseq does not write checkpoint_last.pt; empty without one."""
-    for name in ("no_save", "no_last_checkpoints"):
-        if getattr(cfg.checkpoint, name):
-            return flag(name)
-    return ""
 
 
 def _save(cfg, trainer, epoch_itr, is_validation_due: bool = False) -> None:

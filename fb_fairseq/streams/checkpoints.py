@@ -144,7 +144,10 @@ class MemoryFiles:
 def _read(path: str) -> dict[str, Any]:
     """The content of a memory file."""
     try:
-        return load_file(path)
+        content = load_file(path)
+        if not isinstance(content, dict) or not {"place", "states"} <= set(content):
+            raise UserError("it is another file")
+        return content
     except (OSError, UserError) as error:
         reason = str(error).replace(f"{path}: ", "")
         raise UserError(

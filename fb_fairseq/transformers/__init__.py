@@ -15,6 +15,7 @@ fairseq is not needed.
     decoder.py               a language model's embeddings, layers and output layer; attention.py: its attention
     losses.py                the loss for labels
     cache.py                 their memory, as ``past_key_values``; known_text.py: the text that one has read
+    call_memory.py           the memory of a call, and what becomes of it
     inputs.py                what a call says about its tokens: padding, packed texts, and whether it fits the memory
     streams.py               training on streams with ``Trainer``
     trainer.py               what ``Trainer`` does with losses

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack
-from fb_fairseq.ops.attention import by_slot
+from fb_fairseq.ops.windows import by_slot
 from fb_fairseq.transformers.cache import StreamCache
 
 

@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 
 import torch
-import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
@@ -12,6 +11,7 @@ from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.log import log_once
 from fb_fairseq.transformers.attention import attention
 from fb_fairseq.transformers.cache import StreamCache
+from fb_fairseq.transformers.call_memory import open_memory
 from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
@@ -19,11 +19,9 @@ from fb_fairseq.transformers.inputs import (
     check_arguments,
     check_mask,
     check_positions,
-    given_cache,
     packed_positions,
     padded_positions,
 )
-from fb_fairseq.transformers.streams import StreamKey
 
 WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, and so without their penalty"
 
@@ -73,26 +71,23 @@ class Decoder(TextModel):
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         B, T = vectors_BTD.shape[:2]
         trains = self.training and torch.is_grad_enabled()
-        block = None
-        if isinstance(past_key_values, StreamKey):
-            block = past_key_values.open(B, self.training)
-            past_key_values = StreamCache(None, block.read(), block.offset)
-        cache = given_cache(StreamCache, past_key_values, cache)
-        returned = cache
-        may_end = cache is None and not use_cache  # then the memory cannot be used
-        if cache is None:
-            cache = StreamCache(self.config.memory_storage)
-            remembers = self.config.use_cache if use_cache is None else use_cache
-            returned = cache if remembers and not trains else None
+        memory = open_memory(
+            self.config,
+            past_key_values,
+            cache,
+            use_cache=use_cache,
+            texts=B,
+            training=self.training,
+            trains=trains,
+        )
+        cache = memory.cache
         check_mask("attention_mask", attention_mask, T, cache.get_seq_length())
         if cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         new_BT = None if attention_mask is None else attention_mask[:, -T:]
         positions_TB, ended = self._positions(vectors_BTD, new_BT, position_ids, cache)
         if ended and not trains:
-            if not may_end:
-                raise UserError("attention_mask: has padding at the end; pad on the left (padding_side='left')")
-            cache.ended = True
+            memory.end_texts()
         start = cache.position
         if position_ids is not None and not cache.text.start:  # (they are of the memory's whole text)
             check_positions(position_ids, B, T, start, positions_TB, new_BT)
@@ -104,17 +99,14 @@ class Decoder(TextModel):
         attentions = attention(self.stack, cache, x_BTD, positions_TB) if output_attentions else None
         with self.stack.watching() if output_hidden_states else nullcontext() as watched:
             features_BTD = cache.run(self.stack, x_BTD, positions_TB)
-        if returned is not None:
-            cache.text.add(input_ids if inputs_embeds is None else None)
-        if block is not None:
-            block.write(cache.state, T)
+        memory.add(input_ids if inputs_embeds is None else None, T)
         if trains and not penalty_counts and self.stack.report().penalty is not None:
             log_once(WITHOUT_PENALTY)
         return DecoderOutput(
             last_hidden_state=features_BTD,
             hidden_states=tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched)) if watched else None,
             attentions=attentions,
-            **{CACHE_FIELD: returned},
+            **{CACHE_FIELD: cache if memory.is_returned else None},
         )
 
     def _positions(
@@ -138,9 +130,3 @@ class Decoder(TextModel):
             return None if begun or position_ids is None else packed_positions(position_ids, B, T), False
         kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask_BT is None else mask_BT
         return padded_positions(kept_BT, age_B, begun)
-
-
-def check_loaded(part: nn.Module) -> None:
-    """Check that a part of a model is in memory."""
-    if next(part.parameters()).is_meta:
-        raise UserError("device_map: parameters on disk are not supported; give another map, or max_memory")

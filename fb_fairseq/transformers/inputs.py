@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import torch
+import torch.nn as nn
 import transformers
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
@@ -187,3 +188,9 @@ def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
             "decoder_input_ids: do not begin with </s>; give whole targets, or the past_key_values that the model"
             " returned for the tokens before these"
         )
+
+
+def check_loaded(part: nn.Module) -> None:
+    """Check that a part of a model is in memory."""
+    if next(part.parameters()).is_meta:
+        raise UserError("device_map: parameters on disk are not supported; give another map, or max_memory")

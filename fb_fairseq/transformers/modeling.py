@@ -19,13 +19,14 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
-from fb_fairseq.transformers.decoder import Decoder, check_loaded
+from fb_fairseq.transformers.decoder import Decoder
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
     LanguageModelOutput,
     check_arguments,
     check_labels,
+    check_loaded,
 )
 from fb_fairseq.transformers.losses import mean_loss, without_padding
 from fb_fairseq.transformers.trainer import adapt_trainer
@@ -133,7 +134,9 @@ class LanguageModel(MemoryModel):
         self.gradient_checkpointing = enable
 
     @torch.no_grad()
-    def generate(self, inputs: Tensor | None = None, *arguments: Any, **options: Any) -> Any:
+    def generate(
+        self, inputs: Tensor | None = None, generation_config: Any = None, *arguments: Any, **options: Any
+    ) -> Any:
         """See ``GenerationMixin.generate``.
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
@@ -148,12 +151,12 @@ class LanguageModel(MemoryModel):
             mask = options.get("attention_mask")
             if mask is not None and cache.get_seq_length() == 0:  # (it may be that of all tokens)
                 options["attention_mask"] = mask[:, -tokens.shape[1] :]
-            config = options.get("generation_config") or self.generation_config
+            config = generation_config or self.generation_config
             names = ("num_beams", "num_return_sequences")
             rows = max(options.get(name) or getattr(config, name, None) or 1 for name in names)
             if rows > 1:
                 cache.batch_repeat_interleave(rows)
-        return super().generate(inputs, *arguments, **options)
+        return super().generate(inputs, generation_config, *arguments, **options)
 
     def forward(
         self,

@@ -16,12 +16,12 @@ from fb_fairseq.modules.options import EncoderOptions
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
-from fb_fairseq.transformers.decoder import check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     IGNORED,
     TranslationOutput,
     check_arguments,
+    check_loaded,
     check_targets,
     given_cache,
 )

@@ -21,7 +21,7 @@ from fairseq.version import __version__
 from omegaconf import OmegaConf
 
 from fb_fairseq.interruption import Interrupted, heeding_signals
-from fb_fairseq.patches import interruption
+from fb_fairseq.patches import interruption, training_signals
 from tests.cli import parallel_text
 from tests.cli.checkpoints import assert_same_parameters, eval_lm
 from tests.cli.fairseq_commands import PLUGIN, json_logs, train, train_in_two_processes, training_arguments
@@ -243,11 +243,12 @@ def test_ctrl_c(commands, byte_data, tmp_path, never_interrupted):
 
 @contextlib.contextmanager
 def signal_at_line(number):
-    """Send a signal before the line ``number`` of ``patches.interruption`` that runs in the block."""
+    """Send a signal before the line ``number`` that runs in the block, of these two modules."""
+    files = {module.__file__ for module in (interruption, training_signals)}
     lines = itertools.count()
 
     def trace(frame, event, argument):
-        if frame.f_code.co_filename != interruption.__file__:
+        if frame.f_code.co_filename not in files:
             return None
         if event == "line" and next(lines) == number:
             os.kill(os.getpid(), TERM)

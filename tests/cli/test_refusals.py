@@ -52,6 +52,7 @@ FAIRSEQ = [
     ("train", "--save-dir '$new/$${x}'", r"\$\{x\}: fairseq replaces this in a value"),
     ("train", "--optimizer clipped_adagrad --adagrad-clip nan", "--adagrad-clip nan: give 0 or more"),
     ("train", "--optimizer clipped_adagrad --lr -1", "--lr -1.0: give 0 or more"),
+    ("train", "--lr abc", "argument --lr: 'abc' is not right; give a number, or several with commas"),
     ("train", "--dropout 1.5", "--dropout 1.5: must be a probability below 1"),
     ("train", "--adam-betas \"__import__('os').getpid()\"", "is code, or not a valid value; .*--adam-betas"),
     ("train", "--arch feedback_transformer_ml", "choice: 'feedback_transformer_ml'; --help lists all"),
@@ -99,6 +100,9 @@ FAIRSEQ = [
 OWN = [
     ("preprocess-bytes --text nowhere --destdir $new", "nowhere: No such file"),
     ("preprocess-bytes --trainpref $none --destdir $new", "--trainpref .*/none: the file is empty"),
+    ("generate --seed 9223372036854775808", "--seed: 9223372036854775808: give a number from 0 to 9223372036854775807"),
+    ("state-tracking train --out $new --seed -1", "--seed -1: give a number from 0 to 9223372036854775807"),
+    ("rl train --out $new --seed 9223372036854775808", "--seed 9.*: give 9223372036854775807 or less"),
     ("preprocess-bytes --text $text --split 1e308,1e308,1e308 --destdir $new", "--split .*: must be three numbers"),
     ("preprocess-bytes --text $packed --destdir $new", "--text .*/packed: is compressed; unpack it with unzip"),
     ("preprocess-bytes --text $tiny --split 90,5,5 --destdir $new", "too few"),

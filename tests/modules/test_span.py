@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
-from fb_fairseq.ops.attention import Positions, span_mask, span_softmax, step_attention
+from fb_fairseq.ops.attention import Positions, step_attention
+from fb_fairseq.ops.span_masks import span_mask, span_softmax
 from tests.modules.options import randomise
 from tests.ops.feedback.cases import compare
 

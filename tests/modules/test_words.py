@@ -48,7 +48,7 @@ def test_adaptive():
         (dict(adaptive_input_cutoff="7,7"), "--adaptive-input-cutoff 7,7: the cut-offs must be increasing"),
         (dict(adaptive_input_cutoff="0,7"), "--adaptive-input-cutoff 0,7: the cut-offs must be increasing"),
         (dict(adaptive_softmax_cutoff="7,b"), "--adaptive-softmax-cutoff 7,b: give word numbers"),
-        (dict(adaptive_input_factor=0), "--adaptive-input-factor 0: must be a positive number"),
+        (dict(adaptive_input_factor=0.5), "--adaptive-input-factor 0.5: must be 1 or more"),
         (dict(adaptive_softmax_dropout=1.5), "--adaptive-softmax-dropout 1.5: must be a probability below 1"),
         (dict(adaptive_softmax_factor=2), "--tie-adaptive-weights needs .*the same cut-offs and factors"),
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: is for plain embeddings"),
@@ -70,6 +70,10 @@ def test_bad_options_are_refused(changes, message):
     "sizes,message",
     [
         (dict(outputs=18), "--adaptive-softmax-cutoff 7,18: the vocabulary has only 18 symbols"),
+        (
+            dict(adaptive_input_factor=1e200, adaptive_softmax_factor=1e200),
+            r"--adaptive-input-factor 1e\+200: leaves the last of 3 clusters no width",
+        ),
         (dict(width=15), "--adaptive-input-factor 4: leaves the last of 3 clusters no width"),
         (
             dict(width=15, adaptive_input=False, adaptive_input_cutoff=None, tie_adaptive_weights=False),

@@ -125,6 +125,13 @@ def test_decoding_speed(tmp_path, capsys):
     assert "ours | our run" in text and text.endswith("Measured on a GPU.\n")
 
 
+def test_decoding_speed_that_was_not_measured_again(tmp_path, capsys):
+    """The first of two runs with the same seed counts."""
+    write(tmp_path / "a", DEEP, ONE)
+    write(tmp_path / "b", {name: value for name, value in DEEP.items() if name != "decoded_tokens_per_second"})
+    assert speedups(compared(capsys, tmp_path)) == [["4.2", "3.90"], ["3.7", "3.90"]]
+
+
 @pytest.mark.parametrize(
     "deep,one",
     [

@@ -127,7 +127,7 @@ def test_bleu_of_texts_without_words():
         scorer.add(empty, empty)
         assert scorer.result_string() == "BLEU4 = 0.00 (syslen=0, reflen=0)"
         scorer.add(text, empty)
-        assert scorer.result_string() == "BLEU4 = 0.00 (syslen=0, reflen=4)"
+        assert scorer.result_string() == "BLEU4 = 0.00 (syslen=0, reflen=4)" and scorer.score() == 0
         scorer.add(text, text)
         assert "BLEU4 = 36.79, 100.0/100.0/100.0/100.0 " in scorer.result_string()
         scorer.add(empty, text)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-from transformers import LogitsProcessorList  # noqa: E402
+from transformers import GenerationConfig, LogitsProcessorList  # noqa: E402
 from transformers.generation import BaseStreamer  # noqa: E402
 
 from fb_fairseq.errors import UserError  # noqa: E402
@@ -40,6 +40,8 @@ def test_goes_on(kind, beams, first):
         assert found.equal(expected[:, first:])
     assert model.generate(input_ids=new, past_key_values=memory_of(model, read), **options).equal(expected[:, first:])
     assert model.generate(IDS, past_key_values=memory_of(model, read), **options).equal(expected)
+    config = GenerationConfig(**options)
+    assert model.generate(new, config, past_key_values=memory_of(model, read)).equal(expected[:, first:])
     made = model.generate(new, past_key_values=memory_of(model, read), return_dict_in_generate=True, **options)
     assert made.sequences.equal(expected[:, first:])
 

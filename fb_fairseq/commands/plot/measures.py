@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention
-from fb_fairseq.ops.attention import by_slot
+from fb_fairseq.ops.windows import by_slot
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.printing import progress
 

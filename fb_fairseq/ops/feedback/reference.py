@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.ops.attention import attention_by_distance, cross_attention, step_attention
+from fb_fairseq.ops.attention import attention_by_distance, step_attention
+from fb_fairseq.ops.cross_attention import cross_attention
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     BlockResults,

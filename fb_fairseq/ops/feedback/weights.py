@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.attention import Positions, SpanTerms, span_terms
+from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.feedback.types import FeedbackWeights, KeyValueSet
 from fb_fairseq.ops.layers import Affine, Layer, Projection
+from fb_fairseq.ops.span_masks import SpanTerms, span_terms
 
 
 class ComputeWeights(NamedTuple):

@@ -71,7 +71,7 @@ def by_slot(block: Block, steps: int) -> Tensor:
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
     """The windows [T, L, G, S] of a tile's steps: step i's begins in column i.
 
-    They are a view, to be written to; ``fb_fairseq.ops.attention.by_distance`` copies.
+    They are a view, to be written to; ``fb_fairseq.ops.windows.by_distance`` copies.
     """
     step, layer, head, _ = x_TLGW.stride()
     return x_TLGW.as_strided((*x_TLGW.shape[:3], span), (step + 1, layer, head, 1))

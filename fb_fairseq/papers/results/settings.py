@@ -5,11 +5,11 @@ They are the options of its command, and of the commands that have made the data
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
+from fb_fairseq.papers.results.origins import makers, options_of
 from fb_fairseq.papers.results.record import HERE, Entry
 
-OPTION = re.compile(r"--[A-Za-z]")
 # Options on which no result depends but by rounding. A training whose time was up may get more.
 IRRELEVANT = re.compile(
     r"seed|cpu|device|user_dir|ddp_backend|(distributed|log|step_loop)_.*|(num_)?workers|step_loop"
@@ -19,78 +19,55 @@ TRAIN = "fairseq-train"
 PER_PROCESS = ("batch_size", "max_tokens")
 
 
-def options_of(command: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options of a command, by their names with underscores, with their values, which may be empty; and words that
-    belong to no option, by an empty name.
-    """
-    name = ""
-    for word in command:
-        if OPTION.match(word):
-            if name:
-                yield name, ""
-            name, equals, value = word[2:].partition("=")
-            name = name.replace("-", "_")
-            if equals:
-                yield name, value
-                name = ""
-        else:
-            yield name, word
-            name = ""
-    if name:
-        yield name, ""
-
-
 def settings_of(name: str, steps: Mapping[str, Entry]) -> dict[str, str]:
     """All that the result of a step depends on, but its seed, as texts by name.
 
-    Of options that are given twice, the last one counts. A batch is that of all processes. Words before fairseq-train,
-    which launch it, do not count. Settings of a model that the training starts from have the option before their names,
-    as in ``finetune_from_model lr``; those of data only if there is another setting of their name.
+    Settings of a model that the training starts from have the option before their names, as in ``finetune_from_model
+    lr``; those of data only if there is another setting of their name.
 
     Args:
         name: of the step.
         steps: the record's.
     """
-    entry = steps[name]
-    found = {f"data {os.path.basename(path)}": content for path, content in entry["reads"].items()}
-    origins = {}
-    command = entry["command"]
-    for option, value in options_of(command[command.index(TRAIN) if TRAIN in command else 0 :]):
-        if value.startswith(f"{HERE}/"):
-            origins[value] = option
-        elif option and not IRRELEVANT.fullmatch(option):
-            found[option] = value
-    parts = found.pop("update_freq", "1")
-    for option in PER_PROCESS:
-        if parts.isdecimal() and found.get(option, "").isdecimal():
-            found[option] = str(int(found[option]) * int(parts) * entry.get("processes", 1))
-    for path, option in origins.items():
+    found, paths = own_settings(steps[name])
+    for path, option in paths.items():
         others = list(makers(path, steps))
         if name in others:  # they are its own files
             continue
         for other in others:
             for key, value in settings_of(other, steps).items():
                 prefixed = path.endswith(".pt") or found.get(key, value) != value
-                found.setdefault(f"{option} {key}" if prefixed else key, value)
+                found.setdefault(f"{option or 'data'} {key}" if prefixed else key, value)
     return dict(sorted(found.items()))
 
 
-def makers(path: str, steps: Mapping[str, Entry]) -> Iterator[str]:
-    """The names of the steps that write a path: a file, files in a folder, or files with this beginning, as
-    fairseq-preprocess is given them.
+def own_settings(entry: Entry) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of a step's own command, and the options with which it reads files of the recipe, by their paths.
+
+    Of options that are given twice, the last one counts. Words before fairseq-train, which launch it, do not count.
     """
-    for name, entry in steps.items():
-        if any(f"{written}/".startswith((f"{path}/", f"{path}.")) for written in entry["writes"]):
-            yield name
+    found = {f"data {os.path.basename(path)}": content for path, content in entry["reads"].items()}
+    paths = {}
+    command = entry["command"]
+    for option, value in options_of(command[command.index(TRAIN) if TRAIN in command else 0 :]):
+        if value.startswith(f"{HERE}/"):
+            paths[value] = option
+        elif option and not IRRELEVANT.fullmatch(option):
+            found[option] = value
+    return of_whole_batches(found, entry.get("processes", 1)), paths
 
 
-def trainings(name: str, steps: Mapping[str, Entry]) -> Iterator[str]:
-    """The names of a training, and of those whose checkpoints it starts from, directly or not."""
-    yield name
-    for _, value in options_of(steps[name]["command"]):
-        if value.endswith(".pt"):
-            for other in makers(value, steps):
-                yield from trainings(other, steps)
+def of_whole_batches(settings: Mapping[str, str], processes: int) -> dict[str, str]:
+    """Settings whose batch is that of all processes, and of all parts of an update."""
+    found = dict(settings)
+    parts = found.pop("update_freq", "1")
+    batches = [option for option in PER_PROCESS if found.get(option, "").isdecimal()]
+    if not parts.isdecimal() or not batches and parts != "1":  # 4,2, say: other parts in each epoch
+        found["update_freq"] = parts
+        parts = "1"
+    for option in batches:
+        found[option] = str(int(found[option]) * int(parts) * processes)
+    return found
 
 
 def differences(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:

@@ -14,8 +14,8 @@ from typing import Any
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
+from fb_fairseq.papers.results.origins import options_of, trainings
 from fb_fairseq.papers.results.record import HERE, MARK, read_record
-from fb_fairseq.papers.results.settings import options_of, trainings
 from fb_fairseq.papers.results.words import HEADINGS
 
 PATTERNS = {  # of measures in logs

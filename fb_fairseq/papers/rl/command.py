@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from functools import partial
 
 from fb_fairseq.command_line import CommandParser, add_cpu, add_overwrite
-from fb_fairseq.errors import flag
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_file, write_json
 from fb_fairseq.papers.rl.checks import check_range
 from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions
@@ -96,6 +96,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
         check_output_file("--record", args.record, NAME, args.overwrite)
     if args.out:
         check_output_file("--out", args.out, NAME, args.overwrite)
+    if args.record and args.out and os.path.realpath(args.record) == os.path.realpath(args.out):
+        raise UserError(f"--out {args.out}: the same file as --record; give another one")
     agent, options = load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}

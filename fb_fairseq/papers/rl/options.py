@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fb_fairseq.command_line import option
+from fb_fairseq.command_line import LARGEST_SEED, option
 from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.papers.rl.checks import check_range
 
@@ -84,7 +84,7 @@ class TrainingOptions(CheckedOptions):
 
     def __post_init__(self):
         self.check_positive("frames", "environments", "block")
-        check_range("seed", self.seed, 0)
+        check_range("seed", self.seed, 0, LARGEST_SEED)
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             self.check(getattr(self, name) > 0, name, "must be greater than 0")
         for name in ("entropy_cost", "value_cost"):

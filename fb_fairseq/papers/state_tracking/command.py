@@ -29,7 +29,7 @@ def build_parser() -> CommandParser:
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="train a model, or resume, and test it")
     train.add_argument("--out", required=True, metavar="DIR", help=f"folder of checkpoint.pt and {RESULT_FILE}")
-    text = "end training after so long, before its last update; the same command goes on"
+    text = "end training after so many minutes, before its last update; the same command goes on"
     train.add_argument("--minutes", type=float, metavar="N", help=text)
     add_options(train)
     devices = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)

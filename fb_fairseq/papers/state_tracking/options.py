@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fb_fairseq.command_line import option
+from fb_fairseq.command_line import LARGEST_SEED, option
 from fb_fairseq.errors import flag
 from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape
@@ -53,6 +53,7 @@ class Options(CheckedOptions):
     def __post_init__(self):
         self.check_fields()
         self.check_positive("layers", "width", "heads", "test_sequences", "updates", "tokens")
+        self.check(0 <= self.seed <= LARGEST_SEED, "seed", f"give a number from 0 to {LARGEST_SEED}")
         for name in ("lr", "clip_norm"):
             self.check(getattr(self, name) > 0, name, "must be greater than 0")
         smallest = GROWTHS[self.task].smallest

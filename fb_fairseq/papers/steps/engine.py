@@ -83,7 +83,7 @@ class Engine:
             raise UserError(f"{'; '.join(self.errors.values())}. Run the same command again to resume")
 
     def next_step(self) -> int | None:
-        """The first step that may begin; None if none may before a running one has ended."""
+        """The first step that may begin now. A step that has to run alone, and comes before it, goes first."""
         for place in self.waiting:
             limit = 1 if any(self.plan.steps[other].alone for other in [place, *self.running]) else self.jobs
             if len(self.running) >= limit:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results.origins import makers
 from fb_fairseq.papers.results.record import HERE, Entry, Record, read_record, write_record
-from fb_fairseq.papers.results.settings import differences, makers, settings_of
+from fb_fairseq.papers.results.settings import differences, settings_of
 from fb_fairseq.papers.steps import Step
 
 

@@ -48,6 +48,13 @@ def small_run(tmp_path):
     return command, tmp_path / "checkpoint.pt"
 
 
+def test_one_file_for_two_results(small_run, tmp_path, refused):
+    same = ["--record", str(tmp_path / "x.gif"), "--out", str(tmp_path / "run/../x.gif")]
+    (tmp_path / "run").mkdir()
+    line = refused(main, ["evaluate", "--path", str(small_run[1]), "--episodes", "1", *same])
+    assert "the same file as --record; give another one" in line and not (tmp_path / "x.gif").exists()
+
+
 def test_checkpoint_of_other_options(small_run, refused):
     command, checkpoint = small_run
     before = checkpoint.read_bytes()

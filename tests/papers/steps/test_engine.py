@@ -9,6 +9,7 @@ import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.record import MARK, read_record
+from fb_fairseq.papers.results.settings import own_settings
 from fb_fairseq.papers.steps import Step, engine
 from fb_fairseq.papers.steps.plan import Plan
 from fb_fairseq.papers.steps.show import show
@@ -137,6 +138,20 @@ def test_settings_of_one_name(out):
     words = ["torchrun", "--nnodes", "2", "fairseq-train", "--data", "out/c", "--lr", "1", "--save-dir", "out/d"]
     found = Plan("own", "out", [*steps, Step("train d", words, ["out/d/a.pt"], trains=True)])
     assert found.planned["OUT/d/a.pt"]["settings"] == {"lr": "1", "size": "4", "dictionary size": "8"}
+
+
+@pytest.mark.parametrize(
+    "words,settings",
+    [
+        ("--batch-size 4 --update-freq 3", {"batch_size": "24"}),
+        ("--max-tokens 100 --update-freq 4,2", {"max_tokens": "200", "update_freq": "4,2"}),
+        ("--update-freq 3", {"update_freq": "3"}),
+        ("--update-freq 1", {}),
+    ],
+)
+def test_settings_of_a_batch(words, settings):
+    """The batch of an update counts, not how many processes and parts make it, as long as that is one number."""
+    assert own_settings({"command": words.split(), "reads": {}, "processes": 2}) == (settings, {})
 
 
 def test_a_folder_that_was_moved(out):

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.attention import MASKED_FRACTION, Positions, SpanTerms
+from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.feedback.block import EncoderSlots
 from fb_fairseq.ops.feedback.triton.launches import AttendedSlots, keep_of
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, Sizes, one_or_own
 from fb_fairseq.ops.layers import Projection
+from fb_fairseq.ops.span_masks import MASKED_FRACTION, SpanTerms
 
 
 class LaunchedSets(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.attention import cross_attention
 from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.cross_attention import cross_attention
 from fb_fairseq.ops.feedback.block import encoder_slots
 from fb_fairseq.ops.feedback.cuda_graphs.padding import hypotheses
 from fb_fairseq.ops.feedback.decoding import StepInputs
