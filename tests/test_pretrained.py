@@ -17,7 +17,7 @@ from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import reading
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.feedback.loops import Stepper
+from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.papers.state_tracking.problems import Sequences
 from fb_fairseq.pretrained.model import choices
 from fb_fairseq.pretrained.vocabulary import Vocabulary

@@ -33,7 +33,7 @@ from fb_fairseq.command_line import whole_number
 from fb_fairseq.commands.export.command import main as export
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
-from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.models.language_models import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
 from fb_fairseq.modules.language_model import MANY
 from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.benchmark.random_models import dictionary

@@ -3,7 +3,7 @@
 Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
 
     language_model.py             base classes of the language models
-    architectures.py              the language models and their named architectures
+    language_models.py            the language models; architectures.py: their named architectures
     feedback_decoder.py           the translation models; feedback_decoder_config.py: its options
     layers.py                     input and output layers; log_probs.py: what a decoder with an adaptive softmax returns
     option_fields.py              options of configurations

@@ -1,4 +1,4 @@
-"""The language models and their named architectures: the papers' hyperparameters.
+"""The named architectures of the language models: the papers' hyperparameters.
 
 ``relative_transformer_lm`` and ``feedback_transformer_lm`` have the same sizes (Feedback Transformer, v3 Table 9); each
 layer has its own key and value projections, except in those whose name has ``_shared``. The papers' values for
@@ -8,23 +8,13 @@ training (learning rate, BPTT length, batch size, clipping) are in the recipes o
 parameter counts in the comments.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model_architecture
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.language_model import (
-    AttentionLMConfig,
-    LanguageModelConfig,
-    StreamingLanguageModel,
-    TransformerLMConfig,
-)
-from fb_fairseq.models.option_fields import described, with_options
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
-from fb_fairseq.modules.lstm import LSTM, LSTMOptions
-from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
+from fb_fairseq.models import language_models  # noqa: F401  which registers the models
 
 # Embeddings and output layer for WikiText-103. The cut-offs are the published code's; with them the parameter counts
 # are the papers'.
@@ -41,69 +31,19 @@ THREE_CLUSTERS = dict(adaptive_input_cutoff="20000,60000", adaptive_softmax_cuto
 EXTENDED_SPAN = dict(attention_span=2048, adaptive_span=True, adaptive_span_loss=1e-5)
 
 
-@with_options(described(TransformerOptions, *FEEDBACK_OPTIONS))
-class FeedbackTransformerLMConfig(TransformerLMConfig):
-    """Options of ``feedback_transformer_lm``."""
-
-
-@register_model("feedback_transformer_lm", dataclass=FeedbackTransformerLMConfig)
-class FeedbackTransformerLanguageModel(StreamingLanguageModel):
-    """Feedback Transformer language model (v3 §3.3).
-
-    ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
-    because it does not support ``autograd.Function``, which the loop uses.
-    """
-
-    stack_class = FeedbackTransformer
-
-
-@dataclass
-class RelativeTransformerLMConfig(TransformerLMConfig):
-    """Options of ``relative_transformer_lm``."""
-
-
-@register_model("relative_transformer_lm", dataclass=RelativeTransformerLMConfig)
-class RelativeTransformerLanguageModel(StreamingLanguageModel):
-    """Transformer language model with cached context and relative positions (v3 §3.1, §7.6)."""
-
-    stack_class = RelativeTransformer
-
-
-@with_options(described(TransformerOptions, "persistent_memory_variant", persistent_memory_size=1024))
-class AllAttentionLMConfig(AttentionLMConfig):
-    """Options of ``all_attention_lm``."""
-
-
-@register_model("all_attention_lm", dataclass=AllAttentionLMConfig)
-class AllAttentionLanguageModel(StreamingLanguageModel):
-    """Language model of attention layers only, with persistent vectors in place of feed-forward sublayers (§4.2)."""
-
-    stack_class = AllAttention
-
-
-@dataclass
-class StreamingLSTMLMConfig(LanguageModelConfig):
-    """Options of ``streaming_lstm_lm``."""
-
-
-@register_model("streaming_lstm_lm", dataclass=StreamingLSTMLMConfig)
-class StreamingLSTMLanguageModel(StreamingLanguageModel):
-    """LSTM language model on streams."""
-
-    stack_class = LSTM
-    options_class = LSTMOptions
-
-
-def transformer(*, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, **more: Any) -> dict:
-    """Options of one model in v3 Table 9. All are pre-norm.
+def transformer(
+    *, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, pre_norm: bool = True, **more: Any
+) -> dict:
+    """Options of one Transformer; those of v3 Table 9 are pre-norm.
 
     Args:
         layers, width, ffn, heads, span: its sizes.
         dropout: rate for the attention weights, and after the activation of the feed-forward sublayer.
+        pre_norm: whether norms are before the sublayers.
         more: further options.
     """
     return dict(
-        decoder_normalize_before=True,
+        decoder_normalize_before=pre_norm,
         decoder_layers=layers,
         decoder_embed_dim=width,
         decoder_ffn_embed_dim=ffn,
@@ -191,18 +131,16 @@ TRANSFORMERS = {
 # The baselines of All-attention Tables 1 and 2, "Transformer + adaptive span": post-norm, 39M and 209M parameters.
 # Their sizes, span loss and dropout are those of the published code (Sukhbaatar et al. 2019, arXiv 1905.07799).
 CHAR_TRANSFORMERS = {
-    name: dict(
-        transformer(
-            layers=layers,
-            width=width,
-            ffn=ffn,
-            heads=8,
-            span=8192,
-            dropout=dropout,
-            adaptive_span=True,
-            adaptive_span_loss=5e-7,
-        ),
-        decoder_normalize_before=False,
+    name: transformer(
+        layers=layers,
+        width=width,
+        ffn=ffn,
+        heads=8,
+        span=8192,
+        dropout=dropout,
+        pre_norm=False,
+        adaptive_span=True,
+        adaptive_span_loss=5e-7,
     )
     for name, layers, width, ffn, dropout in (("char_small", 12, 512, 2048, 0.3), ("char_large", 24, 768, 4096, 0.4))
 }

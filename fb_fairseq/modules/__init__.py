@@ -8,7 +8,8 @@
     holder.py       base class of decoders that own a stack
     affine.py       their linear maps and norms, also where users have put something in their place
     memory.py       the feedback memory's parameters; positions.py: positions
-    words.py        embeddings and output layers; adaptive_words.py: adaptive ones; adaptive_losses.py: their losses
+    words.py        embeddings and output layers
+    adaptive_input.py, adaptive_softmax.py   adaptive ones; adaptive_bands.py: their bands; adaptive_losses.py: losses
     language_model.py   the parts of all language models: embeddings, a stack, an output layer
     encoder.py      a Transformer encoder, for translation without fairseq; embedder.py: what is before its layers
     options.py      all options, each described once

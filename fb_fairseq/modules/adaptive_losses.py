@@ -7,7 +7,7 @@ its words, given the cluster:
     log p(word) = log p_head(word)                                  for a word of the shortlist
     log p(word) = log p_head(cluster) + log p_tail(word | cluster)  for other words
 
-The softmax is ``fb_fairseq.modules.adaptive_words.AdaptiveSoftmax``, or fairseq's own. Its ``head`` and ``tail[i]``
+The softmax is ``fb_fairseq.modules.adaptive_softmax.AdaptiveSoftmax``, or fairseq's own. Its ``head`` and ``tail[i]``
 compute logits, ``cutoff[0]`` is the size of the shortlist, and cluster i consists of the words from ``cutoff[i]`` up
 to, not including, ``cutoff[i + 1]``.
 

@@ -12,7 +12,7 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.adaptive_losses import adaptive_guess
-from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.holder import StackHolder
@@ -23,7 +23,8 @@ from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.words import WordLayers
-from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE, Stepper
+from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
+from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.ops.layers import dropout
 
 # The stack of each language model, and its options, by ``--arch`` without a size and ``model_type`` in config.json.

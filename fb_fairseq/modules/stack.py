@@ -11,10 +11,10 @@ from fb_fairseq.modules.attention_stack import AttentionStack
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.layer import transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.ops.feedback.decoding import StepInputs
-from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention, feedback_step
 from fb_fairseq.ops.feedback.ring import MemoryRing
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
+from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import loop_threads

@@ -8,7 +8,9 @@ import torch.nn as nn
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, band_widths
+from fb_fairseq.modules.adaptive_bands import band_widths
+from fb_fairseq.modules.adaptive_input import AdaptiveEmbedding
+from fb_fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from fb_fairseq.modules.options import CheckedOptions
 
 

@@ -66,36 +66,29 @@ def paper_table(table: dict, groups: list[Group]) -> list[str]:
         table: of papers/values/results.json: metrics, and rows with the settings that they match.
         groups: our runs, grouped by what they were made with.
     """
-    metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
-    measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]
-    rows = []
-    ours = False
+    found = []  # of each row, the groups that belong in it
     for row in table["rows"]:
         wanted = row.get("small" if small else "match")
-        found = [group for group in groups if wanted and group.matches(wanted)]
-        ours = ours or bool(found)
-        cells = [row["name"] + (f" ({row['parameters']})" if "parameters" in row else "")]
-        for metric in metrics:
-            cells.append(str(row.get(metric, "")))
-            if metric in measured:
-                cells.append("; ".join(spread(group.values(metric), metric) for group in found))
-        rows.append([*cells, "; ".join(map(name_of, found)), "; ".join(str(len(group.runs)) for group in found)])
-    if not ours:
+        found.append([group for group in groups if wanted and group.matches(wanted)])
+    if not any(found):
         return []
-    columns = [""]
-    for metric, heading in metrics.items():
-        columns.append(f"{heading}, paper")
-        if metric in measured:
-            columns.append(f"{heading}, ours")
+    columns = {"": [row["name"] + (f" ({row['parameters']})" if "parameters" in row else "") for row in table["rows"]]}
+    for metric, heading in table["metrics"].items():
+        columns[f"{heading}, paper"] = [str(row.get(metric, "")) for row in table["rows"]]
+        if any(group.values(metric) for group in groups):
+            columns[f"{heading}, ours"] = [
+                "; ".join(spread(group.values(metric), metric) for group in own) for own in found
+            ]
+    columns["our run"] = ["; ".join(map(name_of, own)) for own in found]
+    columns["seeds"] = ["; ".join(str(len(group.runs)) for group in own) for own in found]
     setting = "ours: the recipe's small setting, which is not comparable" if small else "ours: the paper's setting"
     head = [f"## {table['table']} ({table['where']}): {table['title']}", "", f"({setting})", ""]
-    return [*head, *markdown([*columns, "our run", "seeds"], rows), ""]
+    return [*head, *lines_of(columns), ""]
 
 
 def other_table(recipe: str, groups: list[Group]) -> list[str]:
     """All results of a recipe, whether or not they are in the papers' tables."""
-
     columns = {"": list(map(name_of, groups))}
     for metric, heading in HEADINGS.items():
         measured = [group.values(metric) for group in groups]
@@ -107,11 +100,15 @@ def other_table(recipe: str, groups: list[Group]) -> list[str]:
     if any(seconds):
         columns["hours"] = [spread([value / 3600 for value in values], "hours") for values in seconds]
     columns["seeds"] = [str(len(group.runs)) for group in groups]
-    rows = [list(row) for row in zip(*columns.values())]
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
     measured_on = [f"Measured on {'; '.join(hardware)}.", ""] if hardware else []
-    return [f"## {recipe}{small}", "", *markdown(list(columns), rows), "", *measured_on]
+    return [f"## {recipe}{small}", "", *lines_of(columns), "", *measured_on]
+
+
+def lines_of(columns: dict[str, list[str]]) -> list[str]:
+    """The lines of a table with these columns, by their headings."""
+    return markdown(list(columns), [list(row) for row in zip(*columns.values())])
 
 
 def comparison(outs: list[str]) -> list[str]:

@@ -10,7 +10,7 @@
 fairseq is not needed.
 
     configuration.py         what config.json holds
-    modeling.py              language models
+    modeling.py              language models; memory_model.py: the base class of all models
     seq2seq.py               the translation model; seq2seq_parts.py: its encoder and decoder
     decoder.py               a language model's embeddings, layers and output layer; attention.py: its attention
     losses.py                the loss for labels

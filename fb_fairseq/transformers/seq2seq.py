@@ -26,7 +26,7 @@ from fb_fairseq.transformers.inputs import (
     given_cache,
 )
 from fb_fairseq.transformers.losses import mean_loss
-from fb_fairseq.transformers.modeling import MemoryModel, tied_names
+from fb_fairseq.transformers.memory_model import MemoryModel, tied_names
 from fb_fairseq.transformers.seq2seq_parts import Encoder, TranslationDecoder, initialise_layers, new_embedding
 
 

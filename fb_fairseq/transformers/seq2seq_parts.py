@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from fb_fairseq.modules.embedder import Embedder
 from fb_fairseq.modules.encoder import TransformerEncoder
 from fb_fairseq.modules.language_model import OutputLayer

@@ -9,11 +9,11 @@ import torch
 
 from fb_fairseq.commands import texts
 from fb_fairseq.commands.label_accuracy import PositionCounts
-from fb_fairseq.commands.plot import context, measures, panels
+from fb_fairseq.commands.plot import context, measures, panels, persistent
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.architectures import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
+from fb_fairseq.models.language_models import StreamingLSTMLanguageModel, StreamingLSTMLMConfig
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.streams.fairseq.corpus import Corpus
 from tests.models.language_models import (
@@ -96,7 +96,7 @@ def test_mean_attention(model):
         expected = weights_LBHTS[:, 0, :, SPAN:].mean((1, 2))
         torch.testing.assert_close(rows[:, has_persistent:], expected)
     if has_persistent:
-        shares = measures.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
+        shares = persistent.persistent_shares(loaded, *measures.cut_text(corpus, 48, SPAN))
         torch.testing.assert_close(100 * rows[:, 0], torch.tensor(shares.rows).double().mean(1))
     distances = [str(d) for d in range(1, SPAN + 1)]
     assert found.columns == (["persistent", *distances] if has_persistent else distances)
@@ -144,7 +144,7 @@ def test_attention_map(model):
 def test_persistent_use():
     loaded = load(AllAttentionLM)
     streams = measures.cut_text(corpus_of(40), 30, SPAN)
-    found = measures.persistent_use(loaded, *streams)
+    found = persistent.persistent_use(loaded, *streams)
     use_LUN = measures.mean_over_steps(loaded, *streams, loaded.stack.persistent_use)
     for layer, use_UN in zip(found, use_LUN):
         for n in range(1, 8):
@@ -199,11 +199,11 @@ def test_other_models_are_refused():
     no_vectors = "--option a.pt: has no persistent vectors; give a checkpoint of all_attention_lm"
     with pytest.raises(UserError, match="--option a.pt: attends to nothing"):
         measures.mean_attention(lstm(), *streams)
-    for measure in (measures.persistent_shares, measures.persistent_use):
+    for measure in (persistent.persistent_shares, persistent.persistent_use):
         with pytest.raises(UserError, match=no_vectors):
             measure(lstm(), *streams)
     with pytest.raises(UserError, match="has no persistent vectors"):
-        measures.persistent_use(load(FeedbackLM), *streams)
+        persistent.persistent_use(load(FeedbackLM), *streams)
     assert len(context.losses_by_context(lstm(), corpus_of(40), 16, 4).values) == 3, "context helps an LSTM too"
     assert len(context.losses_by_context(lstm(), corpus_of(2), 16, 4).values) == 1
     with pytest.raises(UserError, match="--option a.pt: needs two tokens or more to read; give another --split"):

@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from fb_fairseq.models import architectures
+from fb_fairseq.models import language_models
 from fb_fairseq.models.checkpoints import plain_options
 from fb_fairseq.pretrained.model import LanguageModel
 from fb_fairseq.pretrained.model import build as build_plain
@@ -12,12 +12,15 @@ from fb_fairseq.trained_model import TrainedModel
 from tests.models.decoders import dictionary
 from tests.modules.options import randomise
 
-FeedbackLM, RelativeLM = architectures.FeedbackTransformerLanguageModel, architectures.RelativeTransformerLanguageModel
-AllAttentionLM = architectures.AllAttentionLanguageModel
+FeedbackLM, RelativeLM = (
+    language_models.FeedbackTransformerLanguageModel,
+    language_models.RelativeTransformerLanguageModel,
+)
+AllAttentionLM = language_models.AllAttentionLanguageModel
 MODELS = {
-    FeedbackLM: architectures.FeedbackTransformerLMConfig,
-    RelativeLM: architectures.RelativeTransformerLMConfig,
-    AllAttentionLM: architectures.AllAttentionLMConfig,
+    FeedbackLM: language_models.FeedbackTransformerLMConfig,
+    RelativeLM: language_models.RelativeTransformerLMConfig,
+    AllAttentionLM: language_models.AllAttentionLMConfig,
 }
 NAMES = {
     FeedbackLM: "feedback_transformer_lm",

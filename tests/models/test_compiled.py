@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
+from fb_fairseq.models.language_models import FeedbackTransformerLanguageModel
 from tests.models.decoders import PAD, batch
 from tests.models.decoders import build as build_decoder
 from tests.models.language_models import build as build_lm

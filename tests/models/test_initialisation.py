@@ -9,9 +9,9 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel
 from fb_fairseq.models.checkpoints import plain_options, update_names
 from fb_fairseq.models.initialisation import initialise
+from fb_fairseq.models.language_models import FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel
 from fb_fairseq.trained_model import LEFT_OUT
 from tests.models.decoders import PAD, batch, build, dictionary
 from tests.models.language_models import build as build_lm

@@ -2,7 +2,7 @@
 
 import torch
 
-from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 
 
 def compare_decoding_with_an_encoder(case, hypotheses, tolerance):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from fb_fairseq.modules.adaptive_input import AdaptiveEmbedding
 from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, Bias
+from fb_fairseq.modules.adaptive_softmax import AdaptiveSoftmax, Bias
 
 PAD = 1
 V, D, FACTOR, CUTOFFS = 41, 12, 2.5, [7, 18]

@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
 from fb_fairseq.ops.feedback.cpp.steps import CppStep
-from fb_fairseq.ops.feedback.loops import Stepper
+from fb_fairseq.ops.feedback.stepper import Stepper
 from tests.modules.encoder_steps import compare_decoding_with_an_encoder
 from tests.modules.options import random_stack
 from tests.ops.feedback import spoiled

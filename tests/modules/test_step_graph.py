@@ -15,7 +15,7 @@ from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps
 from fb_fairseq.ops.feedback.cuda_graphs.padding import padded_rows, round_up
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.loops import Stepper
+from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.ops.feedback.types import EncoderContext
 from tests.modules.options import random_stack
 from tests.ops.recorded_graph import capture_on_cpu

@@ -3,7 +3,8 @@
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_input import AdaptiveEmbedding
+from fb_fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 
 V, D, PAD = 41, 16, 1

@@ -4,7 +4,7 @@ command.py      the command
 logs.py         learning curves
 checkpoints.py  layer weights and adaptive spans
 models.py       runs models on a text
-measures.py     what models attend to
+measures.py     what models attend to; persistent.py: persistent vectors
 context.py      how much context helps them
 panels.py       draws curves, bars and heat maps
 """

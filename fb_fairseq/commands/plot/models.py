@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fb_fairseq.commands.label_accuracy import PositionCounts, accuracy_by_position
-from fb_fairseq.commands.plot import measures
+from fb_fairseq.commands.plot import measures, persistent
 from fb_fairseq.commands.plot.context import ContextLosses, losses_by_context
 from fb_fairseq.commands.texts import load_data, load_inputs, text_of
 from fb_fairseq.errors import UserError
@@ -56,8 +56,8 @@ def position_accuracy(model: LanguageModel, args: Namespace) -> PositionCounts:
 READ: dict[str, Callable] = {  # by the option of the panel
     "attention": partial(of_streams, measures.mean_attention),
     "attention_map": attention_map,
-    "persistent_shares": partial(of_streams, measures.persistent_shares),
-    "persistent_use": partial(of_streams, measures.persistent_use),
+    "persistent_shares": partial(of_streams, persistent.persistent_shares),
+    "persistent_use": partial(of_streams, persistent.persistent_use),
     "context_perplexity": context_perplexity,
     "position_accuracy": position_accuracy,
 }

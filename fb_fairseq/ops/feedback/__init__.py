@@ -3,7 +3,8 @@
 types.py       weights, options and dropout masks of the loop
 reference.py   the equations: a step, and the loop around it, under autograd; to be read beside the paper
 loop.py        a loop as its author writes it: four functions
-loops.py       the table of loops, --step-loop auto, and what runs a block or a decoding step
+loops.py       the table of loops, --step-loop auto, and what runs a block
+stepper.py     runs decoding steps; step_inputs.py: their arguments
 autograd.py    a block as one node of autograd's graph
 passes.py      the two passes over a block: of the reference, or around the steps of a loop
 block.py       a block's data, and its slots for keys and values
@@ -15,5 +16,5 @@ triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs
 step_memory.py  what a memory of decoding is, of any model
 ring.py        the memory of decoding: the last S steps of each stream in slots, and a layer's attention over them
-decoding.py    a decoding step's arguments, and the state of a decoder with an encoder
+decoding.py    the state of a decoder with an encoder
 """

@@ -1,4 +1,4 @@
-"""The arguments of a decoding step, and the state of a decoder with an encoder.
+"""The state of a decoder with an encoder.
 
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.
@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import groupby
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.ring import MemoryRing
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
+from fb_fairseq.ops.feedback.types import EncoderContext
 
 
 def group_size(rows: Sequence) -> int:
@@ -32,22 +31,6 @@ def first_rows(out_CBD: Tensor, padding_BC: Tensor | None) -> Tensor:
         different = different | (padding_BC[1:] != padding_BC[:-1]).any(1)
     sentence_B = torch.cat([different.new_zeros(min(B, 1)), different]).cumsum(0)
     return torch.arange(0, B, group_size(sentence_B.tolist()), device=out_CBD.device)
-
-
-class StepInputs(NamedTuple):
-    """A step of decoding, before it runs.
-
-    Attributes:
-        x_BD: the step's embedding, x^0.
-        ring: the memory, with room for the step.
-        options: of the loop.
-        encoder: each layer's keys and values of the encoder's output; empty in language models.
-    """
-
-    x_BD: Tensor
-    ring: MemoryRing
-    options: FeedbackOptions
-    encoder: Sequence[EncoderContext] = ()
 
 
 class DecoderState:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
 
 if TYPE_CHECKING:

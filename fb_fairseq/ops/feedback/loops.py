@@ -1,4 +1,4 @@
-"""All step loops, by the names of ``--step-loop``, and what runs a block or a decoding step.
+"""All step loops, by the names of ``--step-loop``, and the one that runs a block.
 
 To add a loop, write a ``Loop`` (``loop.py``) and enter it in ``LOOPS``: options, help, the benchmarks, ``python -m
 fb_fairseq env`` and the docs read this table.
@@ -6,20 +6,17 @@ fb_fairseq env`` and the docs read this table.
 
 import functools
 import logging
-from typing import Any
 
 import torch
 
 from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
-from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import Passes, ReferencePasses, passes_of
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults
 from fb_fairseq.ops.log import log_once
 
 logger = logging.getLogger(__name__)
@@ -90,33 +87,3 @@ def run_block(name: str, inputs: BlockInputs) -> BlockResults:
     if name == REFERENCE:  # (not in one node of autograd: adapters are called, whose parameters learn)
         return feedback_block(inputs)
     return run_block_with(functools.partial(passes_for, name), inputs)
-
-
-class Stepper:
-    """Runs the decoding steps of one model. A deep copy of a model has a new one.
-
-    Args:
-        name: a value of ``--step-loop``.
-
-    Attributes:
-        kept: by the name of a loop, what it keeps of the model.
-        graphs: the captured steps.
-    """
-
-    def __init__(self, name: str):
-        self.name = name
-        self.kept: dict[str, dict[str, Any]] = {}
-        self.graphs = StepGraphs()
-
-    def __reduce__(self):
-        return type(self), (self.name,)
-
-    def run(self, stack: Any, inputs: StepInputs) -> StepOutput:
-        """Run a step; see ``Loop.decode``."""
-        loop = loop_on(self.name, inputs.x_BD.device)
-        kept, output = self.kept.setdefault(loop.name, {}), None
-        if loop.as_graphs:
-            output = self.graphs.run(loop, kept, stack, inputs)
-        elif loop.covers_step(stack, inputs):
-            output = loop.decode(stack, kept, inputs)
-        return stack.reference_step(inputs) if output is None else output

@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fb_fairseq.models.architectures import (
-    TRANSFORMERS,
+from fb_fairseq.models.architectures import TRANSFORMERS
+from fb_fairseq.models.language_model import LanguageModelDecoder
+from fb_fairseq.models.language_models import (
     FeedbackTransformerLanguageModel,
     FeedbackTransformerLMConfig,
     RelativeTransformerLanguageModel,
     RelativeTransformerLMConfig,
 )
-from fb_fairseq.models.language_model import LanguageModelDecoder
 from fb_fairseq.modules.adaptive_losses import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_words
 from fb_fairseq.papers.benchmark.tasks import TRANSFORMER, Task

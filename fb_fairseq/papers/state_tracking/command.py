@@ -9,6 +9,7 @@ shows what came out.
 import json
 import os
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from fb_fairseq.files import atomic_write
 from fb_fairseq.folders import check_output_folder
 from fb_fairseq.hardware import training_hardware
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
-from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.evaluation import GOOD, evaluate, longest_good
 from fb_fairseq.papers.state_tracking.options import Options, add_options, given_options
 from fb_fairseq.papers.state_tracking.trainer import RESULT_FILE, Trainer
 
@@ -57,10 +58,26 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
     trainer = Trainer(options, device)
     print(f"{ARCHITECTURES[options.model].title}: {parameters(trainer.model.body):,} parameters in its layers")
     trainer.train(out, lambda line: print(line, flush=True), minutes)
-    model, sequences = trainer.model, trainer.sequences
+    result = result_of(trainer)
+    if minutes is not None and trainer.update < options.updates:
+        result["ended"] = f"by --minutes {minutes:g}, before update {options.updates:,}"
+        print(f"ended {result['ended']}: the figures are those of update {trainer.update:,}")
+    with atomic_write(os.path.join(out, RESULT_FILE)) as temporary, open(temporary, "w") as file:
+        json.dump(result, file)
+    what = trainer.growth.size
+    good = f"at least {100 * GOOD:.0f} % right up to {what} {result['longest_good']}"
+    print(
+        f"trained up to {what} {trainer.size}; {good}; "
+        f"{result['flawless']:.1%} of the longest sequences without a mistake"
+    )
+
+
+def result_of(trainer: Trainer) -> dict[str, Any]:
+    """Test a trained model: its result, with what it was trained with."""
+    model, sequences, options = trainer.model, trainer.sequences, trainer.options
     valid = evaluate(model, sequences, options, "valid")["accuracy"]
     tested = evaluate(model, sequences, options)
-    result = {
+    return {
         **asdict(options),
         "updates": trainer.update,
         "title": ARCHITECTURES[options.model].title,
@@ -73,16 +90,6 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
         "seconds": round(trainer.seconds),
         "hardware": training_hardware(),
     }
-    if minutes is not None and trainer.update < options.updates:
-        result["ended"] = f"by --minutes {minutes:g}, before update {options.updates:,}"
-        print(f"ended {result['ended']}: the figures are those of update {trainer.update:,}")
-    with atomic_write(os.path.join(out, RESULT_FILE)) as temporary, open(temporary, "w") as file:
-        json.dump(result, file)
-    size = trainer.growth.size
-    print(
-        f"trained up to {size} {trainer.size}; at least 90 % right up to {size} {result['longest_good']}; "
-        f"{tested['flawless']:.1%} of the longest sequences without a mistake"
-    )
 
 
 def main(argv: list[str] | None = None) -> None:

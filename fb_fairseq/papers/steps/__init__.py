@@ -10,6 +10,7 @@ the steps of a call; all three are data. ``plan.py`` tells which steps are done,
                   checks files
     recipes.py    the names of all recipes
     command.py, options.py   the command line; start.py: that of the quickstart
+    running.py    the command of a step
     words.py      options as words of the steps' commands
     progress.py   what is said of steps; environment.py: in which commands run; machine.py: what
                   results are made on

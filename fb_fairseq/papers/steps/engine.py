@@ -3,14 +3,10 @@
 """
 
 import os
-import shlex
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.folders import check_marked_folder, lock_folder
@@ -19,28 +15,11 @@ from fb_fairseq.papers.results.record import MARK
 from fb_fairseq.papers.steps import Step, environment, machine
 from fb_fairseq.papers.steps.plan import Plan
 from fb_fairseq.papers.steps.progress import EVERY, Progress, last_line
+from fb_fairseq.papers.steps.running import Running, finish, launched, send
 from fb_fairseq.papers.steps.show import typed
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # (Windows)
-UNFINISHED = ".unfinished"  # end of the name of an output that is being written
 PAUSE = 0.05  # seconds between two looks at what runs
-
-
-@dataclass
-class Running:
-    """A command that runs.
-
-    Attributes:
-        process: the command.
-        noted: until when its seconds are written down, in ``time.monotonic()``.
-        log: the file of its output.
-        start: where its output begins in the log, in bytes.
-    """
-
-    process: subprocess.Popen[bytes]
-    noted: float
-    log: str
-    start: int
 
 
 class Engine:
@@ -163,51 +142,6 @@ class Engine:
         self.stopped = number
         for running in list(self.running.values()):
             send(running.process, signal.SIGKILL if again else number)
-
-
-def launched(step: Step, log: str, variables: Mapping[str, str]) -> Running:
-    """Start a command.
-
-    Args:
-        step: whose it is.
-        log: file to which the command is added, and its output, unless that has a file of its own.
-        variables: the command's environment.
-    """
-    words = environment.resolved(step.words)
-    with open(log, "ab") as file:
-        file.write(f"{shlex.join(words)}\n".encode())
-        begin = file.tell()
-    target = open(step.output + UNFINISHED, "wb") if step.output else open(log, "ab")
-    with open(log, "ab") as errors, open(step.source or os.devnull, "rb") as source, target:
-        try:
-            process = subprocess.Popen(
-                words, env=variables, stdin=source, stdout=target, stderr=errors, start_new_session=True
-            )
-        except FileNotFoundError:
-            raise UserError(
-                f"{words[0]}: no such program beside this Python or on PATH; install fb_fairseq with its extras, "
-                "pip install 'fb_fairseq[plot,translation,rl]'"
-            ) from None
-    return Running(process, time.monotonic(), log, begin)
-
-
-def finish(step: Step, running: Running) -> str:
-    """End a step whose command has ended: its output, if it has succeeded, gets its name. Returns the error; empty if
-    there is none.
-    """
-    status = running.process.returncode
-    if status:
-        return f"failed: {last_line(running.log, running.start) or f'status {status}'}"
-    if step.output:
-        os.replace(step.output + UNFINISHED, step.output)
-    missing = [path for path in step.writes if not os.path.exists(path)]
-    return f"did not write {missing[0]}" if missing else ""
-
-
-def send(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a command and its children. (Programs take SIGTERM for what SIGHUP means here.)"""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
 
 
 def run(recipe: str, steps: Sequence[Step], out: str, *, jobs: int = 1, processes: int = 1, told: bool = False) -> None:

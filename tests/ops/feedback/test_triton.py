@@ -12,9 +12,9 @@ import torch
 
 from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.autograd import run_block_with
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.triton.tiles import (
     AttentionTile,
     Gpu,

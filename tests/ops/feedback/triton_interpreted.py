@@ -17,8 +17,9 @@ from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.loops import GRAPHS, Stepper, run_block
+from fb_fairseq.ops.feedback.loops import GRAPHS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.feedback.triton.tiles import Gpu

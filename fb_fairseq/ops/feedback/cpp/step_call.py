@@ -11,8 +11,8 @@ from fb_fairseq.ops.feedback.cpp.library import pointer
 from fb_fairseq.ops.feedback.cpp.packed_model import PackedModel
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.record import Allocator, Record
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import StepOutput, sizes_of
 from fb_fairseq.ops.threads import each_range, loop_threads
 

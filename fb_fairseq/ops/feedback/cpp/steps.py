@@ -11,8 +11,8 @@ import torch
 from fb_fairseq.ops.feedback.cpp.library import load
 from fb_fairseq.ops.feedback.cpp.packed_model import PackedModel
 from fb_fairseq.ops.feedback.cpp.step_call import StepCall
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import StepOutput
 from fb_fairseq.ops.layers import has_modules
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from fb_fairseq.ops.cuda_graphs import modes_of_products
-from fb_fairseq.ops.feedback.decoding import StepInputs
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import EncoderContext
 
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this

@@ -12,9 +12,9 @@ from fb_fairseq.ops.agreement import in_fp32
 from fb_fairseq.ops.captures import Captures, Comparison
 from fb_fairseq.ops.feedback.cuda_graphs.padding import step_key
 from fb_fairseq.ops.feedback.cuda_graphs.steps import CapturedStep
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.ring import MemoryRing
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
 
 

@@ -9,9 +9,9 @@ from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.cross_attention import cross_attention
 from fb_fairseq.ops.feedback.block import encoder_slots
 from fb_fairseq.ops.feedback.cuda_graphs.padding import hypotheses
-from fb_fairseq.ops.feedback.decoding import StepInputs
 from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.ring import MemoryRing
+from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.triton.forward import StepKernels
 from fb_fairseq.ops.feedback.triton.slots import LaunchedSets, Slots, padded_log_masks, stacked
 from fb_fairseq.ops.feedback.types import (

@@ -11,7 +11,7 @@ has too few different ones).
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite, whole_number
 from fb_fairseq.errors import UserError, flag
@@ -42,50 +42,14 @@ def build_parser() -> CommandParser:
     return parser
 
 
-class Limits(NamedTuple):
-    """The options that limit a value in a split, by name.
-
-    Attributes:
-        largest: the largest value; the only one where ``smallest`` is None.
-        smallest: the smallest value; None if the value does not vary.
-    """
-
-    largest: str
-    smallest: str | None
-
-
-def limits(task: Task, split: str, options: dict[str, Any]) -> dict[str, Limits]:
-    """The limits of each of a task's options in a split: in the test split, ``length`` is from ``test_shortest`` to
-    ``test_length``, if they are given.
-
-    Args:
-        task: the task.
-        split: of the data.
-        options: the value of each option by its name; None: it is not given.
-    """
-    found = {}
-    for name, option in task.options.items():
-        largest = name
-        smallest = ""
-        if split == "train":
-            smallest = option.training_name
-        elif split == "test":
-            smallest = option.test_training_name
-            if option.test_name and options[option.test_name] is not None:
-                largest = option.test_name
-        varies = smallest and options[smallest] is not None
-        found[name] = Limits(largest, smallest if varies else None)
-    return found
-
-
 def check_options(task: Task, options: dict[str, Any]) -> None:
-    """Check the task's own options. ``options``: see ``limits``."""
+    """Check the task's own options. ``options``: see ``Task.limits``."""
     for name, option in task.options.items():
-        for spelling in option.help_texts(name):
+        for spelling in option.names(name):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
     for split in SPLITS:
-        by_name = limits(task, split, options)
+        by_name = task.limits(split, options)
         for largest, smallest in by_name.values():
             if smallest and options[smallest] > options[largest]:
                 least = f"{flag(smallest)} {options[smallest]}"
@@ -97,14 +61,14 @@ def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...
     """The sequences of a split.
 
     Args:
-        options: see ``limits``; among them ``task``, ``seed``, and the number of sequences.
+        options: see ``Task.limits``; among them ``task``, ``seed``, and the number of sequences.
         split: which.
         seen: inputs in other splits, which are skipped if the task's splits are to be disjoint.
     """
     name = options["task"]
     wanted = options[split]
     task = load(name).TASK
-    by_name = limits(task, split, options)
+    by_name = task.limits(split, options)
     generated = accepted = 0
     while accepted < wanted:
         rng = SeededRandom(options["seed"], name, split, generated)

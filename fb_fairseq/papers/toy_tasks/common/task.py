@@ -36,6 +36,10 @@ class Option:
         """The name of the option like ``training_name`` for the test split; empty if there is none."""
         return f"test_{self.training_name}" if self.test_name and self.training_name else ""
 
+    def names(self, name: str) -> list[str]:
+        """The names of the option ``name``, and of the options that set it for one split."""
+        return [name, *filter(None, (self.test_name, self.training_name, self.test_training_name))]
+
     def help_texts(self, name: str) -> dict[str, str]:
         """The help texts, by name, of the option ``name`` and of the options that set it for one split."""
         known = f": {', '.join(self.choices)}" if self.choices else ""
@@ -93,6 +97,18 @@ class Growth(NamedTuple):
         return self.steps_each * size
 
 
+class Limits(NamedTuple):
+    """The options that limit a value in a split, by name.
+
+    Attributes:
+        largest: the largest value; the only one where ``smallest`` is None.
+        smallest: the smallest value; None if the value does not vary.
+    """
+
+    largest: str
+    smallest: str | None = None
+
+
 class Task(NamedTuple):
     """A task.
 
@@ -113,3 +129,25 @@ class Task(NamedTuple):
     disjoint_splits: bool = True
     check: Callable[..., None] = lambda **options: None
     growth: Growth | None = None
+
+    def limits(self, split: str, options: dict[str, Any]) -> dict[str, Limits]:
+        """The limits of each of the task's options in a split: in the test split, ``length`` is from ``test_shortest``
+        to ``test_length``, if they are given.
+
+        Args:
+            split: of the data.
+            options: the value of each option by its name; None: it is not given.
+        """
+
+        def given(name: str) -> str | None:
+            return name if name and options[name] is not None else None
+
+        found = {}
+        for name, option in self.options.items():
+            if split == "train":
+                found[name] = Limits(name, given(option.training_name))
+            elif split == "test":
+                found[name] = Limits(given(option.test_name) or name, given(option.test_training_name))
+            else:
+                found[name] = Limits(name)
+        return found
