@@ -77,7 +77,7 @@ class LanguageModelLoss(FairseqCriterion):
         number of targets, by which fairseq divides the gradients, and the logging output.
         """
         net_output = model(**sample["net_input"])
-        extra = net_output[1]
+        extra = net_output[1] or {}  # (some of fairseq's models have none)
         target_BT = sample["target"]
         counted_BT = target_BT.ne(self.padding_idx)
         losses, correct_BT = self._losses(model, net_output, target_BT, counted_BT)

@@ -223,7 +223,8 @@ def covering(data, mutation: Mutation, text: str) -> list[str]:
         if file.endswith(f"/{mutation.path}"):
             for context in data.contexts_by_lineno(file).get(line, []):
                 found[re.split(r"[\[|]", context)[0]] = None
-    return sorted(test for test in found if is_there(test))
+    # Those of commands last: they take longest.
+    return sorted(filter(is_there, found), key=lambda test: (test.startswith(f"{COMMANDS}/"), test))
 
 
 def is_there(test: str) -> bool:

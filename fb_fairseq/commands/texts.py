@@ -36,7 +36,7 @@ def load_data(model: "LanguageModel", data: str, split: str) -> "Corpus | Labell
     for name, symbols in model.dictionaries.items():
         path = os.path.join(data, name)
         if not os.path.isfile(path):
-            raise UserError(f"{path}: no such file; give a folder of data that were binarised for {model.source}")
+            raise UserError(f"{path}: no such file; give data binarised with the dictionary of {model.source}")
         found.append(Dictionary.load(path))
         if found[-1].symbols != symbols:
             raise UserError(

@@ -13,15 +13,15 @@ from fb_fairseq.criterions import LanguageModelLoss, summed
 
 
 class Fixed(torch.nn.Module):
-    """A model with given logits."""
+    """A model with given logits, and what it returns beside them."""
 
-    def __init__(self, logits):
+    def __init__(self, logits, extra):
         super().__init__()
-        self.logits = logits
+        self.logits, self.extra = logits, extra
         object.__setattr__(self, "decoder", argparse.Namespace(adaptive_softmax=None))
 
     def forward(self, src_tokens):
-        return self.logits, {}
+        return self.logits, self.extra
 
     def get_normalized_probs(self, net_output, log_probs, sample=None):
         return F.log_softmax(net_output[0], -1)
@@ -35,12 +35,13 @@ def criterion():
     return LanguageModelLoss(argparse.Namespace(target_dictionary=byte_dictionary(), byte_data=True))
 
 
-def test_sums(criterion):
+@pytest.mark.parametrize("extra", [{}, None])  # (None: fairseq's LSTM)
+def test_sums(criterion, extra):
     target = torch.tensor([[10, 11, 2], [12, 1, 1]])  # three bytes, </s>, and padding
     logits = torch.randn(2, 3, 260)
     logits[0, 0, 10] = 50  # one right
     sample = {"target": target, "ntokens": 4, "net_input": {"src_tokens": target}}
-    loss, size, logged = criterion(Fixed(logits), sample)
+    loss, size, logged = criterion(Fixed(logits, extra), sample)
     by_hand = -sum(logits[b, t].log_softmax(0)[target[b, t]].item() for b, t in ((0, 0), (0, 1), (0, 2), (1, 0)))
     assert loss.item() == pytest.approx(by_hand, rel=1e-6) and size == 4
     assert logged["correct"] == 1 and logged["bytes"] == 3 and logged["loss"].dtype == torch.double

@@ -1,6 +1,6 @@
 """``fb-fairseq plot``: figures from the logs of training and from checkpoints.
 
-command.py      the command
+command.py      the command; kinds.py: its panels
 logs.py         learning curves
 checkpoints.py  layer weights and adaptive spans
 models.py       runs models on a text

@@ -68,7 +68,7 @@ def read_log(path: str, metric: str, x: str = "updates") -> Curves:
                 values = values_of(line)
                 wall = float(values.get("wall", values.get("train_wall", last)))  # (the second one at an epoch's end)
                 found = list(points(values, metric))
-            except (ValueError, TypeError, RecursionError):
+            except (ValueError, TypeError, OverflowError, RecursionError):
                 # Without values, or damaged. (The configuration is logged as a Python dict, which is not JSON.)
                 continue
             if wall < last:

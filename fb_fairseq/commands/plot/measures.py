@@ -153,7 +153,7 @@ def attention_map(model: LanguageModel, tokens: list[int], layer: int | None) ->
     weights_TS = weights_LTS.mean(0) if layer is None else weights_LTS[layer - 1]
     rows = by_slot(weights_TS.flip(1), T - 1)[1:]
     later = torch.ones_like(rows, dtype=torch.bool).triu(1)
-    what = "mean of all layers" if layer is None else f"layer {layer}"
+    what = "mean of all layers and heads" if layer is None else f"layer {layer}, mean of all heads"
     return AttentionMap(rows.masked_fill(later, float("nan")).tolist(), model.vocabulary.labels(tokens), what)
 
 

@@ -197,4 +197,4 @@ def draw_attention_map(axes, found: "AttentionMap") -> None:
     axes.set_xticks(range(number), labels[:-1], rotation=90, fontsize=TINY)
     axes.set_yticks(range(number), labels[1:], fontsize=TINY)
     axes.set(xlabel="step that is attended to", ylabel="step that attends", title=found.what)
-    axes.figure.colorbar(image, ax=axes, label="share of attention, mean of all heads (square-root scale)", shrink=0.8)
+    axes.figure.colorbar(image, ax=axes, label="share of attention\n(square-root scale)", shrink=0.8)

@@ -9,7 +9,7 @@ PROMPT = "def __init__(self"
 def setting(updates: int, layers: int, width: int, span: int, lr: float) -> LanguageModeling:
     """The setting of a model of this size."""
     training = Training(
-        # examples/results/quickstart.md
+        # (chosen in examples/results/quickstart.md)
         updates=updates,
         lr=lr,
         streams=48,

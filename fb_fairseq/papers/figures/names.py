@@ -30,8 +30,9 @@ def _differs(name: str, groups: Sequence[Group]) -> bool:
     by_model: dict[object, set] = {}
     for group in groups:
         by_model.setdefault(group.identity["model"], set()).add(group.identity.get(name))
-    values = set().union(*by_model.values())
-    return len(values - {None}) > 1 or any(len(own) > 1 for own in by_model.values())
+    given = set().union(*by_model.values()) - {None}
+    only_some_have_it = any(None in own and len(own) > 1 for own in by_model.values())
+    return len(given) > 1 or only_some_have_it
 
 
 def labels(groups: Sequence[Group], field: str = "") -> list[str]:

@@ -1,5 +1,6 @@
 """Training on sequences that grow as soon as the model has learned those of their size, or on all sizes mixed."""
 
+import math
 import os
 import time
 from collections import deque
@@ -90,6 +91,8 @@ class Trainer:
         with heeding_signals() as interruption:
             while not done:
                 loss, accuracy = self.train_update()
+                if not math.isfinite(loss):
+                    raise UserError(f"--lr {self.options.lr:g}: training diverged at update {self.update}; lower it")
                 now = time.monotonic() - begin
                 self.seconds = before + now
                 done = self.update == self.options.updates or now >= limit or bool(interruption.requested)

@@ -215,6 +215,13 @@ def test_results_and_cards_say_what_was_done(tmp_path, capsys):
     assert "| updates | 4 |" in card and "ended" not in card
 
 
+def test_training_that_diverges(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--out", str(tmp_path), *options_of(replace(TINY, lr=1e30, updates=9)), "--device", "cpu"])
+    assert "--lr 1e+30: training diverged at update " in capsys.readouterr().err
+    assert not (tmp_path / "result.json").exists()
+
+
 def test_command(tmp_path, capsys):
     out = tmp_path / "run"
     for _ in range(2):  # the second one only tests the model again

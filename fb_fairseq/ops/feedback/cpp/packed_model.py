@@ -17,8 +17,9 @@ from fb_fairseq.ops.feedback.weights import compute_weights
 class PackedModel:
     """A model's weights, packed once for many steps.
 
-    They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
-    changes through ``parameter.data``, so the numbers are compared when a sequence starts, with a copy of them.
+    They are packed again when a parameter was changed in place. Whether it is another tensor than before, or has hooks,
+    is looked at when a sequence starts. Then the numbers are compared with a copy of them, too, because torch does not
+    count changes through ``parameter.data``.
 
     Args:
         weights: of the model.
