@@ -6,8 +6,9 @@
     span_masks.py          their soft masks; windows.py: slots by their distance from a step
     cross_attention.py     attention to an encoder's output
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
-    cuda_graphs.py         CUDA graphs: capture, replay, and where they are unavailable
+    cuda_graphs.py         CUDA graphs: capture and replay; capturing.py: where
     captures.py            what runs as a CUDA graph: when it is captured, compared, used, and dropped
+    tensor_trees.py        trees of tensors
     agreement.py           whether kernels compute what they should, on real input
     threads.py             CPU threads of the step loops
     buffers.py             their memory, which blocks use one after the other

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graphs import tensors
 from fb_fairseq.ops.layers import at_least_fp32
 from fb_fairseq.ops.log import first_line
+from fb_fairseq.ops.tensor_trees import tensors
 
 # How far results may be from those of torch's operations, relative to norms.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}

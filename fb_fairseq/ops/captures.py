@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.agreement import Undecided, disagreement
 from fb_fairseq.ops.cuda_graphs import CaptureError
 from fb_fairseq.ops.log import first_line, log_once
@@ -78,7 +78,7 @@ class Captures:
         self._uses = 0
         self._seen: Counter[tuple] = Counter()
         self._last_used: dict[tuple, int] = {}
-        cuda_graphs.owners_of_graphs.add(self)
+        capturing.owners_of_graphs.add(self)
 
     def find(
         self,
@@ -167,7 +167,7 @@ class Captures:
                 found = operations()
                 found.checked = True
         except Exception as error:  # out of memory, say
-            cuda_graphs.disable_capturing(error)
+            capturing.disable_capturing(error)
             return None
         self.by_key[key] = found
         self._last_used[key] = self._uses
@@ -204,3 +204,8 @@ class Captures:
         """Free the captures and their memory. Keys that have come often in this window are captured again at once."""
         for key in list(self.by_key):
             self._drop(key)
+
+
+def modes_of_products() -> tuple[str, bool]:
+    """torch's modes that decide how products are computed, and so what a graph does."""
+    return torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()

@@ -1,41 +1,13 @@
-"""CUDA graphs: capture and replay. (``captures.py``: when one is captured, and which are kept.)"""
+"""CUDA graphs: capture and replay. (``captures.py``: when, and which are kept; ``capturing.py``: where.)"""
 
 import functools
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Optional
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.log import first_line, log_once
-
-# Types of devices on which Triton's kernels run, and those with CUDA graphs. (Tests put a CPU in their place.)
-KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
-
-_capturing_failed = False
-# Objects that keep graphs: ``clear()`` frees them, those of decoding steps only where the calling thread has made them
-# (others stay as long as their threads). No graph is used after a capture has failed.
-owners_of_graphs: "weakref.WeakSet[Any]" = weakref.WeakSet()
-
-
-def disable_capturing(error: Exception) -> None:
-    """Run without graphs from now on, after a capture has failed: torch may not have cleaned up after it."""
-    global _capturing_failed
-    _capturing_failed = True
-    log_once(f"CUDA graphs: capturing failed; from now on steps run operation by operation: {first_line(error)}")
-    for owner in list(owners_of_graphs):
-        owner.clear()
-
-
-def can_capture(device: torch.device) -> bool:
-    """Whether CUDA graphs are available on a device."""
-    if device.type not in GRAPH_DEVICES:
-        log_once("CUDA graphs need a GPU; blocks and steps run without")
-        return False
-    return not _capturing_failed
+from fb_fairseq.ops.tensor_trees import tensors
 
 
 class CaptureError(RuntimeError):
@@ -110,32 +82,3 @@ def reusable_memory() -> Iterator[None]:
     """Context for making a graph's own tensors: those made in inference mode cannot be written outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
-
-
-def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Copy tensors into others of the same shapes, with one launch for all of a type. ``pairs``: (to, from)."""
-    by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-    for to, given in pairs:
-        if given.is_contiguous() and given.dtype == to.dtype:
-            by_type.setdefault(to.dtype, []).append((to, given))
-        else:  # (one such tensor would make torch copy the others one by one, too)
-            to.copy_(given)
-    for same in by_type.values():
-        torch._foreach_copy_(*map(list, zip(*same)))
-
-
-def tensors(tree) -> list[Tensor]:
-    """The tensors of a pytree, in order."""
-    return [x for x in pytree.tree_leaves(tree) if torch.is_tensor(x)]
-
-
-def modes_of_products() -> tuple[str, bool]:
-    """torch's modes that decide how products are computed, and so what a graph does."""
-    return torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-
-
-def cloned(tree):
-    """A graph's result, safe from its next replay: all tensors are cloned. (Autograd may keep a gradient as it is.)"""
-    clones = pytree.tree_map_only(Tensor, torch.empty_like, tree)
-    copy_all(zip(tensors(clones), tensors(tree)))
-    return clones

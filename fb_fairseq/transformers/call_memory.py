@@ -61,8 +61,8 @@ def open_memory(
     Args:
         config: the model's.
         past_key_values, cache: see ``LanguageModel.forward``.
-        use_cache: whether the call is to return a memory that goes on; None: as the configuration says, but not where
-            the model is trained.
+        use_cache: whether the call is to return a memory that goes on; None: as the configuration says. A model that is
+            being trained returns none.
         texts: number of texts in the call, B.
         training: whether the model is in training mode.
         trains: whether there will be gradients, too.
@@ -76,4 +76,4 @@ def open_memory(
         return CallMemory(given, is_returned=True, block=block)
     remembers = config.use_cache if use_cache is None else use_cache
     new = StreamCache(config.memory_storage)
-    return CallMemory(new, is_returned=bool(remembers) and not trains, texts_may_end=not use_cache)
+    return CallMemory(new, is_returned=bool(remembers) and not trains, texts_may_end=trains or not use_cache)

@@ -86,7 +86,7 @@ class Decoder(TextModel):
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         new_BT = None if attention_mask is None else attention_mask[:, -T:]
         positions_TB, ended = self._positions(vectors_BTD, new_BT, position_ids, cache)
-        if ended and not trains:
+        if ended:
             memory.end_texts()
         start = cache.position
         if position_ids is not None and not cache.text.start:  # (they are of the memory's whole text)

@@ -119,7 +119,7 @@ def test_attention_map(model):
     loaded, tokens = load(model, attention_span=SPAN), [2, *range(4, 12)]
     found = measures.attention_map(loaded, tokens, 2)
     rows = torch.tensor(found.rows)
-    assert rows.shape == (8, 8) and found.what == "layer 2"
+    assert rows.shape == (8, 8) and found.what == "layer 2, mean of all heads"
     with torch.no_grad():
         x_TBD = loaded.embed(torch.tensor([tokens]), 0).transpose(0, 1)
         weights_TS = loaded.stack.memory_attention(x_TBD)[0][1, 0].mean(0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps
 from fb_fairseq.ops.feedback.cuda_graphs.padding import padded_rows, round_up
@@ -237,7 +237,7 @@ def test_capturing_fails_elsewhere(captures):
     rings = model.new_ring(), plain.new_ring()
     equal_steps((model, plain), rings, embeddings(8))
     assert rings[0].graph is not None
-    cuda_graphs.disable_capturing(RuntimeError("out of memory"))
+    capturing.disable_capturing(RuntimeError("out of memory"))
     assert rings[0].graph is None and not graphs_of(model)
     equal_steps((model, plain), rings, embeddings(8))
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 
 EMPTY = {"empty", "empty_strided", "empty_like", "new_empty"}
 # Operations that wait for the device, or copy from the host.
@@ -89,9 +89,9 @@ def capture_on_cpu(monkeypatch, module, captures=None, capture_at=None) -> list:
     each graph that is made."""
     made = []
     monkeypatch.setattr(module, "CudaGraph", lambda function, before=None: made.append(1) or RecordedGraph(function))
-    monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
+    monkeypatch.setattr(capturing, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(capturing, "_capturing_failed", False)
     if captures is not None:
         monkeypatch.setattr(captures, "capture_at", capture_at)
-    cuda_graphs.log_once.cache_clear()
+    capturing.log_once.cache_clear()
     return made

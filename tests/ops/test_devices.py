@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
@@ -95,8 +95,8 @@ def test_steps(monkeypatch, kind, seed):
     """After a block, whose memory they take over."""
     monkeypatch.setattr(steps, "CudaGraph", WatchedStep)
     monkeypatch.setattr(StepGraphs, "capture_at", 2)
-    monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
-    monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("meta",))
+    monkeypatch.setattr(capturing, "_capturing_failed", False)
+    monkeypatch.setattr(capturing, "GRAPH_DEVICES", ("meta",))
     with torch.device("meta"):
         model = random_stack(kind, seed, step_loop="triton").eval()
         x_TBD = torch.randn(5, 3, model.options.decoder_embed_dim)
@@ -106,11 +106,11 @@ def test_steps(monkeypatch, kind, seed):
     made, ring = WatchedStep.made, model.ring_after(state)
     for x_BD in x_TBD:
         model.run_step(x_BD, ring)
-    assert WatchedStep.made > made and not cuda_graphs._capturing_failed
+    assert WatchedStep.made > made and not capturing._capturing_failed
 
 
 def test_nothing_is_captured_after_a_failure(monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
-    assert cuda_graphs.can_capture(torch.device("cuda")) and not cuda_graphs.can_capture(torch.device("cpu"))
-    cuda_graphs.disable_capturing(RuntimeError("no"))
-    assert not cuda_graphs.can_capture(torch.device("cuda"))
+    monkeypatch.setattr(capturing, "_capturing_failed", False)
+    assert capturing.can_capture(torch.device("cuda")) and not capturing.can_capture(torch.device("cpu"))
+    capturing.disable_capturing(RuntimeError("no"))
+    assert not capturing.can_capture(torch.device("cuda"))

@@ -137,6 +137,17 @@ def test_positions_beside_padding():
             model(IDS, attention_mask=mask, position_ids=torch.arange(6)[None])
 
 
+def test_a_memory_does_not_end_in_training_either():
+    """Padding at the end would enter it."""
+    model = build("feedback").train()
+    cache = ft.StreamCache()
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
+    with pytest.raises(UserError, match="attention_mask: has padding at the end"):
+        model(IDS, attention_mask=mask, past_key_values=cache)
+    assert cache.position == 0
+    assert model(IDS, attention_mask=mask, labels=IDS, use_cache=True).past_key_values is None
+
+
 def test_unknown_arguments():
     model = build("feedback")
     translate = translator("post-norm")

@@ -47,6 +47,7 @@ def peak_bytes(function: Callable, device: str) -> int:
         function()
         synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+    gc.collect()  # what is left of earlier calls would give its memory to this one, uncounted
     POOL.release()
     os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:

@@ -13,7 +13,7 @@ from fb_fairseq.folders import lock_folder, start_run
 from fb_fairseq.interruption import heeding_signals
 from fb_fairseq.meaning import check_same_options
 from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
-from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
+from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.trainer import Trainer
 from fb_fairseq.tensor_files import load_file, save_file, using
 
@@ -34,7 +34,8 @@ def fixed_options(options: dict, settings: dict) -> dict:
     """The options that must not change between runs, by name. The environment comes first: if it differs, that is the
     difference to report.
     """
-    merged = {"environment": options["environment"], **(options["sizes"] or {}), **settings, **options}
+    sizes = {**dict.fromkeys(SIZES), **(options["sizes"] or {})}  # those that are not given, too
+    merged = {"environment": options["environment"], **sizes, **settings, **options}
     return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
 
 

@@ -3,12 +3,15 @@
 import json
 import os
 from dataclasses import asdict, fields
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from fb_fairseq.commands.export.models import write_folder
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.folders import check_own_folder
+from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.options import Options
 from fb_fairseq.papers.state_tracking.trainer import CHECKPOINT_FILE, RESULT_FILE, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import group_named
@@ -33,6 +36,23 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
         The names of the files.
     """
     check_own_folder("--to", folder, NAME, overwrite)
+    trainer, result = finished_run(run)
+    options, stack = trainer.options, trainer.model.body.stack
+    with using(os.path.join(run, RESULT_FILE)):
+        facts = {"updates": trainer.update, "notes": notes(options, result)}
+    trained = TrainedModel(
+        run,
+        {"arch": "feedback_transformer_lm", **asdict(stack.options)},
+        parameters_of(trainer.model),
+        task={"labels": True, "separate_sequences": True},
+        symbols=dict.fromkeys(("dict.input.txt", "dict.label.txt"), [*SPECIAL, *group_named(options.group).elements]),
+        facts=facts,
+    )
+    return write_folder(NAME, folder, trained, overwrite=overwrite, dtype="bfloat16")
+
+
+def finished_run(run: str) -> tuple[Trainer, dict[str, Any]]:
+    """A run on a word problem that has come to its end: its trainer with the last checkpoint, and its result."""
     path = os.path.join(run, CHECKPOINT_FILE)
     with using(path):
         options = Options(**load_file(path)["options"])
@@ -44,33 +64,26 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     result_path = os.path.join(run, RESULT_FILE)
     if not os.path.exists(result_path):
         raise UserError(f"{run}: has no {RESULT_FILE}; {again}")
-    with open(result_path, encoding="utf-8") as file:
+    with using(result_path), open(result_path, encoding="utf-8") as file:
         result = json.load(file)
-    if result["updates"] != trainer.update:
-        raise UserError(
-            f"{run}: {CHECKPOINT_FILE} is of update {trainer.update:,}, {RESULT_FILE} of {result['updates']:,}; {again}"
-        )
-    if "flawless" not in result:
-        raise UserError(f"{run}: in its tests, mistakes were not counted; {again}")
-    tagger = trainer.model
-    symbols = [*SPECIAL, *group_named(options.group).elements]
+        if result["updates"] != trainer.update:
+            updates = f"{trainer.update:,}, {RESULT_FILE} of {result['updates']:,}"
+            raise UserError(f"{run}: {CHECKPOINT_FILE} is of update {updates}; {again}")
+        if "flawless" not in result:
+            raise UserError(f"{run}: in its tests, mistakes were not counted; {again}")
+    return trainer, result
+
+
+def parameters_of(tagger: Tagger) -> dict[str, Tensor]:
+    """The parameters of a language model with one dictionary for inputs and labels."""
     words, output = tagger.embedding.weight, tagger.classifier
     neutral_ND = words[:1].expand(len(SPECIAL), -1)
-    parameters = {
+    return {
         **{f"{PREFIX}{name}": value for name, value in tagger.body.stack.state_dict().items()},
         f"{PREFIX}embed_tokens.weight": torch.cat([neutral_ND, words]),
         f"{PREFIX}output_projection.weight": torch.cat([torch.zeros_like(neutral_ND), output.weight]),
         f"{PREFIX}output_projection.bias": torch.cat([output.bias.new_full((len(SPECIAL),), NEVER), output.bias]),
     }
-    trained = TrainedModel(
-        run,
-        {"arch": "feedback_transformer_lm", **asdict(tagger.body.stack.options)},
-        parameters,
-        task={"labels": True, "separate_sequences": True},
-        symbols=dict.fromkeys(("dict.input.txt", "dict.label.txt"), symbols),
-        facts={"updates": trainer.update, "notes": notes(options, result)},
-    )
-    return write_folder(NAME, folder, trained, overwrite=overwrite, dtype="bfloat16")
 
 
 def notes(options: Options, result: dict) -> list[tuple[str, str]]:

@@ -149,8 +149,8 @@ class Trainer:
         state = load_file(path)
         if not isinstance(state, dict) or "state_tracking" not in state:
             raise UserError(f"{path}: not a checkpoint of state-tracking; give another --out")
-        check_same_options(path, state["options"], asdict(self.options))
         with using(path):
+            check_same_options(path, state["options"], asdict(self.options))
             self.model.load_state_dict(state["state_tracking"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.update = state["update"]

@@ -13,8 +13,10 @@ def show(recipe: str, steps: Sequence[Step], out: str) -> None:
     programs, *_ = environment.variables()["PATH"].split(os.pathsep)
     print(f"# What the recipe {recipe} runs: {len(steps)} steps")
     print(f"cd {shlex.quote(os.getcwd())}")
-    print(f'export PATH={shlex.quote(programs)}:"$PATH" PYTHONPATH={shlex.quote(environment.CLONE)}:"$PYTHONPATH"')
-    print(line(["mkdir", "-p", out, *folders]))
+    path = f'{shlex.quote(programs)}:"$PATH"'
+    modules = f'{shlex.quote(environment.CLONE)}"${{PYTHONPATH:+:$PYTHONPATH}}"'
+    print(f"export PATH={path} PYTHONPATH={modules}")
+    print(line(["mkdir", "-p", *dict.fromkeys([out, *folders])]))
     for number, step in enumerate(steps, 1):
         print(f"\n# [{number}/{len(steps)}] {step.does}")
         print(typed(step))

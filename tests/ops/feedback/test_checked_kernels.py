@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from fb_fairseq.ops import captures, cuda_graphs
+from fb_fairseq.ops import captures, capturing
 from fb_fairseq.ops.feedback.cuda_graphs import passes
 from fb_fairseq.ops.feedback.loops import ReferenceLoop
 from fb_fairseq.ops.feedback.passes import ReferencePasses
@@ -17,7 +17,7 @@ from tests.ops.feedback.cases import Case, compare
 
 @pytest.fixture
 def graphs(monkeypatch):
-    cuda_graphs.log_once.cache_clear()
+    capturing.log_once.cache_clear()
     return graphs_on_cpu(monkeypatch)
 
 

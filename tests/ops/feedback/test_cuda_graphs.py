@@ -6,7 +6,7 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays
 import pytest
 import torch
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs
 from fb_fairseq.ops.feedback.passes import ReferencePasses
 from fb_fairseq.ops.feedback.reference import feedback_block
@@ -142,7 +142,7 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, gpu, monkey
     monkeypatch.setattr(
         ReferencePasses, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1]
     )
-    monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",) if gpu else ("cuda",))
+    monkeypatch.setattr(capturing, "GRAPH_DEVICES", ("cpu",) if gpu else ("cuda",))
     case = small()
     loop = GraphLoop(graphs)
     plain = case.run(feedback_block)

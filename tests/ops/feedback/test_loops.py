@@ -9,7 +9,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.passes import ReferencePasses
@@ -90,7 +90,7 @@ def test_training_and_decoding(own, caplog):
 
 def test_what_a_loop_does_not_cover(own, caplog):
     """The reference runs it, which is logged once."""
-    cuda_graphs.log_once.cache_clear()
+    capturing.log_once.cache_clear()
     case = Case(3, cross=True)
     for _ in range(2):
         compare(case.run(partial(run_block, "own")), case.run(feedback_block), 1e-10)
@@ -133,7 +133,7 @@ def test_the_benchmark_measures_it(own):
 
 def test_what_auto_takes(monkeypatch, caplog):
     """A rule: nothing is timed. (Where the preferred loop does not run, no line of the log says so.)"""
-    cuda_graphs.log_once.cache_clear()
+    capturing.log_once.cache_clear()
     cpp = LOOPS["cpp"]
     cpu = torch.device("cpu")
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: None)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback.autograd import run_block_with
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.passes import passes_of
@@ -69,7 +69,7 @@ def test_compiles_for_every_gpu(capability):
 
 
 def test_what_is_not_covered(monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(capturing, "KERNEL_DEVICES", ("cpu",))
     case, found = Case(1, steps=2, dtype=torch.float32), []
     wide = Case(1, steps=2, decoder_embed_dim=288, decoder_attention_heads=2, decoder_head_dim=144)
 
@@ -79,7 +79,7 @@ def test_what_is_not_covered(monkeypatch):
 
     for each in (case, wide):
         each.forward(partial(run_block_with, passes_for))
-    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ())
+    monkeypatch.setattr(capturing, "KERNEL_DEVICES", ())
     case.forward(partial(run_block_with, passes_for))
     problem = "its kernels are for heads of width 128 or less in this type, not 144"
     assert found == [None, problem, "its kernels need a GPU, not cpu"]
@@ -88,7 +88,7 @@ def test_what_is_not_covered(monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("E,covered", [(8, True), (144, False)])
 def test_decoding_steps_that_are_not_covered(monkeypatch, E, covered):
-    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(capturing, "KERNEL_DEVICES", ("cpu",))
     case = Case(1, steps=1, dtype=torch.float32, decoder_head_dim=E)
     ring = case.model.new_ring()
     case.model.run_step(case.x[0], ring)

@@ -13,7 +13,7 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
@@ -40,7 +40,7 @@ def cases(few, more):
 
 @pytest.fixture(autouse=True)
 def kernels_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(capturing, "KERNEL_DEVICES", ("cpu",))
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def captured(monkeypatch):
     """Steps on a CPU are captured, and the numbers of steps that ran with the kernels counted."""
     ran, run = [], triton_steps.run_step
     monkeypatch.setattr(triton_steps, "run_step", lambda *arguments: ran.append(1) or run(*arguments))
-    monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(capturing, "GRAPH_DEVICES", ("cpu",))
     monkeypatch.setattr(steps, "CudaGraph", RepeatedStep)
     monkeypatch.setattr(ring, "FIRST_SLOTS", 2)
     monkeypatch.setattr(StepGraphs, "capture_at", 2)
@@ -238,7 +238,7 @@ def test_decoding_with_an_encoder(seed, hypotheses, captured):
 
 def test_the_kernels_are_right(monkeypatch, caplog):
     """In a setting that comes for the first time, and named where they are not."""
-    cuda_graphs.log_once.cache_clear()
+    capturing.log_once.cache_clear()
     monkeypatch.setattr(GRAPHS, "problems", {})
     case = case_of(1, steps=2, streams=2, decoder_layers=1)
     compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)

@@ -62,10 +62,18 @@ def test_checkpoint_of_other_options(small_run, refused):
         (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
         (["--span", "3"], "made with --span 8, not 3"),
         (["--environment", "maze"], "made with --environment corridor, not maze"),
+        (["--length", "5"], "made with --length 30, not 5"),
         (["--previous-action"], "made with --previous-action False, not True; give another --out"),
     ):
         assert message in refused(main, [*command, "--frames", "600", *change])
     assert checkpoint.read_bytes() == before
+
+
+def test_a_size_that_is_left_out(tmp_path, refused):
+    command = ["train", "--environment", "maze", "--agent", "lstm", "--environments", "2", "--block", "3", "--cpu"]
+    command += ["--width", "8", "--layers", "1", "--out", str(tmp_path), "--size", "5"]
+    main([*command, "--limit", "7", "--frames", "6"])
+    assert "made with --limit 7, not None; give another --out" in refused(main, [*command, "--frames", "12"])
 
 
 def test_damaged_checkpoint(small_run, refused):

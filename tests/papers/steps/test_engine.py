@@ -256,9 +256,14 @@ def test_what_is_printed_is_what_is_run(out, capsys):
         training("t", "--x", "1", log="out/t.log"),
     ]
     show("own", steps, "out")
-    subprocess.run(["bash", "-euc", capsys.readouterr().out], check=True, env={**os.environ, "PYTHONPATH": ""})
+    printed = capsys.readouterr().out
+    subprocess.run(["bash", "-euc", printed], check=True, env={**os.environ, "PYTHONPATH": ""})
     assert text(out, "c/d") == "it's" and text(out, "e") == "x\n" and text(out, "t/model.pt") == "+"
     assert text(out, "t.log") == "--x 1\n"
+    command = ["bash", "-euc", f"{printed.splitlines()[2]}; echo $PYTHONPATH"]
+    for before, after in (("", f"{REPOSITORY}\n"), ("/a", f"{REPOSITORY}:/a\n")):  # (an empty entry is the own folder)
+        env = {**os.environ, "PYTHONPATH": before}
+        assert subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True).stdout == after
 
 
 LONG = """

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.agreement import in_fp32
-from fb_fairseq.ops.captures import Captures, Comparison, Setting
-from fb_fairseq.ops.cuda_graphs import modes_of_products
+from fb_fairseq.ops.captures import Captures, Comparison, Setting, modes_of_products
 from fb_fairseq.ops.feedback.cuda_graphs.passes import CapturedPasses
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import Passes, passes_of
@@ -49,7 +48,7 @@ class BlockGraphs(Captures):
                 self.refuse(setting, problem)
         comparison = partial(self._comparison, inputs, needs_backward)
         carried = inputs.memory_KCBD.shape[1]
-        if cuda_graphs.can_capture(inputs.x_TBD.device) and carried in (0, inputs.options.span):
+        if capturing.can_capture(inputs.x_TBD.device) and carried in (0, inputs.options.span):
             captured = self.find(
                 block_key(needs_backward, leaves, tree),
                 setting,

@@ -4,24 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from fb_fairseq.ops.cuda_graphs import modes_of_products
-from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import EncoderContext
 
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
-
-
-def step_key(inputs: StepInputs) -> tuple:
-    """Everything that a captured step depends on, except the values of tensors."""
-    x_BD, ring, options, encoder = inputs
-    source = None
-    if encoder:
-        keys = encoder[0].keys_CBHE
-        source = (round_up(keys.shape[0], SOURCE_MULTIPLE), keys.dtype, hypotheses(len(x_BD), encoder))
-    rows = padded_rows(len(x_BD), encoder)
-    b = ring.buffer
-    slots = (ring.span, ring.storage, b.shape[0], *b.shape[2:], b.dtype, ring.age_B is not None)
-    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *slots)
 
 
 def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:
@@ -36,7 +21,7 @@ def padded_rows(rows: int, encoder: Sequence[EncoderContext]) -> int:
 
 
 def round_up(number: int, multiple: int) -> int:
-    """The next multiple."""
+    """The smallest multiple that is not less than a number."""
     return -(-number // multiple) * multiple
 
 

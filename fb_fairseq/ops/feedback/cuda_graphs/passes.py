@@ -12,17 +12,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.captures import Captured
-from fb_fairseq.ops.cuda_graphs import (
-    CudaGraph,
-    cloned,
-    copy_all,
-    current_device,
-    reusable_memory,
-    tensors,
-)
+from fb_fairseq.ops.cuda_graphs import CudaGraph, current_device, reusable_memory
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.passes import Passes, passes_of
 from fb_fairseq.ops.feedback.types import BlockInputs
+from fb_fairseq.ops.tensor_trees import cloned, copy_all, tensors
 
 
 class CapturedPasses(Captured, Passes):

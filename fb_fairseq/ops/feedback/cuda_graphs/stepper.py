@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.agreement import in_fp32
-from fb_fairseq.ops.captures import Captures, Comparison
-from fb_fairseq.ops.feedback.cuda_graphs.padding import step_key
+from fb_fairseq.ops.captures import Captures, Comparison, modes_of_products
+from fb_fairseq.ops.feedback.cuda_graphs.padding import SOURCE_MULTIPLE, hypotheses, padded_rows, round_up
 from fb_fairseq.ops.feedback.cuda_graphs.steps import CapturedStep
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.ring import MemoryRing
@@ -34,7 +34,7 @@ class StepGraphs(Captures, threading.local):
     def run(self, loop: Loop, kept: dict[str, Any], stack: Any, inputs: StepInputs) -> StepOutput | None:
         """Run a step as a graph; None: it has none. See ``Loop.decode``."""
         x_BD, ring = inputs.x_BD, inputs.ring
-        if not cuda_graphs.can_capture(x_BD.device):
+        if not capturing.can_capture(x_BD.device):
             return None
         if torch.is_grad_enabled():
             ring.release()  # the slots may need a gradient from now on
@@ -70,6 +70,19 @@ class StepGraphs(Captures, threading.local):
         if pointers != self._pointers:
             self.clear()
             self._pointers = pointers
+
+
+def step_key(inputs: StepInputs) -> tuple:
+    """Everything that a captured step depends on, except the values of tensors."""
+    x_BD, ring, options, encoder = inputs
+    source = None
+    if encoder:
+        keys = encoder[0].keys_CBHE
+        source = (round_up(keys.shape[0], SOURCE_MULTIPLE), keys.dtype, hypotheses(len(x_BD), encoder))
+    rows = padded_rows(len(x_BD), encoder)
+    b = ring.buffer
+    slots = (ring.span, ring.storage, b.shape[0], *b.shape[2:], b.dtype, ring.age_B is not None)
+    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *slots)
 
 
 def comparison(stack: Any, inputs: StepInputs, found: CapturedStep) -> Comparison:

@@ -13,12 +13,13 @@ from functools import partial
 from torch import Tensor
 
 from fb_fairseq.ops.captures import Captured
-from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, reusable_memory
+from fb_fairseq.ops.cuda_graphs import CudaGraph, current_device, reusable_memory
 from fb_fairseq.ops.feedback.cuda_graphs.device_ring import DeviceRing
 from fb_fairseq.ops.feedback.cuda_graphs.padding import hypotheses, padded_context, padded_rows
 from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import EncoderContext, StepOutput
+from fb_fairseq.ops.tensor_trees import cloned, copy_all
 
 
 def nothing() -> None:

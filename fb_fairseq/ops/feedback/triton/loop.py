@@ -5,7 +5,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops import cuda_graphs
+from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.ring import KEYS_VALUES
 
@@ -24,7 +24,7 @@ class TritonLoop(Loop):
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices with Triton's kernels, or CUDA graphs at least."""
-        return cuda_graphs.KERNEL_DEVICES + cuda_graphs.GRAPH_DEVICES
+        return capturing.KERNEL_DEVICES + capturing.GRAPH_DEVICES
 
     def unsupported(self, inputs) -> str | None:
         width = inputs.weights.layers[0].query.weight.shape[0] // inputs.options.heads
@@ -63,7 +63,7 @@ def problem_of_kernels(x: Tensor, dtype: torch.dtype, width: int) -> str | None:
         dtype: of matrix products.
         width: of a head, E.
     """
-    if x.device.type not in cuda_graphs.KERNEL_DEVICES:
+    if x.device.type not in capturing.KERNEL_DEVICES:
         return f"its kernels need a GPU, not {x.device.type}"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
