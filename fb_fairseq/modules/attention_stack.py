@@ -45,6 +45,10 @@ class AttentionStack(Stack):
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
 
+    def spans(self) -> list[AdaptiveSpan]:
+        """The layers' adaptive spans; none without ``--adaptive-span``."""
+        return [layer.self_attn.adaptive_span for layer in self.layers] if self.options.adaptive_span else []
+
     def reaches(self) -> list[int]:
         """The steps that each layer attends back to: S, or its longest head's adaptive span. (In a trace: S.)"""
         spans = self.spans()
@@ -99,10 +103,6 @@ class AttentionStack(Stack):
             yield self.watched
         finally:
             self.watched = before
-
-    def spans(self) -> list[AdaptiveSpan]:
-        """The layers' adaptive spans; none without ``--adaptive-span``."""
-        return [layer.self_attn.adaptive_span for layer in self.layers] if self.options.adaptive_span else []
 
     def report(self) -> Report:
         """The adaptive spans; see ``span_report``."""

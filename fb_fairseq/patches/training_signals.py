@@ -1,6 +1,6 @@
 """Signals during a training with fairseq: from when on they are heeded, and how it ends.
 
-All functions are given the trainer, which has these attributes:
+fairseq's trainer has these attributes:
 
     trainer.interruption   the ``Interruption`` of the training; None where signals are not heeded: with several
                            processes, and before and after training

@@ -37,16 +37,20 @@ class CppStep:
         """
         x_BD, ring, options, encoder = inputs
         B = len(x_BD)
+        streams = B
+        if ring.origin_BC is not None:
+            streams = len(ring.origin_BC)
+        elif ring.buffer is not None:
+            streams = ring.buffer.shape[1]
+        sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
+        if B != streams or streams % sentences:
+            raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
         if ring.buffer is None:
             head_dim = len(self.model.weights.layers[0].query.weight) // options.heads
             ring.buffer = torch.zeros(2 * len(self.model.sets), B, options.heads, ring.slots, head_dim)
         if ring.graph is not None:
             ring.release()
         ring.packed = self.model
-        streams = ring.buffer.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
-        sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
-        if B != streams or streams % sentences:
-            raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
         with self._lock:  # the call's memory is shared by all rings
             if self._call is None or not self._call.serves(inputs):
                 self._call = StepCall(self.model, inputs)
