@@ -220,7 +220,7 @@ class FeedbackDecoderModel(TransformerModelBase):
         src_tokens,
         src_lengths,
         prev_output_tokens,
-        return_all_hiddens: bool | None = None,
+        return_all_hiddens: bool = False,
         features_only: bool = False,
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
@@ -230,22 +230,21 @@ class FeedbackDecoderModel(TransformerModelBase):
         Args:
             src_tokens: [B, C]; ``src_lengths``: [B].
             prev_output_tokens: [B, T]; padding, if any, on the right.
-            return_all_hiddens: True: the representations of all layers, of the encoder (``encoder_states``) and of the
-                decoder (``inner_states``; by the reference loop, which is slower). False: neither. None: as fairseq's
-                criterions call it, those of the encoder only.
+            return_all_hiddens: also return the representations of the decoder's layers, by the reference loop, which is
+                slower. (fairseq's default is True.)
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D]; and the dictionary of
             ``FeedbackDecoder.extract_features``.
         """
-        encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens is not False)
+        encoder_out = self.encoder(src_tokens, src_lengths)
         return self.decoder(
             prev_output_tokens,
             encoder_out=encoder_out,
             features_only=features_only,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
-            return_all_hiddens=bool(return_all_hiddens),
+            return_all_hiddens=return_all_hiddens,
         )
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
