@@ -23,7 +23,7 @@ def read_model(
     trained = read_parameters(path)
     if trained.symbols:
         return trained
-    from fb_fairseq.models.checkpoints import read_dictionaries
+    from fb_fairseq.models.dictionaries import read_dictionaries
     from fb_fairseq.tensor_files import using
 
     with using(path):

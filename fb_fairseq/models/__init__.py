@@ -9,7 +9,9 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
     option_fields.py              options of configurations
     master_copies.py              parameters that fairseq keeps in fp32
     initialisation.py             --init-from-transformer
-    checkpoints.py                reads checkpoints of fairseq; pruning.py: --encoder-layers-to-keep and the decoder's
+    checkpoints.py                reads checkpoints of fairseq; dictionaries.py: their dictionaries
+    former_names.py               names of parameters in old ones
+    pruning.py                    --encoder-layers-to-keep and the decoder's
 """
 
 from fb_fairseq import patches  # noqa: F401  before anything of fairseq is used

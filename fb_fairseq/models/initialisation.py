@@ -25,7 +25,8 @@ from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.meaning import check_same_meaning
-from fb_fairseq.models.checkpoints import read_checkpoint, update_names
+from fb_fairseq.models.checkpoints import read_checkpoint
+from fb_fairseq.models.former_names import update_names
 from fb_fairseq.models.pruning import count_layers, parse_layers
 from fb_fairseq.tensor_files import using
 from fb_fairseq.trained_model import LEFT_OUT, TrainedModel

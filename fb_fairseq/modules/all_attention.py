@@ -15,9 +15,10 @@ from fb_fairseq.modules.layer import AttentionLayer, span_mask
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.ops.all_attention import AllAttentionWeights, PersistentVectors, all_attention, persistent_sublayer
 from fb_fairseq.ops.attention import block_attention
+from fb_fairseq.ops.dropout import Dropout
 from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
-from fb_fairseq.ops.layers import Dropout, attention_residual, project_query
+from fb_fairseq.ops.layers import attention_residual, project_query
 
 
 class PersistentMemory(nn.Module):

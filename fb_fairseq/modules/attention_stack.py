@@ -13,7 +13,8 @@ from fb_fairseq.modules.layer import TransformerLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.spans import AdaptiveSpan, longest_spans, span_report
-from fb_fairseq.ops.layers import dropout, layer_norm
+from fb_fairseq.ops.dropout import dropout
+from fb_fairseq.ops.layers import layer_norm
 from fb_fairseq.ops.tracing import is_tracing
 
 # In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.

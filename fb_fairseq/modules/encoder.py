@@ -13,14 +13,8 @@ from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.embedder import Embedder
 from fb_fairseq.modules.layer import TransformerLayer, attention_projection, transformer_weights
 from fb_fairseq.modules.options import EncoderOptions, TransformerOptions
-from fb_fairseq.ops.layers import (
-    attention_residual,
-    draw_dropout,
-    feed_forward,
-    layer_norm,
-    project_memory,
-    project_query,
-)
+from fb_fairseq.ops.dropout import draw_dropout
+from fb_fairseq.ops.layers import attention_residual, feed_forward, layer_norm, project_memory, project_query
 
 
 class TransformerEncoder(Embedder):

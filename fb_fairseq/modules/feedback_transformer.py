@@ -173,7 +173,12 @@ class FeedbackTransformer(TransformerStack):
             encoder: each layer's keys and values of the encoder's output; empty in language models.
             reaches: how many steps back each layer attends; None: ``self.reaches()``.
             age_TB: see ``run_block``.
+
+        Raises:
+            ValueError: there are not as many ages as embeddings. (Loops would read beyond them.)
         """
+        if age_TB is not None and age_TB.shape != x_TBD.shape[:2]:
+            raise ValueError(f"age_TB: of shape {tuple(age_TB.shape)} for embeddings {tuple(x_TBD.shape)}")
         return BlockInputs(
             x_TBD=x_TBD,
             memory_KCBD=memory_KCBD,

@@ -16,8 +16,8 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.ops.dropout import Dropout, draw_dropout
 from fb_fairseq.ops.feedback.step_memory import StepMemory
-from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 
 @dataclass

@@ -23,9 +23,9 @@ from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.words import WordLayers
+from fb_fairseq.ops.dropout import dropout
 from fb_fairseq.ops.feedback.loops import AUTO, REFERENCE
 from fb_fairseq.ops.feedback.stepper import Stepper
-from fb_fairseq.ops.layers import dropout
 
 # The stack of each language model, and its options, by ``--arch`` without a size and ``model_type`` in config.json.
 STACKS: dict[str, tuple[type[Stack], type]] = {

@@ -12,7 +12,8 @@ from fb_fairseq.modules.affine import affine, norm, projection, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.spans import AdaptiveSpan
 from fb_fairseq.ops.feedback.types import EncoderContext
-from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp32, project_memory
+from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, project_memory
+from fb_fairseq.ops.products import at_least_fp32
 
 
 class SelfAttention(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor
 from fb_fairseq.command_line import option
 from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.modules.options import CheckedOptions
-from fb_fairseq.ops.layers import dropout
+from fb_fairseq.ops.dropout import dropout
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.affine import norm, projection
-from fb_fairseq.ops.layers import Projection, at_least_fp32
+from fb_fairseq.ops.layers import Projection
+from fb_fairseq.ops.products import at_least_fp32
 
 
 class Composition(NamedTuple):

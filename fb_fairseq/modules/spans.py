@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.modules.interface import Report
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.ops.layers import at_least_fp32
+from fb_fairseq.ops.products import at_least_fp32
 from fb_fairseq.ops.span_masks import span_mask
 
 

@@ -5,7 +5,8 @@
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     span_masks.py          their soft masks; windows.py: slots by their distance from a step
     cross_attention.py     attention to an encoder's output
-    layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
+    layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers
+    dropout.py             dropout masks; products.py: types of numbers in products and sums
     cuda_graphs.py         CUDA graphs: capture and replay; capturing.py: where
     captures.py            what runs as a CUDA graph: when it is captured, compared, used, and dropped
     tensor_trees.py        trees of tensors

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.layers import at_least_fp32
 from fb_fairseq.ops.log import first_line
+from fb_fairseq.ops.products import at_least_fp32
 from fb_fairseq.ops.tensor_trees import tensors
 
 # How far results may be from those of torch's operations, relative to norms.

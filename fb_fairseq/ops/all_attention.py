@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fb_fairseq.ops.layers import Affine, Dropout, add_product, at_least_fp32, dropout, layer_norm
+from fb_fairseq.ops.dropout import Dropout, dropout
+from fb_fairseq.ops.layers import Affine, layer_norm
+from fb_fairseq.ops.products import add_product, at_least_fp32
 
 # Attention weights that are computed at a time: few enough to stay in a CPU's cache, enough to keep a GPU busy.
 CHUNK_ENTRIES = {"cpu": 2**18, "cuda": 2**26}

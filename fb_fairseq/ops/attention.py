@@ -16,7 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
+from fb_fairseq.ops.dropout import Dropout, dropout
+from fb_fairseq.ops.products import at_least_fp32
 from fb_fairseq.ops.span_masks import span_softmax
 from fb_fairseq.ops.windows import by_distance, by_slot, slots_of_episode
 

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
+from fb_fairseq.ops.dropout import Dropout, dropout
+from fb_fairseq.ops.products import at_least_fp32
 
 
 def cross_attention(

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fb_fairseq.ops.dropout import Dropout, dropout
+
 ACTIVATIONS = {
     "relu": F.relu,
     "relu_squared": lambda x: F.relu(x).pow(2),
@@ -18,7 +20,6 @@ ACTIVATIONS = {
 }
 
 
-DRAWN_AT_ONCE = 1 << 22  # entries of a dropout mask
 LAYER_NORM_EPS = 1e-5  # torch's default, which fairseq's layers use too
 
 
@@ -84,46 +85,6 @@ class Projection(NamedTuple):
     value: Affine
 
 
-class Dropout(NamedTuple):
-    """A dropout mask, drawn beforehand: ``keep`` (bool, in the shape of what it masks), and the scale 1 / (1 - p)."""
-
-    keep: Tensor
-    scale: float
-
-    def at(self, *index: int) -> "Dropout":
-        """The mask of one layer, or of one layer and step."""
-        return Dropout(self.keep[index], self.scale)
-
-
-def draw_dropout(p: float, shape, like: Tensor) -> Dropout | None:
-    """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0.
-
-    The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``.
-    """
-    if p == 0:
-        return None
-    keep = torch.empty(shape, dtype=torch.bool, device=like.device)
-    for piece in keep.view(-1).split(DRAWN_AT_ONCE):
-        torch.ge(torch.rand(piece.shape, device=like.device), p, out=piece)
-    return Dropout(keep, 1 / (1 - p))
-
-
-def dropout(x: Tensor, mask: Dropout | None) -> Tensor:
-    """``x`` with dropped entries zero and kept ones scaled; ``x`` itself without a mask."""
-    return x if mask is None else x * mask.keep * mask.scale
-
-
-def product_type(x: Tensor) -> torch.dtype:
-    """The type in which matrix products of ``x`` are computed: autocast's, or its own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
-def at_least_fp32(x: Tensor) -> Tensor:
-    """``x``, converted to fp32 if it is fp16 or bf16: softmax and sums over steps are never in half precision."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def linear(x: Tensor, affine: Affine | CalledModule) -> Tensor:
     """``x Wᵀ + b``."""
     if isinstance(affine, CalledModule):
@@ -139,16 +100,6 @@ def layer_norm(x: Tensor, affine: Affine | CalledModule | None) -> Tensor:
     if isinstance(affine, CalledModule):
         return affine.module(x)
     return x if affine is None else F.layer_norm(x, x.shape[-1:], affine.weight, affine.bias, LAYER_NORM_EPS)
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
-    """Add ``scale a b``, of matrices or batches of them, to a total that may be of a wider type."""
-    if total.dtype != a.dtype:
-        total.add_(a @ b, alpha=scale)
-    elif total.dim() == 2:
-        total.addmm_(a, b, alpha=scale)
-    else:
-        total.baddbmm_(a, b, alpha=scale)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

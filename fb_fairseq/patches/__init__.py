@@ -21,6 +21,7 @@ inside their functions, so that the warning filters are in place before fairseq'
     bleu.py            BLEU of texts without words
     interruption.py    Ctrl-C and kill; training_signals.py: how a training heeds them
     finished_run.py    a finished run that is started again
+    stopping_state.py  the state of early stopping in checkpoints; due_validation.py: a validation that one lacks
     limits.py          the options that end training
     libraries.py       warnings, OmegaConf, numpy 2
     processes.py       several processes, on CPUs and under torchrun
@@ -46,6 +47,7 @@ from fb_fairseq.patches import (
     overrides,
     processes,
     safe_loading,
+    stopping_state,
     stream_hooks,
     training_files,
 )
@@ -79,6 +81,7 @@ PATCHES = (
     training_files.patch_log_file,  # each line once
     processes.patch_torchrun,  # its processes form one group
     processes.patch_ddp_on_cpu,  # several processes on CPUs
+    stopping_state.patch_stopping_state,  # --patience and a plateau survive resuming
     finished_run.patch_finished_run,  # the same command twice trains once
     models.patch_optimizer_step,  # adaptive spans within their bounds
     checkpoints.patch_checkpoint_copy,  # a complete checkpoint_last.pt at any moment

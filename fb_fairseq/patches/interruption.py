@@ -13,13 +13,13 @@ saves between two epochs:
     what follows an epoch              the last checkpoint               ``_train_interruptibly``,
                                                                          before the next epoch
 
-A validation that is due is made when a run resumes (``make_up_for_validation`` in ``finished_run.py``).
+A validation that is due is made when a run resumes (``due_validation.py``).
 
 All of fairseq's functions that are wrapped here are given the trainer, which has the attributes of
 ``training_signals.py``, and
 
     trainer.is_validation_due  whether the checkpoint that is being saved lacks the validation after its last update
-                               (see ``fb_fairseq.patches.finished_run``)
+                               (see ``fb_fairseq.patches.stopping_state``)
 """
 
 import math

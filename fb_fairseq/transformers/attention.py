@@ -20,7 +20,8 @@ def attention(stack: Stack, cache: StreamCache, x_BTD: Tensor, positions_TB: Ten
     """
     if not hasattr(stack, "memory_attention"):
         raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
-    if positions_TB is not None or cache.decoding:
+    is_step = x_BTD.shape[1] == 1 and cache.position > 0  # whether or not the memory is already that of decoding
+    if positions_TB is not None or is_step or cache.decoding:
         raise UserError(
             "output_attentions: not token by token, nor with padding or packed texts; give whole texts of one length"
         )
@@ -28,4 +29,5 @@ def attention(stack: Stack, cache: StreamCache, x_BTD: Tensor, positions_TB: Ten
     weights_LBHTS, _ = stack.memory_attention(x_BTD.transpose(0, 1), state)
     carried = 0 if state is None else state.memory_KCBD.shape[1]
     slots = carried + x_BTD.shape[1] - 1  # none attends to the last token
+    # (The weights are by distance, the nearest first; ``by_slot`` takes the farthest first.)
     return tuple(F.pad(by_slot(x_BHTS.flip(-1), slots), (0, 1)) for x_BHTS in weights_LBHTS)

@@ -81,7 +81,7 @@ class Decoder(TextModel):
             trains=trains,
         )
         cache = memory.cache
-        check_mask("attention_mask", attention_mask, T, cache.get_seq_length())
+        check_mask("attention_mask", attention_mask, B, T, cache.get_seq_length())
         if cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         new_BT = None if attention_mask is None else attention_mask[:, -T:]

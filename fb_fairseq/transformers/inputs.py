@@ -80,17 +80,22 @@ def check_labels(labels_BT: Tensor | None, shift_labels: Tensor | None) -> None:
         )
 
 
-def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> None:
-    """Check the length of a mask.
+def check_mask(name: str, mask_BT: Tensor | None, texts: int, tokens: int, past: int) -> None:
+    """Check the shape of a mask.
 
     Args:
         name: the argument.
         mask_BT: of the new tokens, or of the past and the new tokens.
+        texts: their number, B.
         tokens: number of new tokens, T.
         past: number of tokens in the memory.
     """
-    if mask_BT is not None and (mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens)):
-        shape = "x".join(map(str, mask_BT.shape))
+    if mask_BT is None:
+        return
+    shape = "x".join(map(str, mask_BT.shape))
+    if mask_BT.dim() == 2 and len(mask_BT) != texts:
+        raise UserError(f"{name}: of shape {shape} for {texts} texts; give a row for each")
+    if mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens):
         raise UserError(
             f"{name}: of shape {shape} for {tokens} new tokens after {past} in past_key_values; give the memory that"
             " the model returned for the tokens before, and the mask of all tokens or of the new ones"
@@ -168,8 +173,8 @@ def check_targets(tokens_BT: Tensor, mask: Tensor | None, past: int) -> None:
         mask: of the new tokens, or of all.
         past: number of tokens in the memory.
     """
-    T = tokens_BT.shape[1]
-    check_mask("decoder_attention_mask", mask, T, past)
+    B, T = tokens_BT.shape
+    check_mask("decoder_attention_mask", mask, B, T, past)
     if past:
         # Only whole targets have </s> at the beginning. (A single token may be the end of one.)
         if T > 1 and bool((tokens_BT[:, 0] == EOS).all()):

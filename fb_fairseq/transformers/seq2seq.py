@@ -22,6 +22,7 @@ from fb_fairseq.transformers.inputs import (
     TranslationOutput,
     check_arguments,
     check_loaded,
+    check_mask,
     check_targets,
     given_cache,
 )
@@ -114,6 +115,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         out_CBD = encoder_outputs[0].transpose(0, 1).to(device)
         if attention_mask is None:
             attention_mask = getattr(encoder_outputs, "attention_mask", None)
+        check_mask("attention_mask", attention_mask, out_CBD.shape[1], len(out_CBD), 0)
         padding_BC = None if attention_mask is None else ~attention_mask.bool().to(device)
         if decoder_input_ids is None:
             if labels is None:

@@ -1,4 +1,5 @@
-"""Losses in transformers' ``Trainer``: each target of these models counts once, and all count alike. By itself:
+"""Losses in transformers' ``Trainer``. In training on these models each target counts once, and all count alike; in
+evaluation those of streams. By itself:
 
 - ``num_items_in_batch`` counts labels that nothing predicts, such as the first one behind padding.
 - An evaluation's figure is the mean over batches. Of the blocks of streams the last one is shorter than the others.
@@ -20,7 +21,7 @@ from fb_fairseq.transformers.streams import StreamKey
 
 
 def adapt_trainer() -> None:
-    """Let ``Trainer``, if it is imported, divide and smooth losses as above, of models with ``gives_labels`` false."""
+    """Let ``Trainer``, if it is imported, divide and smooth losses as above, but for models of labels."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if trainer is None or hasattr(trainer, "adapted_to_fb_fairseq"):
         return

@@ -1,6 +1,6 @@
 """Checkpoints of fairseq as ``TrainedModel``: where their dictionaries are found."""
 
-from fb_fairseq.models.checkpoints import read_dictionaries
+from fb_fairseq.models.dictionaries import read_dictionaries
 from fb_fairseq.trained_model import TrainedModel
 from tests.models.decoders import dictionary
 

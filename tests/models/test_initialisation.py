@@ -9,7 +9,8 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.checkpoints import plain_options, update_names
+from fb_fairseq.models.checkpoints import plain_options
+from fb_fairseq.models.former_names import update_names
 from fb_fairseq.models.initialisation import initialise
 from fb_fairseq.models.language_models import FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel
 from fb_fairseq.trained_model import LEFT_OUT

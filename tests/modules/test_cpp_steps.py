@@ -78,6 +78,20 @@ def test_episodes(cpp_steps):
     assert_close(torch.stack(ours), exact(model, x_TBD, age_TB=age_TB))
 
 
+@pytest.mark.parametrize("number", [1, 5])
+@torch.no_grad()
+def test_ages_of_another_number_of_streams(number):
+    """Loops would read beyond them."""
+    model = build(1)
+    x_TBD = torch.randn(2, 3, model.options.decoder_embed_dim)
+    with pytest.raises(ValueError, match="age_TB: of shape "):
+        model.run_block(x_TBD, None, torch.zeros(2, number, dtype=torch.long))
+    for ring in (model.new_ring(), model.ring_after(model.run_block(x_TBD)[1])):
+        ring.reset(torch.zeros(number, dtype=torch.long))
+        with pytest.raises(ValueError, match=f"a step of 3 rows; the memory has the ages of {number} streams"):
+            model.run_step(x_TBD[0], ring)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()

@@ -9,7 +9,7 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
-from fb_fairseq.ops.layers import draw_dropout, dropout
+from fb_fairseq.ops.dropout import draw_dropout, dropout
 from tests.modules.options import random_options, randomise
 
 ALMOST_ONE = 1 - 1e-6

@@ -7,7 +7,8 @@ import torch
 
 from fb_fairseq.ops import attention
 from fb_fairseq.ops.attention import Positions, block_attention, step_attention
-from fb_fairseq.ops.layers import Dropout, add_product
+from fb_fairseq.ops.dropout import Dropout
+from fb_fairseq.ops.products import add_product
 from fb_fairseq.ops.windows import by_distance, by_slot
 
 B, T, S, H, E = 2, 5, 4, 3, 6

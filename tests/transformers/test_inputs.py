@@ -148,6 +148,20 @@ def test_a_memory_does_not_end_in_training_either():
     assert model(IDS, attention_mask=mask, labels=IDS, use_cache=True).past_key_values is None
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_masks_of_another_number_of_texts(rows):
+    """Some loops would read beyond them."""
+    mask = torch.ones(rows, 6).index_fill(1, torch.tensor([0]), 0)
+    for training in (False, True):
+        model = build("feedback").train(training)
+        with pytest.raises(UserError, match=f"attention_mask: of shape {rows}x6 for 2 texts; give a row for each"):
+            model(IDS, attention_mask=mask)
+    with torch.no_grad(), pytest.raises(UserError, match=f"attention_mask: of shape {rows}x6 for 2 texts"):
+        translate = translator("post-norm")
+        outputs = translate.encoder(IDS)
+        translate(attention_mask=mask, encoder_outputs=outputs, decoder_input_ids=torch.full((2, 1), EOS))
+
+
 def test_unknown_arguments():
     model = build("feedback")
     translate = translator("post-norm")

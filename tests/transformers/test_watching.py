@@ -69,7 +69,7 @@ def test_attention(kind):
     with pytest.raises(UserError, match="output_attentions: not token by token, nor with padding or packed texts"):
         model(IDS, attention_mask=torch.ones_like(IDS).index_fill(1, torch.tensor([0]), 0), output_attentions=True)
     with pytest.raises(UserError, match="not token by token, nor with .*; give whole texts"):
-        model.generate(IDS, max_new_tokens=3, output_attentions=True, return_dict_in_generate=True)
+        model.generate(IDS, max_new_tokens=2, output_attentions=True, return_dict_in_generate=True)
 
 
 def test_an_lstm_shows_nothing():

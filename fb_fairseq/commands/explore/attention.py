@@ -54,7 +54,7 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
     width = COLUMNS_WIDTH / (most + 1)
     blank = [EMPTY] * len(extra)
     rows = []
-    told = [*extra, *(f"{labels[t]}, {step - t} steps back" for t in seen)]
+    told = [*extra, *(f"{labels[t]}, {step - t} step{'s' * (step - t > 1)} back" for t in seen)]
     if not each_head:
         shares_LHC = shares_LHC.mean(1, keepdim=True)
     for l in range(len(shares_LHC), 0, -1):
@@ -135,7 +135,8 @@ def caption(reading: Reading, step: int, largest: float, numbers: int) -> str:
     """
     label = reading.model.vocabulary.label(reading.tokens[step]) if step else "</s>"
     seen = len(reading.seen(step))
-    does = f"and attends to the {seen} before it" if seen else "first"
+    before = "one" if seen == 1 else str(seen)
+    does = f"and attends to the {before} before it" if seen else "first"
     few = f"the first {NUMBERS} are shown; " if numbers > NUMBERS else ""
     blue = ",".join(f"rgb(var(--ex-attention)/{strength}" for strength in ("0)", ".5) 25%", "1)"))
     both = "rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive))"

@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.feedback.passes import Differentiable, Passes
 from fb_fairseq.ops.feedback.types import BlockInputs, BlockResults
-from fb_fairseq.ops.layers import product_type
+from fb_fairseq.ops.products import product_type
 
 
 def run_block_with(passes_for: Callable[[BlockInputs, bool], Passes], inputs: BlockInputs) -> BlockResults:

@@ -11,19 +11,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.attention import Positions
+from fb_fairseq.ops.dropout import Dropout, dropout
 from fb_fairseq.ops.feedback.block import Block, pieces
 from fb_fairseq.ops.feedback.tile import Normed, Tile
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
-from fb_fairseq.ops.layers import (
-    ACTIVATIONS,
-    Affine,
-    Dropout,
-    Layer,
-    Projection,
-    add_product,
-    at_least_fp32,
-    dropout,
-)
+from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Layer, Projection
+from fb_fairseq.ops.products import add_product, at_least_fp32
 from fb_fairseq.ops.threads import each
 
 

@@ -25,7 +25,8 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     one_or_own,
 )
-from fb_fairseq.ops.layers import at_least_fp32, attention_residual, feed_forward, project_memory, project_query
+from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory, project_query
+from fb_fairseq.ops.products import at_least_fp32
 from fb_fairseq.ops.threads import loop_threads
 
 

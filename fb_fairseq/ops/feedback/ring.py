@@ -206,7 +206,7 @@ class MemoryRing(StepMemory):
                 self.age_B = self.age_B.clone()
 
     def __getstate__(self):
-        """For copies and files."""
+        """For deep copies and files."""
         self.release()
         return vars(self)
 

@@ -28,7 +28,14 @@ class Stepper:
         return type(self), (self.name,)
 
     def run(self, stack: Any, inputs: StepInputs) -> StepOutput:
-        """Run a step; see ``Loop.decode``."""
+        """Run a step; see ``Loop.decode``.
+
+        Raises:
+            ValueError: the memory has the ages of another number of streams. (Loops would read beyond them.)
+        """
+        age_B = inputs.ring.age_B
+        if age_B is not None and len(age_B) != len(inputs.x_BD):
+            raise ValueError(f"a step of {len(inputs.x_BD)} rows; the memory has the ages of {len(age_B)} streams")
         loop = loop_on(self.name, inputs.x_BD.device)
         kept, output = self.kept.setdefault(loop.name, {}), None
         if loop.as_graphs:

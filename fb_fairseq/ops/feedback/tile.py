@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.dropout import Dropout
 from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.feedback.workspace import Workspace
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine
 
 # A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
 # later steps of its tile, which is quadratic in the tile's steps, expensive.

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.layers import Dropout, Layer, Projection
+from fb_fairseq.ops.dropout import Dropout
+from fb_fairseq.ops.layers import Layer, Projection
 
 
 class KeyValueSet(NamedTuple):

@@ -39,7 +39,8 @@ def convert(path: str, *, vocabulary: str, out: str, ramp: int, as_bytes: bool, 
         overwrite: whether to replace files of an earlier call.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
-    from fb_fairseq.papers.import_original.embeddings import embedding_tables, import_embeddings, match_dictionary
+    from fb_fairseq.papers.import_original.dictionary import match_dictionary
+    from fb_fairseq.papers.import_original.embeddings import embedding_tables, import_embeddings
 
     check_output_file("--out", out, NAME, overwrite)
     source = read(path)

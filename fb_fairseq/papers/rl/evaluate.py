@@ -3,8 +3,10 @@
 import numpy as np
 import torch
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.files import WRITER, atomic_write
 from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
+from fb_fairseq.papers.rl.envs import make_env
 from fb_fairseq.papers.rl.options import TrainingOptions
 from fb_fairseq.papers.rl.play import Play
 from fb_fairseq.papers.rl.runs import load_checkpoint
@@ -22,7 +24,11 @@ def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]
     with using(path):
         agent = Agent.from_settings(state["settings"]).to(device)
         agent.load_state_dict(state["agent"])
-        return agent.eval(), TrainingOptions(**state["options"])
+        options = TrainingOptions(**state["options"])
+        env = make_env(options.environment, 1, options.sizes)
+    if (agent.observation_sizes, agent.num_actions) != (tuple(env.observation_sizes), len(env.action_names)):
+        raise UserError(f"{path}: its agent does not fit its environment; give an intact checkpoint")
+    return agent.eval(), options
 
 
 def new_play(agent: Agent, options: TrainingOptions, number: int) -> tuple[Play, Actor]:

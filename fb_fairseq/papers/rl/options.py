@@ -18,7 +18,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class AgentOptions(CheckedOptions):
-    """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers.
+    """Architecture of an agent. LSTMs have no heads, no spans and no feed-forward sublayers.
 
     Attributes:
         agent: one of ``AGENTS``.

@@ -91,11 +91,13 @@ class Trainer:
         with heeding_signals() as interruption:
             while not done:
                 loss, accuracy = self.train_update()
-                if not math.isfinite(loss):
-                    raise UserError(f"--lr {self.options.lr:g}: training diverged at update {self.update}; lower it")
                 now = time.monotonic() - begin
                 self.seconds = before + now
                 done = self.update == self.options.updates or now >= limit or bool(interruption.requested)
+                # (The loss is that before the update.)
+                if not math.isfinite(loss) or done and not all(x.isfinite().all() for x in self.model.parameters()):
+                    reached = f"--lr {self.options.lr:g}: training has diverged at update {self.update}"
+                    raise UserError(f"{reached}; lower it, with another --out")
                 if done or now - said > SAY_SECONDS:
                     said = now
                     reached = f"update {self.update:,} of {self.options.updates:,}: {self.growth.size} {self.size}"

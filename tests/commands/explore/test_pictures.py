@@ -72,7 +72,7 @@ def test_attention_and_memory_are_drawn(step, each_head):
     expected = shares.flip(0).flatten()
     assert [share_of(cell) for cell in cells] == pytest.approx(expected.sqrt().tolist(), abs=6e-4)
     for cell, share in zip(cells, expected.tolist()):
-        told = re.fullmatch(r"layer \d(, head \d)?: ([\d.]+) % on [^,]*, \d+ steps back", cell.get("title"))
+        told = re.fullmatch(r"layer \d(, head \d)?: ([\d.]+) % on [^,]*, (?:1 step|\d+ steps) back", cell.get("title"))
         assert float(told[2]) == pytest.approx(100 * share, abs=0.5)
         assert cell.text == (f"{100 * share:.0f}" if share >= 0.005 else None)
     names = [axis.text for axis in spans(tree, "ex-axis")]

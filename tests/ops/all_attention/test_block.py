@@ -12,7 +12,7 @@ from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops import all_attention
 from fb_fairseq.ops.all_attention import PersistentVectors, persistent_attention, persistent_scores
 from fb_fairseq.ops.all_attention_reference import AllAttentionReference
-from fb_fairseq.ops.layers import Dropout, dropout
+from fb_fairseq.ops.dropout import Dropout, dropout
 from tests.modules.options import randomise
 from tests.ops.feedback.cases import compare
 

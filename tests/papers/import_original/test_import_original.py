@@ -230,6 +230,13 @@ def test_foreign_checkpoints(tmp_path, refused, change, message):
         (["a", "b"], [], "has 2 symbols, the checkpoint 257"),
         (["a"] * 257, [], "contains 'a' more than once"),
         (WORDS, ["--bytes"], "'w0' is not a byte"),
+        (
+            ["<eos>", "</s>", *WORDS[2:]],
+            [],
+            "<eos>, </s> are one symbol of fairseq, </s>; give one of them another name",
+        ),
+        (["<eos>", *range(256)], ["--bytes"], "<eos>, 10 are one symbol of fairseq, <0x0A>; give one of them another"),
+        (["²", *WORDS[1:]], ["--bytes"], "'²' is not a byte"),
     ],
 )
 def test_bad_input(tmp_path, refused, symbols, more, message):

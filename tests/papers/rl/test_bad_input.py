@@ -5,6 +5,7 @@ import pytest
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.rl.command import main
 from fb_fairseq.papers.rl.log import LOG_FILE, read_curve
+from fb_fairseq.tensor_files import load_file, save_file
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,18 @@ def test_training_that_diverges(tmp_path, refused):
     small = ["train", "--small", "--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
     line = refused(main, [*small, "--frames", "600", "--lr", "1e20"])
     assert "training has diverged: its policy is not a number; train with a lower --lr" in line
+
+
+@pytest.mark.parametrize(
+    "changes", [{"sizes": 5}, {"sizes": {"length": "x"}}, {"environment": "maze", "sizes": None}, {"lr": "x"}]
+)
+def test_a_checkpoint_that_was_edited(small_run, refused, changes):
+    _, checkpoint = small_run
+    state = load_file(str(checkpoint))
+    state["options"].update(changes)
+    save_file(state, str(checkpoint))
+    line = refused(main, ["evaluate", "--path", str(checkpoint), "--episodes", "2", "--cpu"])
+    assert "checkpoint.pt: its " in line and "not fit" in line and "give an intact checkpoint" in line
 
 
 @pytest.mark.parametrize("line", ["{", "\0", "5", '{"reward": 1}'])

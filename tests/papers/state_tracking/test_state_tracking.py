@@ -221,10 +221,12 @@ def test_results_and_cards_say_what_was_done(tmp_path, capsys):
 
 
 def test_training_that_diverges(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--out", str(tmp_path), *options_of(replace(TINY, lr=1e30, updates=9)), "--device", "cpu"])
-    assert "--lr 1e+30: training diverged at update " in capsys.readouterr().err
-    assert not (tmp_path / "result.json").exists()
+    for lr, updates in (("1e+30", 9), ("inf", 1)):
+        options = options_of(replace(TINY, lr=float(lr), updates=updates))
+        with pytest.raises(SystemExit):
+            main(["train", "--out", str(tmp_path), *options, "--device", "cpu"])
+        assert f"--lr {lr}: training has diverged at update " in capsys.readouterr().err
+        assert not (tmp_path / "result.json").exists()
 
 
 def test_command(tmp_path, capsys):

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fb_fairseq.ops.dropout import Dropout
 from fb_fairseq.ops.feedback.cpp.library import pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import (
@@ -19,7 +20,7 @@ from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions, Sizes
 from fb_fairseq.ops.feedback.weights import ComputeWeights
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
+from fb_fairseq.ops.layers import LAYER_NORM_EPS
 
 NO_MASK = Mask(keep=None, scale=1.0)
 

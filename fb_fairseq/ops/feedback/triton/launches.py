@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fb_fairseq.ops.dropout import Dropout
 from fb_fairseq.ops.feedback.record import Allocator
 from fb_fairseq.ops.feedback.triton import memory, products, products_backward
 from fb_fairseq.ops.feedback.triton.tiles import (
@@ -17,7 +18,6 @@ from fb_fairseq.ops.feedback.triton.tiles import (
     product_tile,
 )
 from fb_fairseq.ops.feedback.types import Sizes
-from fb_fairseq.ops.layers import Dropout
 
 # Kernels whose prologue holds rows of several tensors, and those whose prologue has a norm.
 RICH = (products_backward.back_product, memory.remember)

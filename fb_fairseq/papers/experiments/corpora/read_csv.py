@@ -16,25 +16,37 @@ import zlib
 from sacremoses import MosesTokenizer
 
 WORDS = 400  # of an article
+CLOSING = "\"'`’”)]"  # what may follow the full stop of a sentence
 
 
 def rows(paths):
     """Yield (article, highlights) from CSV files, plain or .gz."""
     csv.field_size_limit(sys.maxsize)
     for path in paths:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             try:
                 if not {"article", "highlights"} <= set(reader.fieldnames or []):
                     raise SystemExit(f"error: {path}: has no columns article and highlights; give CNN/DailyMail as CSV")
                 for row in reader:
                     if None in (row["article"], row["highlights"]):
-                        raise EOFError
+                        raise problem(path, f"row {reader.line_num} lacks a column, or the file ends too early")
                     yield row["article"], row["highlights"]
-            except EOFError:  # gzip's, too
-                raise SystemExit(f"error: {path}: ends too early; give an intact copy") from None
+            except EOFError:  # gzip's
+                raise problem(path, "ends too early") from None
             except (csv.Error, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-                raise SystemExit(f"error: {path}: is no intact CSV in UTF-8 ({error}); give one") from None
+                raise problem(path, f"is no intact CSV in UTF-8 ({error})") from None
+
+
+def problem(path, text):
+    """The error for a damaged file."""
+    return SystemExit(f"error: {path}: {text}; give an intact copy")
+
+
+def sentences_of(highlights):
+    """The lines of highlights, each with a full stop if it has no end of a sentence."""
+    lines = filter(None, map(str.strip, highlights.splitlines()))
+    return [line if line.rstrip(CLOSING).endswith((".", "!", "?")) else f"{line} ." for line in lines]
 
 
 def main():
@@ -55,10 +67,8 @@ def main():
     chosen = itertools.islice(rows(args.csv), args.skip, stop)
     with open(args.source, "w", encoding="utf-8") as source, open(args.target, "w", encoding="utf-8") as target:
         for article, highlights in chosen:
-            lines = [line.strip() for line in highlights.splitlines() if line.strip()]
-            lines = [line if line.endswith((".", "!", "?")) else f"{line} ." for line in lines]
             source.write(tokenise(" ".join(article.split()[:WORDS])) + "\n")
-            target.write(" ".join(tokenise(line) for line in lines) + "\n")
+            target.write(" ".join(tokenise(line) for line in sentences_of(highlights)) + "\n")
 
 
 if __name__ == "__main__":
