@@ -1,0 +1,44 @@
+"""The task streaming_lm: blocks of later epochs in BPTT warm-up, and codecs of prompts."""
+
+import argparse
+
+import pytest
+
+from fb_fairseq.streams.layout import BlockLengths
+from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+
+
+def task_with(**args):
+    """A task with these arguments, without data."""
+    task = object.__new__(StreamingLMTask)
+    task.args = argparse.Namespace(labels=False, **args)
+    return task
+
+
+@pytest.mark.parametrize("sizes", [[480], [480, 720]])
+def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch):
+    """Of sharded data, each epoch has another shard."""
+    options = dict(tokens_per_sample=16, bptt_warmup_tokens=2, bptt_warmup_iterations=9, batch_size=3, update_freq=[1])
+    task = task_with(**options, train_subset="train")
+    lengths = BlockLengths.from_options(task.args)
+    shards = [range(size) for size in sizes]  # the layout looks at lengths only
+    monkeypatch.setattr(task, "has_sharded_data", lambda split: len(sizes) > 1)
+    monkeypatch.setattr(task, "_load_corpus", lambda split, epoch, combine: shards[(epoch - 1) % len(shards)])
+    before, found = 0, []
+    for epoch in range(1, 7):
+        layout = task._training_layout(shards[(epoch - 1) % len(shards)], 1, epoch)
+        assert layout.parts == 16 // lengths.at(before)
+        found.append(layout.parts)
+        before += len(layout.turns)
+    assert len(set(found)) == 4, "whole blocks at the end"
+
+
+@pytest.mark.parametrize(
+    "bpe,expected", [(None, "LineByteCodec"), ("byte_codec", "LineByteCodec"), ("characters", "Characters")]
+)
+def test_codecs_of_prompts(bpe, expected):
+    """Of byte data, which commands read line by line; another codec is fairseq's."""
+    task = task_with()
+    task.byte_data = True
+    codec = task.build_bpe(argparse.Namespace(bpe=bpe))
+    assert type(codec).__name__ == ("Characters" if bpe == "characters" else "LineByteCodec")
