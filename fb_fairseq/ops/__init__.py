@@ -11,7 +11,7 @@
     captures.py            what runs as a CUDA graph: when it is captured, compared, used, and dropped
     tensor_trees.py        trees of tensors
     agreement.py           whether kernels compute what they should, on real input
-    threads.py             CPU threads of the step loops
+    threads.py             CPU threads of the step loops; thread_pool.py: work that they share
     buffers.py             their memory, which blocks use one after the other
     log.py                 lines in the log
     tracing.py             torch.compile and exporters leave them alone

@@ -8,14 +8,8 @@ import pytest
 import torch
 
 from fb_fairseq.ops import threads as module
-from fb_fairseq.ops.threads import (
-    LARGE_OUTSIDE_PRODUCT,
-    LARGE_PRODUCT,
-    each,
-    each_range,
-    keep_threads_for_loops,
-    loop_threads,
-)
+from fb_fairseq.ops.thread_pool import each, each_range
+from fb_fairseq.ops.threads import LARGE_OUTSIDE_PRODUCT, LARGE_PRODUCT, keep_threads_for_loops, loop_threads
 
 CPU = torch.device("cpu")
 
@@ -41,6 +35,15 @@ def test_tasks(threads):
 def test_tasks_run_on_several_threads():
     meeting = threading.Barrier(3, timeout=20)
     each([meeting.wait] * 3, 3)
+
+
+def test_inference_mode_holds_on_all_threads():
+    """There tensors of inference mode may be written to."""
+    meeting = threading.Barrier(3, timeout=20)
+    with torch.inference_mode():
+        x = torch.zeros(3)
+        each([lambda: meeting.wait() >= 0 and x.add_(1)] * 3, 3)
+    assert x.tolist() == [3] * 3
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -12,7 +12,7 @@ from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.types import BlockInputs, EncoderContext, Sizes, block_sizes
 from fb_fairseq.ops.feedback.weights import ComputeWeights, compute_weights, contiguous
 from fb_fairseq.ops.layers import layer_norm, linear
-from fb_fairseq.ops.threads import each
+from fb_fairseq.ops.thread_pool import each
 
 # Steps outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
 # product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the

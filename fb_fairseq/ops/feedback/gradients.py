@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.tile import Normed, Tile
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Layer, Projection
 from fb_fairseq.ops.products import add_product, at_least_fp32
-from fb_fairseq.ops.threads import each
+from fb_fairseq.ops.thread_pool import each
 
 
 def zeros_like(tree: Any) -> Any:

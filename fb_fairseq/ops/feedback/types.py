@@ -167,7 +167,8 @@ class BlockResults(NamedTuple):
 class Sizes(NamedTuple):
     """Sizes of a block or of a decoding step, named by the letters of the legend.
 
-    Of a decoding step, T is 1, and C and S are what its loop needs of the ring (``cpp/steps.py``, ``triton/steps.py``).
+    Of a decoding step, T is 1, and C and S are what its loop needs of the ring (``cpp/step_call.py``,
+    ``triton/steps.py``).
 
     Attributes:
         C: of a block, carried slots.

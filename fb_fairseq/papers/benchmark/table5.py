@@ -13,6 +13,7 @@ translation. Everything is in fp32. lm and translation need fairseq.
 import argparse
 import importlib
 import importlib.util
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         args.small = not is_gpu(args.device)
     if args.memory is None:
         args.memory = SMALL_MEMORY if args.small else FULL_MEMORY
-    if not args.memory > 0:
+    if not 0 < args.memory < math.inf:
         raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
     if importlib.util.find_spec("fairseq") is None and set(args.tasks) - {"rl"}:
         raise UserError("--tasks: lm and translation need fairseq, which is not installed; give --tasks rl")

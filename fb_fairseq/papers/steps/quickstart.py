@@ -13,7 +13,7 @@ from fb_fairseq.papers.steps.data import preprocess_bytes
 from fb_fairseq.papers.steps.options import known
 from fb_fairseq.papers.steps.training import best
 
-LEAST = 1000  # bytes of a text: of fewer, there are none for all streams in validation
+LEAST = 1000  # bytes of a text: enough for all streams in validation
 OPTIONS = {
     **known("updates"),
     "text": (str, "text to train on (default: the source code of the Python standard library)"),

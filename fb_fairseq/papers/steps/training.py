@@ -25,7 +25,7 @@ def fairseq_train(
     Args:
         call: the call of the recipe.
         run: the folder of the checkpoints.
-        data: that of the binarised data.
+        data: the folder of the binarised data.
         options: of fairseq-train, beside those that follow.
         updates: their number.
         every: updates between validations, and between checkpoints.

@@ -48,22 +48,7 @@ class LabelledCorpus:
         if IGNORED in dictionary:
             ignored.append(dictionary.index(IGNORED))
         self.ignored = torch.tensor(ignored)
-        self._check()
-
-    def _check(self) -> None:
-        input_sizes, label_sizes = (np.asarray(corpus.dataset.sizes) for corpus in (self.inputs, self.labels))
-        if len(input_sizes) != len(label_sizes):
-            raise UserError(
-                f"{self.path}: {len(input_sizes)} lines of inputs, but {len(label_sizes)} of labels; each line of "
-                "inputs needs a line of labels"
-            )
-        unlike = np.flatnonzero(input_sizes != label_sizes)
-        if len(unlike):
-            line = unlike[0]
-            raise UserError(
-                f"{self.path}: line {line + 1} has {input_sizes[line] - 1} inputs, but {label_sizes[line] - 1} labels; "
-                f"give each symbol a label ({IGNORED} if it has none)"
-            )
+        check_lines(path, inputs, labels)
 
     @property
     def ends(self) -> np.ndarray:
@@ -106,8 +91,32 @@ def load_labelled(
     splits = [path]
     while combine and os.path.isfile(f"{path}{len(splits)}.{PAIR}.{INPUT}.idx"):
         splits.append(f"{path}{len(splits)}")
-    corpora = []
-    for side, dictionary in ((INPUT, inputs), (LABEL, labels)):
-        parts = [load_corpus(f"{split}.{PAIR}.{side}", dictionary, impl=impl) for split in splits]
-        corpora.append(Corpus(ConcatDataset([part.dataset for part in parts]), dictionary.eos()))
-    return LabelledCorpus(path, *corpora, labels)
+    parts: dict[str, list] = {INPUT: [], LABEL: []}
+    for split in splits:
+        own = {
+            side: load_corpus(f"{split}.{PAIR}.{side}", dictionary, impl=impl)
+            for side, dictionary in ((INPUT, inputs), (LABEL, labels))
+        }
+        check_lines(split, own[INPUT], own[LABEL])  # here, to name this split and its line
+        for side, corpus in own.items():
+            parts[side].append(corpus.dataset)
+    whole_inputs = Corpus(ConcatDataset(parts[INPUT]), inputs.eos())
+    whole_labels = Corpus(ConcatDataset(parts[LABEL]), labels.eos())
+    return LabelledCorpus(path, whole_inputs, whole_labels, labels)
+
+
+def check_lines(path: str, inputs: Corpus, labels: Corpus) -> None:
+    """Check that each line of inputs has as many labels. ``path``: of the split."""
+    input_sizes, label_sizes = (np.asarray(corpus.dataset.sizes) for corpus in (inputs, labels))
+    if len(input_sizes) != len(label_sizes):
+        raise UserError(
+            f"{path}: {len(input_sizes)} lines of inputs, but {len(label_sizes)} of labels; each line of inputs needs "
+            "a line of labels"
+        )
+    unlike = np.flatnonzero(input_sizes != label_sizes)
+    if len(unlike):
+        line = unlike[0]
+        raise UserError(
+            f"{path}: inputs in line {line + 1}: {input_sizes[line] - 1}, labels: {label_sizes[line] - 1}; give each "
+            f"symbol a label ({IGNORED} if it has none)"
+        )

@@ -69,7 +69,7 @@ def test_streams_of_whole_sequences(streams, groups, block):
 def test_refused():
     with pytest.raises(UserError, match="4 lines of inputs, but 3 of labels"):
         corpus(INPUTS, THEIRS[:3])
-    with pytest.raises(UserError, match="data/train: line 2 has 1 inputs, but 2 labels"):
+    with pytest.raises(UserError, match="data/train: inputs in line 2: 1, labels: 2; give each"):
         corpus(INPUTS, [THEIRS[0], [5, 5], *THEIRS[2:]])
     with pytest.raises(UserError, match="a label is not in dict.label.txt"):
         corpus(INPUTS, [[5, LABELS.unk(), 5], *THEIRS[1:]]).block(0, 4)

@@ -13,7 +13,7 @@ from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import BlockTransposes, LayerArgs, LayerTransposes, SetArgs
 from fb_fairseq.ops.feedback.record import Record
 from fb_fairseq.ops.feedback.tile import Tile
-from fb_fairseq.ops.threads import each, each_range
+from fb_fairseq.ops.thread_pool import each, each_range
 
 
 class BlockCalls:

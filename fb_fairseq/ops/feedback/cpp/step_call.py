@@ -14,7 +14,8 @@ from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, S
 from fb_fairseq.ops.feedback.record import Allocator, Record
 from fb_fairseq.ops.feedback.step_inputs import StepInputs
 from fb_fairseq.ops.feedback.types import StepOutput, sizes_of
-from fb_fairseq.ops.threads import each_range, loop_threads
+from fb_fairseq.ops.thread_pool import each_range
+from fb_fairseq.ops.threads import loop_threads
 
 # A step on several threads is worth waking them up if it has this many multiplications and additions.
 WORTH_THREADS = 1 << 25
