@@ -57,13 +57,14 @@ def compiled_files() -> str:
 
 def environment() -> dict[str, str]:
     """The facts to print, by name."""
+    threads = torch.get_num_threads()
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "fb_fairseq": f"{fb_fairseq.__version__} (--user-dir {fb_fairseq.__path__[0]})",
         "Python": f"{platform.python_version()} ({sys.executable})",
         "fairseq": version_of("fairseq", "fairseq-fixed"),
         "torch": torch.__version__,
-        "processor": f"{hardware('cpu')}, {os.cpu_count()} cores; torch uses {torch.get_num_threads()} threads",
+        "processor": f"{hardware('cpu')}, {os.cpu_count()} cores; torch uses {threads} thread{'s' * (threads > 1)}",
         "GPU": ", ".join(gpus) or "none that torch can use",
         "step loop": step_loop(),
         "compiled files": compiled_files(),

@@ -1,4 +1,6 @@
-"""All-attention: layers of attention only, over the context and persistent vectors; parallel over the block."""
+"""All-attention (Sukhbaatar et al. 2019, arXiv 1907.01470): layers of attention only, over the context and persistent
+vectors; parallel over the block.
+"""
 
 import math
 from collections.abc import Callable

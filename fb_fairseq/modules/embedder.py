@@ -37,13 +37,13 @@ class TokenPositions(nn.Module):
         self.register_parameter("weight", None if table is None else nn.Parameter(table))
 
     def forward(self, positions: Tensor, like_D: Tensor) -> Tensor:
-        """Embeddings [..., D] of positions [...], in the type of ``like_D``."""
+        """Embeddings [..., D] of positions [...]; sinusoids in the type of ``like_D``, learned ones in their own."""
         if self.weight is None:
             return sinusoids(positions - 1, like_D, torch.float32)  # as fairseq's table
         last = int(positions.max()) if positions.numel() else 0
         if last > self.positions:
             raise UserError(
-                f"the text has {last} tokens, the model positions for {self.positions} ({self.option}); "
+                f"the text has {last} tokens, but the model has positions for only {self.positions} ({self.option}); "
                 "give a shorter text"
             )
         return F.embedding(positions + self.padding_idx, self.weight)

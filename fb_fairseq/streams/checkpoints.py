@@ -130,7 +130,7 @@ class MemoryFiles:
             content = _read(files[name])
             if content["place"] == position._asdict() and content.get("run") == run:
                 for ids, states in content["states"]:
-                    memory.update(zip(ids.tolist(), states.unbind(2)))
+                    memory.update(zip(ids, states.unbind(2)))
         if all(stream in memory for stream in streams):
             return memory
         logger.warning(
@@ -147,9 +147,10 @@ def _read(path: str) -> dict[str, Any]:
         content = load_file(path)
         if not isinstance(content, dict) or not {"place", "states"} <= set(content):
             raise UserError("it is another file")
+        content["states"] = [(ids.tolist(), states) for ids, states in content["states"]]
         return content
-    except (OSError, UserError) as error:
-        reason = str(error).replace(f"{path}: ", "")
+    except (OSError, UserError, AttributeError, TypeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).replace(f"{path}: ", "").split(";")[0]
         raise UserError(
             f"{path}: the streams' memory cannot be read ({reason}); remove the file to resume with an empty memory"
         ) from None

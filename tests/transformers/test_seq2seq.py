@@ -171,7 +171,9 @@ def test_bad_input(sources):
         model.resize_token_embeddings(50)
     size = model.config.source_vocab_size
     assert model.resize_token_embeddings(size).weight is model.get_input_embeddings().weight
-    with pytest.raises(UserError, match=r"the text has 41 tokens, the model positions for 40 \(max_target_positions\)"):
+    with pytest.raises(
+        UserError, match=r"has 41 tokens, but the model has positions for only 40 \(max_target_positions\)"
+    ):
         model(tokens, decoder_input_ids=torch.full((3, 41), EOS))
     with torch.no_grad():
         cache = model(tokens, decoder_input_ids=torch.full((3, 1), EOS)).past_key_values

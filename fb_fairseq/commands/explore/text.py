@@ -13,9 +13,9 @@ def surprise(reading: Reading, step: int) -> str:
     unit, most = vocabulary.unit, math.log2(len(vocabulary))
     parts = []
     for t, (token, bits, shown) in enumerate(zip(reading.tokens, reading.bits, vocabulary.labels(reading.tokens))):
-        told = f"step {t} reads {vocabulary.label(token)}: surprise {bits:.2f} bits ({percent(2**-bits)})"
-        if t == 0:
-            told = "step 0: the start"
+        told = "step 0: the start"
+        if t:
+            told = f"step {t} reads {vocabulary.label(token)}: surprise {bits:.2f} bits ({percent(2**-bits)})"
         if shown == "\u2423":
             shown = " "  # inside the text, a space is one
         css = "ex-token" + " ex-special" * (t == 0) + " ex-selected" * (t == step)
@@ -56,7 +56,11 @@ def products(reading: Reading, step: int) -> str:
     mistakes = sum(product != expected for product, expected in zip(found, right))
     explanation = (
         "Below each element, which is written as the images of 1, 2, …: the model's product so far, in which the "
-        f"newest element acts first. <b>{mistakes} of {len(found):,} are wrong</b> (orange, with the right one below). "
-        "Blue: others than before. Click one to see that step."
+        "newest element acts first."
     )
+    if found:
+        explanation += (
+            f" <b>{mistakes} of {len(found):,} are wrong</b> (orange, with the right one below). Blue: others than "
+            "before. Click one to see that step."
+        )
     return picture("Product so far", explanation, "ex-text", "".join(parts))

@@ -1,7 +1,7 @@
 """``fb-fairseq benchmark`` (command.py): time and memory of training and decoding. Needs torch; two tasks of
 Table 5 also need fairseq.
 
-    train.py    training: the step loops, shorter spans, longer blocks
+    train.py    training; comparisons.py: of step loops, shorter spans, longer blocks
     decode.py   decoding of an endless stream
     table5.py   Table 5 of the Feedback Transformer (arXiv 2002.09402, v3 §4.3.4)
     tracking.py training and decoding of the models of ``state-tracking``

@@ -19,24 +19,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.modules.interface import Stack
-from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.papers.benchmark import models
+from fb_fairseq.papers.benchmark.comparisons import COMPARISONS
 from fb_fairseq.papers.benchmark.memory import peak_bytes, saved_bytes
 from fb_fairseq.papers.benchmark.models import Case
 from fb_fairseq.papers.benchmark.options import DTYPES, add_model_options, add_number
 from fb_fairseq.papers.benchmark.tables import table
 from fb_fairseq.papers.benchmark.timing import measure
 from fb_fairseq.papers.benchmark.work import Work, repeated
-
-OTHER_MODELS = {
-    "transformer": Case("transformer"),
-    "transformer, recomputing": Case("transformer", {"checkpoint_activations": True}),
-    "all-attention": Case("all-attention"),
-}
-SHORT_SPAN = 8  # spans of this length or less are not halved
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,52 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--block", 64, "number of steps in a training block")
     text = "what to measure side by side (default: %(default)s)"
     parser.add_argument("--compare", choices=COMPARISONS, default="loops", help=text)
-
-
-def loops(args: argparse.Namespace) -> dict[str, Case]:
-    """The step loops that run on the device, the plain one first, and other models. A loop that does not run as CUDA
-    graphs is also measured with its activations recomputed.
-    """
-    cases = {}
-    for loop in LOOPS.values():
-        if args.device.partition(":")[0] not in loop.devices:
-            continue
-        cases[loop.name] = Case("feedback", {"step_loop": loop.name})
-        if not loop.as_graphs:
-            options = {"step_loop": loop.name, "checkpoint_activations": True}
-            cases[f"{loop.name}, recomputing"] = Case("feedback", options)
-    return {**cases, **OTHER_MODELS}
-
-
-def spans(args: argparse.Namespace) -> dict[str, Case]:
-    """Each model with each span. All heads have the same: the ramp adds one step to z."""
-    cases = {}
-    for name in models.MODELS:
-        span = args.span
-        while span:
-            options = {"adaptive_span": True, "adaptive_span_ramp": 1, "adaptive_span_init": (span - 1) / args.span}
-            cases[f"{name}, span {span}"] = Case(name, options)
-            span = span // 2 if span > SHORT_SPAN else 0
-    return cases
-
-
-def blocks(args: argparse.Namespace) -> dict[str, Case]:
-    """Both models with each length of blocks, all of as many tokens."""
-    if args.batch_size % 4 or args.block % 2:
-        raise UserError(
-            f"--batch-size {args.batch_size} --block {args.block}: give a multiple of 4, and an even number"
-        )
-    cases = {}
-    for block in (args.block // 2, args.block, 2 * args.block, 4 * args.block):
-        sizes = {"block": block, "batch_size": args.batch_size * args.block // block}
-        name = f"{block} steps of {sizes['batch_size']} streams"
-        for projections in ("shared", "per-layer"):
-            cases[f"feedback, {projections}, {name}"] = Case("feedback", {"memory_projections": projections}, sizes)
-        cases[f"transformer, {name}"] = Case("transformer", {}, sizes)
-    return cases
-
-
-COMPARISONS = {"loops": loops, "spans": spans, "blocks": blocks}  # by the value of --compare
 
 
 def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -20,7 +22,8 @@ from fb_fairseq.tensor_files import load_file, using
 from fb_fairseq.trained_model import PREFIX, TrainedModel
 
 NAME = "state-tracking-export"  # as the writer of files
-NEVER = -1e4  # logit of a label that is none
+NEVER = -1e4  # logit of special symbols, which are never labels
+AGAIN = "run the same training again, until it ends"
 
 
 def export(run: str, folder: str, overwrite: bool) -> list[str]:
@@ -38,7 +41,7 @@ def export(run: str, folder: str, overwrite: bool) -> list[str]:
     check_own_folder("--to", folder, NAME, overwrite)
     trainer, result = finished_run(run)
     options, stack = trainer.options, trainer.model.body.stack
-    with using(os.path.join(run, RESULT_FILE)):
+    with reading_result(run):
         facts = {"updates": trainer.update, "notes": notes(options, result)}
     trained = TrainedModel(
         run,
@@ -60,18 +63,28 @@ def finished_run(run: str) -> tuple[Trainer, dict[str, Any]]:
         raise UserError(f"{run}: {options.task} with {options.model}; give a run of word_problem with feedback")
     trainer = Trainer(options, torch.device("cpu"))
     trainer.resume(path)
-    again = "run the same training again, until it ends"
     result_path = os.path.join(run, RESULT_FILE)
     if not os.path.exists(result_path):
-        raise UserError(f"{run}: has no {RESULT_FILE}; {again}")
-    with using(result_path), open(result_path, encoding="utf-8") as file:
+        raise UserError(f"{run}: has no {RESULT_FILE}; {AGAIN}")
+    with reading_result(run), open(result_path, encoding="utf-8") as file:
         result = json.load(file)
         if result["updates"] != trainer.update:
             updates = f"{trainer.update:,}, {RESULT_FILE} of {result['updates']:,}"
-            raise UserError(f"{run}: {CHECKPOINT_FILE} is of update {updates}; {again}")
+            raise UserError(f"{run}: {CHECKPOINT_FILE} is of update {updates}; {AGAIN}")
         if "flawless" not in result:
-            raise UserError(f"{run}: in its tests, mistakes were not counted; {again}")
+            raise UserError(f"{run}: in its tests, mistakes were not counted; {AGAIN}")
     return trainer, result
+
+
+@contextmanager
+def reading_result(run: str) -> Iterator[None]:
+    """Context of using a run's result, which may be damaged."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise UserError(f"{run}/{RESULT_FILE}: is damaged; {AGAIN}") from None
 
 
 def parameters_of(tagger: Tagger) -> dict[str, Tensor]:

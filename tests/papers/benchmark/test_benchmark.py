@@ -41,6 +41,14 @@ def test_train(capsys):
     assert found["cpp"]["carried_bytes"] == 20 * 4 * 16 * 4 == found["transformer"]["carried_bytes"] // 2
 
 
+def test_loops_that_do_not_run_are_left_out(capsys):
+    found = results(capsys, "train", *BLOCK, "--dtype", "bf16", "--repeats", "1", "--only", "reference", "transformer")
+    assert found.keys() == {"reference", "transformer"}
+    with pytest.raises(SystemExit):
+        results(capsys, "train", *BLOCK, "--dtype", "bf16", "--only", "cpp")
+    assert "--only 'cpp': not measured here" in capsys.readouterr().err
+
+
 def test_memory(capsys, monkeypatch):
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than a model of this size needs
     found = results(capsys, "train", "--block", "60", "--batch-size", "16", "--repeats", "1")
@@ -113,6 +121,7 @@ def test_saved_bytes():
             "--batch-size 6 --block 64: give a multiple of 4, and an even number",
         ),
         ("table5 --memory 0", "--memory 0: give a positive number of gigabytes"),
+        ("table5 --memory inf", "--memory inf: give a positive number of gigabytes"),
     ],
 )
 def test_bad_input(refused, monkeypatch, words, message):

@@ -203,11 +203,11 @@ def test_results_and_cards_say_what_was_done(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(export)
     assert f"{run}: checkpoint.pt is of update 2, result.json of 1; run the same training" in capsys.readouterr().err
-    for content in ("{", "{}", "[]", '{"updates": 2, "flawless": 1.0, "slips": 0.0}'):
+    for content in ("{", "{}", "[]", '{"updates": 2, "flawless": 1.0, "slips": 0.0}', '{"updates": "x"}'):
         (run / "result.json").write_text(content)
         with pytest.raises(SystemExit):
             main(export)
-        assert f"{run}/result.json: its content does not fit" in capsys.readouterr().err
+        assert f"{run}/result.json: is damaged; run the same training again" in capsys.readouterr().err
     (run / "result.json").unlink()
     with pytest.raises(SystemExit):
         main(export)
