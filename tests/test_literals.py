@@ -64,6 +64,13 @@ def test_code(text):
     assert len(str(error.value)) < 400 and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("length,shown", [(60, 60), (61, 60)])
+def test_long_texts_are_shown_in_part(length, shown):
+    with pytest.raises(UserError) as error:
+        parse_literal("x" * length)
+    assert str(error.value).startswith(repr("x" * shown + "…" * (shown < length)))
+
+
 def test_other_types_raise_what_eval_raises():
     """``fairseq.utils.eval_bool`` relies on it."""
     with pytest.raises(TypeError):

@@ -87,6 +87,7 @@ def test_user_dir(given, passed_on):
         (["--config-name=x", "a.b=y", "-m"], ["--config-name=x", f"common.user_dir={PACKAGE}", "a.b=y", "-m"]),
         (["common.user_dir=fb_fairseq"], [f"common.user_dir={PACKAGE}"]),
         (["common.user_dir=mine"], ["common.user_dir=mine"]),
+        (["a.b=y", "common.user_dir=mine"], ["a.b=y", "common.user_dir=mine"]),
     ],
 )
 def test_user_dir_of_hydra(given, passed_on):
