@@ -14,7 +14,12 @@ from fairseq.models import register_model_architecture
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models import language_models  # noqa: F401  which registers the models
+from fb_fairseq.models.language_models import (  # noqa: F401  registers the models; they were defined here before
+    AllAttentionLanguageModel,
+    FeedbackTransformerLanguageModel,
+    RelativeTransformerLanguageModel,
+    StreamingLSTMLanguageModel,
+)
 
 # Embeddings and output layer for WikiText-103. The cut-offs are the published code's; with them the parameter counts
 # are the papers'.
