@@ -127,6 +127,7 @@ class LanguageModel(MemoryModel):
             logits_to_keep: compute the logits of the last positions only; 0: of all.
             num_items_in_batch: number of targets of all batches that make an update, by which the loss is divided; see
                 ``adapt_trainer``. None: the loss is divided by the number of targets of this batch.
+            return_dict: False: return a tuple; None: as the configuration says.
             position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Needed where
                 several texts are packed into a row: each begins at position 0, and sees nothing of the others.
                 Elsewhere ``past_key_values`` knows it: given by ``generate``, and compared.

@@ -96,6 +96,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             labels: targets with ``</s>`` at their ends [B, T]; ``-100`` for what does not count.
             use_cache: return a memory that continues these targets, if gradients are off; by default without labels.
             num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
+            return_dict: False: return a tuple; None: as the configuration says.
             cache: the new name of ``past_key_values`` (from 5.24).
 
         Returns:
