@@ -26,7 +26,7 @@ class Body(nn.Module):
         return None
 
     def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Run the layers over one step, ``x_BD``. Returns its features [B, D], and the state that the next step takes."""
+        """Run the layers over a step, ``x_BD``. Returns its features [B, D], and the state that the next step takes."""
         raise NotImplementedError
 
     def clamp(self) -> None:
