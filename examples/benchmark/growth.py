@@ -23,7 +23,7 @@ from fb_fairseq.drawing.figure import Panel, check_figure, draw_figure
 from fb_fairseq.drawing.marks import draw_points
 from fb_fairseq.drawing.models import styles
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark import command, train
+from fb_fairseq.papers.benchmark import command, comparisons, train
 from fb_fairseq.papers.benchmark.timing import measure
 
 NAME = "growth"  # as the writer of files
@@ -57,7 +57,7 @@ def parse() -> argparse.Namespace:
 
 def tokens_per_second(args: argparse.Namespace) -> dict[str, float]:
     """The speed of each model."""
-    cases = train.loops(argparse.Namespace(device="cpu"))
+    cases = comparisons.loops(argparse.Namespace(device="cpu", dtype="fp32"))
     steps = [partial(train.training_step, cases[name], args) for name in MODELS]
     speeds = measure(steps, args.device, args.repeats, lambda step, seconds: round(step.words / seconds, 1))
     return dict(zip(MODELS, speeds))

@@ -27,13 +27,13 @@ import torch
 import torch.nn as nn
 
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark import command, train
+from fb_fairseq.papers.benchmark import command, comparisons, train
 from fb_fairseq.papers.benchmark.options import DTYPES
 from fb_fairseq.papers.benchmark.tables import table
 from fb_fairseq.papers.benchmark.timing import measure
 from fb_fairseq.papers.benchmark.work import Work
 
-OWN = ("transformer", "cpp", "reference")  # of train.loops
+OWN = ("transformer", "cpp", "reference")  # of comparisons.loops
 
 
 class Peer(NamedTuple):
@@ -116,7 +116,7 @@ def main() -> None:
     args = command.parse(["train", *sys.argv[1:]])
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    cases = train.loops(argparse.Namespace(device="cpu"))
+    cases = comparisons.loops(argparse.Namespace(device="cpu", dtype="fp32"))
     steps = {name: partial(train.training_step, cases[name], args) for name in OWN}
     versions: dict[str, str] = {"torch": torch.__version__}
     for name, peer in PEERS.items():
