@@ -53,3 +53,21 @@ def test_memory_is_saved_beside_the_checkpoint():
         runs.append(iterator.run)
     assert iterator.folders == ["ck", "ck"]
     assert runs[0] is None and runs[1] and runs[1] == runs[2]
+
+
+def test_processes_save_as_one_run(monkeypatch):
+    """They take the name of the first one, and wait until all have saved, within their group."""
+    iterator, group, calls = Iterator(), object(), []
+
+    def broadcast(found, src, group):
+        calls.append(("broadcast", src, group))
+        found[0] = "theirs"
+
+    def barrier(group):
+        calls.append(("barrier", *iterator.folders, group))
+
+    monkeypatch.setattr("torch.distributed.broadcast_object_list", broadcast)
+    monkeypatch.setattr("torch.distributed.barrier", barrier)
+    several = argparse.Namespace(data_parallel_world_size=2, data_parallel_process_group=group)
+    hooks.before_save(argparse.Namespace(no_save=False, save_dir="ck"), several, iterator)
+    assert iterator.run == "theirs" and calls == [("broadcast", 0, group), ("barrier", "ck", group)]
