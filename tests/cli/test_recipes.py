@@ -187,6 +187,9 @@ def test_resumed(tmp_path):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     assert process.returncode == 130 and not (parts / "results.json").exists(), output[-2000:]
+    before = log.read_text()
     output, _ = start(parts).communicate()
     assert (parts / "results.json").exists(), output[-2000:]
+    later = log.read_text().removeprefix(before)
+    assert "Loaded checkpoint" in later and '"num_updates": "1"' not in later
     assert measured(parts) == measured(whole)

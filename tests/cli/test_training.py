@@ -109,15 +109,17 @@ def test_a_block_run_twice_changes_nothing(byte_data, tmp_path, monkeypatch):
     from fb_fairseq.tasks.streaming_lm import StreamingLMTask
 
     train(byte_data, tmp_path / "a", max_update=30, disable_validation=True)
-    step = StreamingLMTask.train_step
+    step, ran = StreamingLMTask.train_step, []
 
     def twice(self, sample, model, criterion, optimizer, *args, **kwargs):
+        ran.append(sample)
         step(self, sample, model, criterion, optimizer, *args, **kwargs)
         optimizer.zero_grad()
         return step(self, sample, model, criterion, optimizer, *args, **kwargs)
 
     monkeypatch.setattr(StreamingLMTask, "train_step", twice)
     train(byte_data, tmp_path / "b", max_update=30, disable_validation=True)
+    assert len(ran) == 30
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 

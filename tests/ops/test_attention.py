@@ -80,12 +80,15 @@ def test_by_slot_places_each_distance():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_softmax_is_fp32(dtype):
+def test_half_precision_softmax_is_fp32(dtype, monkeypatch):
     """The logarithm of the sum of 300 equal weights is exact to fp32; the result has the type of the values."""
+    types, softmax = [], torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda x, *args: types.append(x.dtype) or softmax(x, *args))
     q_BHE = torch.ones(1, 1, E, dtype=dtype)
     k_CBHE = torch.zeros(300, 1, 1, E, dtype=dtype)
     step = step_attention(q_BHE, k_CBHE, k_CBHE, Positions(), return_lse=True)
     block = block_attention(q_BHE[None], k_CBHE, k_CBHE, 300, Positions(), return_lse=True)
+    assert types == [torch.float32] * 2
     for out, lse in (step, block):
         assert out.dtype == dtype
         torch.testing.assert_close(lse, torch.full_like(lse, math.log(300), dtype=torch.float32))
@@ -109,13 +112,19 @@ def test_long_blocks_are_computed_in_pieces(carried, span, monkeypatch):
     leaves = tensors((steps, B, H, E), (C, B, H, E), (C, B, H, E), (span, E), (span, E), (H, span))
     mask = Dropout(torch.rand(B, H, steps, span) > 0.5, 2.0)
     age_TB = torch.randint(0, 5, (steps, B))
-    results = []
+    results, computed = [], []
+    weights = attention.block_attention_weights
+    monkeypatch.setattr(
+        attention, "block_attention_weights", lambda *args, **given: computed.append(1) or weights(*args, **given)
+    )
     for least in (128, 2):
+        computed.clear()
         monkeypatch.setattr(attention, "LEAST_STEPS", least)
         q, k, v, u, w, span_mask = leaves
         given = q, k, v, span, Positions(u, w)
         limits = dict(mask_BHTS=mask, span_mask_HS=span_mask.sigmoid(), age_TB=age_TB)
         out, lse = block_attention(*given, **limits, return_lse=True)
+        assert len(computed) == -(-steps // max(span, least))
         torch.testing.assert_close(block_attention(*given, **limits), out)
         loss = (out * torch.linspace(-1, 1, E)).sum() + lse.clamp(min=-100).sum()
         results.append([out, lse, *torch.autograd.grad(loss, leaves)])

@@ -53,7 +53,7 @@ def convert(path: str, *, vocabulary: str, out: str, ramp: int, as_bytes: bool, 
         lines = write_checkpoint(NAME, out, trained)
     print(*lines, sep="\n")
     if trained.options["adaptive_span"]:
-        print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is assumed (--span-ramp).")
+        print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is taken (--span-ramp).")
 
 
 def main(argv=None) -> None:

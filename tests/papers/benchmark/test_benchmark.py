@@ -42,8 +42,8 @@ def test_train(capsys):
 
 
 def test_loops_that_do_not_run_are_left_out(capsys):
-    found = results(capsys, "train", *BLOCK, "--dtype", "bf16", "--repeats", "1", "--only", "reference", "transformer")
-    assert found.keys() == {"reference", "transformer"}
+    found = results(capsys, "train", *BLOCK, "--dtype", "bf16")
+    assert {"reference", "transformer"} <= found.keys() and not any("cpp" in name for name in found)
     with pytest.raises(SystemExit):
         results(capsys, "train", *BLOCK, "--dtype", "bf16", "--only", "cpp")
     assert "--only 'cpp': not measured here" in capsys.readouterr().err

@@ -189,7 +189,7 @@ def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
     path = convert(tmp_path, made_up(), WORDS)
     assert options(path)["adaptive_span_ramp"] == 4
     said = capsys.readouterr().out
-    for part in ("parameters, all_attention_lm", "ramp of adaptive spans; 4 is assumed"):
+    for part in ("parameters, all_attention_lm", "ramp of adaptive spans; 4 is taken"):
         assert part in said
 
 

@@ -85,6 +85,8 @@ def test_a_training_that_starts_from_another(out):
     run(training("a"))
     run(tuned)
     assert text(out, "b/model.pt") == "+"
+    run(training("c"), training("d", "--init", "out/c/model.pt"))
+    assert text(out, "d/model.pt") == "+"
 
 
 def test_another_training_is_refused(out):
@@ -179,7 +181,8 @@ def test_folders_of_others(out, content, message):
         (out / name).write_text(value)
     with pytest.raises(UserError, match=message):
         run(step("a", "1"))
-    assert {path.name for path in out.iterdir()} <= {*content, ".lock"}, "untouched"
+    assert {path.name for path in out.iterdir()} - {".lock"} == set(content)
+    assert {name: (out / name).read_text() for name in content} == content, "untouched"
 
 
 def test_commands_are_told(out, capsys):
@@ -317,8 +320,9 @@ def test_signals(tmp_path, number, status):
 
 
 def test_the_second_ctrl_c_kills(tmp_path):
-    """A command that goes on after the first one, which is waited for."""
-    process = start(tmp_path, end="print('saving', flush=True); time.sleep(100)")
+    """A command that goes on after the first one, which is waited for, and heeds no other."""
+    deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('saving', flush=True); time.sleep(100)"
+    process = start(tmp_path, end=deaf)
     process.send_signal(signal.SIGINT)
     wait_for(lambda: "\nsaving" in (tmp_path / "out/logs/long.log").read_text())
     assert process.poll() is None
@@ -338,7 +342,7 @@ def test_two_calls_on_one_folder(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 def test_a_full_disk(tmp_path):
-    """A record that cannot be written is told in one line; what ran is stopped, and nothing counts as done."""
+    """A record that cannot be written is told in one line, and nothing counts as done."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({}, {}))"
     for size in (0, 100):  # nothing can be written, or the mark but no command
         words = [sys.executable, "-c", program(seconds=0, before=limit.format(size, size))]
