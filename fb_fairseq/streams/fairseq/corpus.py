@@ -127,7 +127,8 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
         combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
     """
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset; plot --split)"
-    text = impl in ("raw", "fasta") or os.path.exists(f"{path}.None-None")  # as --dataset-impl raw names a text alone
+    named = os.path.exists(path) and impl in ("raw", "fasta")
+    text = named or os.path.exists(f"{path}.None-None")  # as --dataset-impl raw names a text alone
     if text and not os.path.isfile(f"{path}.bin"):
         raise UserError(f"{path}: is a text file of --dataset-impl raw; run fairseq-preprocess without it (mmap)")
     if impl in (None, "cached") and indexed_dataset.infer_dataset_impl(path) == "cached":

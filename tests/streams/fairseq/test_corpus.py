@@ -67,8 +67,8 @@ def test_text_files_are_refused(tmp_path):
     for impl in (None, "raw"):
         with pytest.raises(UserError, match=r"valid: is a text file of --dataset-impl raw; .*mmap"):
             load_indexed_dataset(str(tmp_path / "valid"), byte_dictionary(), impl)
-    for impl, what in ((None, "the split is missing"), ("raw", "is a text file")):
-        with pytest.raises(UserError, match=f"train: {what}"):
+    for impl in (None, "raw"):
+        with pytest.raises(UserError, match="train: the split is missing"):
             load_indexed_dataset(str(tmp_path / "train"), byte_dictionary(), impl)
 
 
