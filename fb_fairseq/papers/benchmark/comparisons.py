@@ -23,10 +23,8 @@ def loops(args: argparse.Namespace) -> dict[str, Case]:
     """
     cases = {}
     for loop in LOOPS.values():
-        problem = loop.unavailable(torch.device(args.device))
-        if problem is None and loop.name == "cpp" and args.dtype != "fp32":
-            problem = f"it computes in fp32, not in {args.dtype}"
-        if problem is not None:
+        has_type = args.dtype == "fp32" or loop.name != "cpp"  # which computes in fp32 only
+        if not has_type or loop.unavailable(torch.device(args.device)) is not None:
             continue
         cases[loop.name] = Case("feedback", {"step_loop": loop.name})
         if not loop.as_graphs:

@@ -40,6 +40,7 @@ def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
 
 def peak_bytes(function: Callable, device: str) -> int:
     """The most bytes that tensors occupy at the same time during a call, beyond those that they occupy before it."""
+    gc.collect()  # what is left of earlier calls would go during this one; its buffers would serve it, uncounted
     if is_gpu(device):
         synchronize(device)
         before = torch.cuda.memory_allocated(device)
@@ -47,7 +48,6 @@ def peak_bytes(function: Callable, device: str) -> int:
         function()
         synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    gc.collect()  # what is left of earlier calls would give its memory to this one, uncounted
     POOL.release()
     os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
@@ -74,7 +74,6 @@ def work_bytes(make: Callable[[], Work], device: str) -> float:
         work.prepare()
         work.run()
 
-    gc.collect()
     try:
         return peak_bytes(whole, device)
     except torch.cuda.OutOfMemoryError:
