@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from fb_fairseq.commands.label_accuracy import PositionCounts
-from fb_fairseq.commands.plot import panels
-from fb_fairseq.commands.plot.context import ContextLosses
-from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 from fb_fairseq.drawing.figure import Panel, build_figure, draw_figure
 from fb_fairseq.drawing.marks import RANGE, draw_band
 from fb_fairseq.drawing.models import MODEL_COLORS, colors, model_name, styles
 from fb_fairseq.drawing.style import AMBER, BLUE, CYCLE, DPI, GREEN, GREY, PURPLE, STYLE, TINY, VERMILLION, WIDTH
-from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
+from fb_fairseq.papers.figures import against, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
 from tests.conftest import REPOSITORY
+from tests.drawn_figures import GOLDEN, cases, description
 
 style = pytest.importorskip("matplotlib.style")
 Image = pytest.importorskip("PIL.Image")
@@ -33,32 +30,10 @@ CODE = [path for folder in ("fb_fairseq", "examples", "docs") for path in (REPOS
 PIXELS = round(WIDTH * DPI)
 PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
 LARGEST, LARGEST_OF_PAGES = 100_000, 300_000  # bytes of a figure, and of a picture of a page in the browser
-CURVE = [(1, 2.0), (20, 1.0)]
 RESULT = {"recipe": "r", "model": "feedback", "layers": 2, "lr": 0.1, "seed": 1, "accuracy": 99.0}
 TRACKED = json.loads((REPOSITORY / "examples/results/state_tracking/A5_mixed/results.json").read_text()).values()
-VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
-SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, reference=5.0, transformer=7.0)}
-draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
-NUMBERS = [[0.5, 0.5], [0.25, 0.75]]
-# Every function that draws on axes, and little data.
-DRAWN = {
-    panels.draw_curves: dict(found={"a": [{"valid": CURVE}]}, metric="bpb"),
-    panels.draw_layer_weights: dict(found={"": [0.5, 0.5]}),
-    panels.draw_spans: dict(found={"a": [[8.0, 9.0]]}),
-    panels.draw_layer_weights_over_training: dict(found=[CURVE, CURVE]),
-    panels.draw_persistent_use: dict(found=NUMBERS),
-    panels.draw_context_losses: dict(found={"a": ContextLosses([(1, 1)], [1.0], "byte")}),
-    panels.draw_position_accuracy: dict(found={"a": PositionCounts([0, 4], [0, 1])}),
-    panels.draw_shares: dict(found=Shares(NUMBERS, ["1", "2"], "head")),
-    panels.draw_attention_map: dict(found=AttentionMap([[1.0]], ["x", "y"], "all")),
-    draw_speed: dict(results=[SPEED], size="span"),
-    against.draw: dict(groups=grouped([RESULT]), field="layers", metric="accuracy"),
-    memory_composition.draw_compositions: dict(values={("layer1",): [1.0, 2.0]}, task="PTB", label="bits"),
-    persistent_memory.draw_numbers: dict(best=VARIANTS),
-    persistent_memory.draw_variants: dict(best=VARIANTS, same_size="N8"),
-    state_tracking.draw_accuracy: dict(settings=state_tracking.best_results(TRACKED)),
-    draw_rewards: dict(curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}),
-}
+# One of each kind.
+DRAWN = {panels[0].draw.func: panels[0].draw for panels in reversed(cases().values()) if len(panels) == 1}
 DIAGRAMS = {"diagrams.draw_transformer", "diagrams.draw_feedback", "diagrams.draw_streams"}
 
 
@@ -79,12 +54,20 @@ def test_every_function_that_draws_is_here():
     assert found == {*(f"{Path(draw.__code__.co_filename).stem}.{draw.__name__}" for draw in DRAWN), *DIAGRAMS}
 
 
-@pytest.mark.parametrize("draw", DRAWN, ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("name", cases())
+def test_figures_look_as_before(name):
+    """Their curves, colours, ticks, names and sizes; ``drawn_figures`` says how to change them on purpose."""
+    expected = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert list(expected) == list(cases())
+    assert json.loads(json.dumps(description(name))) == expected[name]
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=[draw.__name__ for draw in DRAWN])
 def test_axes_have_labels(draw):
     """And the legend does not hide data, alone or beside another panel; no text is too small to be read."""
     for number in 1, 2:
         with style.context(["default", STYLE]):
-            figure = build_figure([Panel(partial(draw, **DRAWN[draw]))] * number)
+            figure = build_figure([Panel(draw)] * number)
             figure.draw_without_rendering()
         axes = figure.axes[0]
         assert axes.get_xlabel() and axes.get_ylabel()
@@ -109,7 +92,7 @@ def test_a_model_has_its_color_in_all_figures():
 
 
 def test_the_legend_explains_bands_and_lines():
-    panel = Panel(partial(state_tracking.draw_accuracy, **DRAWN[state_tracking.draw_accuracy]))
+    panel = Panel(partial(state_tracking.draw_accuracy, settings=state_tracking.best_results(TRACKED)))
     legend = build_figure([panel]).axes[0].get_legend_handles_labels()[1]
     assert {"LSTM", "chance: 1.7%", "longest in training: 32", RANGE} <= set(legend)
     runs = [{**RESULT, "projections": "shared"}, *({**RESULT, "model": "transformer", "seed": seed} for seed in (1, 2))]
