@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fb_fairseq.papers.compare import main
+from fb_fairseq.papers.results.words import spread
 from fb_fairseq.papers.values import load
 
 
@@ -44,6 +45,22 @@ def test_means_and_spreads(tmp_path, capsys):
     assert cells(text, "Transformer, 6 layers (10.7M)")[2] == "", "not run"
     assert cells(text, f"{feedback}, 6 layers, fine-tuned")[1:] == ["9.020", "9.000", "1.00", "1"]
     assert "v1 Table 5" not in text, "nothing of ours belongs there"
+
+
+@pytest.mark.parametrize(
+    "metric,values,text",
+    [
+        ("test_perplexity", [21.204, 21.4], "21.30 ± 0.14"),
+        ("test_bits_per_token", [1.16049], "1.160"),
+        ("nll_loss", [1.1, 1.2, 1.3], "1.200 ± 0.100"),
+        ("training_days", [0.99904, 0.00196], "0.5005 ± 0.7050"),
+        ("training_days", [1.0], "1.00"),
+        ("accuracy", [], "–"),
+        ("accuracy", [1.0, math.inf], "nan"),
+    ],
+)
+def test_digits(metric, values, text):
+    assert spread(values, metric) == text
 
 
 def test_hardware(tmp_path, capsys):
