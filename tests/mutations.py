@@ -139,8 +139,9 @@ def python_mutations(path: str, text: str) -> Iterator[Mutation]:
             yield Mutation(path, end(left) + found.start(), found[0], changes[found[0]])
 
     def of_call(node: ast.Call) -> Iterator[Mutation]:
-        """The first two arguments swapped, or one with a name left out."""
-        if len(node.args) >= 2 and not any(isinstance(x, ast.Starred) for x in node.args):
+        """The first two arguments swapped, if their order counts, or one with a name left out."""
+        symmetric = isinstance(node.func, ast.Name) and node.func.id in ("min", "max")
+        if len(node.args) >= 2 and not symmetric and not any(isinstance(x, ast.Starred) for x in node.args):
             a, b = node.args[:2]
             both = text[begin(a) : end(b)]
             swapped = text[begin(b) : end(b)] + text[end(a) : begin(b)] + text[begin(a) : end(a)]

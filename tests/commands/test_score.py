@@ -62,6 +62,34 @@ def test_compounds():
     assert split_compounds(["well-known x - y -z"]) == ["well ##AT##-##AT## known x - y -z"]
 
 
+def test_exact_values():
+    """All metrics of German and of English: markup of the tokeniser, quotation marks, sentences and unknown words."""
+    english = [*HYPOTHESES[:2], "we don &apos;t know ."]
+    references = [REFERENCES[0], f"{REFERENCES[1]} he slept", REFERENCES[2]]
+    found = score.score(english, references, None, score.METRICS)
+    signature = found.pop("signature").rpartition("|version:")[0]
+    assert signature == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"
+    rouge = {"rouge1": 66.67, "rouge2": 35.38, "rougeL": 66.67, "rougeLsum": 66.67}
+    bleu = {"sacrebleu": 29.32, "tokenized_bleu": 28.81, "compound_split_bleu": 41.32}
+    assert found == {"sentences": 3, **bleu, **rouge}
+    german = score.score(
+        ["sagt &quot; ja , er kommt &quot; ."], ["sagt &quot; ja , er <<unk>> &quot; ."], None, ["sacrebleu"], "de"
+    )
+    expected = sacrebleu.corpus_bleu(['sagt "ja, er kommt".'], [['sagt "ja, er \u2047".']])
+    assert german["sacrebleu"] == round(expected.score, 2) and 0 < german["sacrebleu"] < 100
+    two = score.rouge(["b c . a b"], ["a b . b c"])
+    assert two["rougeLsum"] == 100.0 > two["rougeL"], "the union of its sentences"
+
+
+@pytest.mark.parametrize("subword", ["ab@@", "\u2581ab"])
+def test_few_subwords_are_allowed(subword):
+    """One word in a hundred: a text may be about them."""
+    words = " ".join(["word"] * 99)
+    score.refuse_subwords([words, subword])
+    with pytest.raises(UserError, match="^2 of 101 words are subwords"):
+        score.refuse_subwords([f"{words} {subword}", subword])
+
+
 def test_languages():
     """Each metric takes the language: values of sacreBLEU's own tokenisers, and ROUGE of words that are not ASCII."""
     from sacrebleu.metrics import BLEU
