@@ -1,7 +1,10 @@
 """Which streams share a batch, for any number of processes and groups."""
 
+import argparse
+
 import pytest
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 
 
@@ -41,6 +44,34 @@ def test_turns_have_equal_tokens_and_parts_take_turns(tokens, rows, every, start
         block = lengths.at(start + turn)
         assert len(parts) * layout.streams // layout.parts * block == rows * 8
         assert steps == block or offset + steps in ends
+    assert layout.offsets(0) == [0] * layout.parts and layout.turns_until(layout.offsets(0)) == 0
     for turns in range(1, len(layout.turns)):
         offsets = layout.offsets(turns)
         assert layout.turns_until(offsets) == turns and max(offsets) - min(offsets) <= 8
+
+
+def lengths(full, initial, every):
+    """The block lengths of these options."""
+    options = dict(tokens_per_sample=full, bptt_warmup_tokens=initial, bptt_warmup_iterations=every)
+    return BlockLengths.from_options(argparse.Namespace(**options))
+
+
+def test_block_lengths():
+    """They double from the first on; the smallest warm-up, none at all, and one that begins with whole blocks."""
+    found = lengths(8, 1, 1)
+    assert [found.at(iteration) for iteration in range(5)] == [1, 2, 4, 8, 8]
+    assert [found.is_full(iteration) for iteration in (2, 3)] == [False, True]
+    assert [lengths(8, 4, 3).at(iteration) for iteration in (0, 2, 3)] == [4, 4, 8]
+    assert lengths(8, 0, 0).at(0) == lengths(8, 8, 5).at(0) == 8
+
+
+@pytest.mark.parametrize("full,initial,every", [(9, 3, 1), (8, 16, 1), (12, 8, 1), (8, 5, 1)])
+def test_lengths_that_doubling_never_reaches(full, initial, every):
+    with pytest.raises(UserError, match=f"^--bptt-warmup-tokens {initial}: doubling it never gives .* {full};"):
+        lengths(full, initial, every)
+
+
+@pytest.mark.parametrize("initial,every", [(0, 1), (1, 0), (-1, 1), (1, -1)])
+def test_a_warm_up_needs_both_options(initial, every):
+    with pytest.raises(UserError, match=f"^--bptt-warmup-tokens {initial} and --bptt-warmup-iterations {every}: give"):
+        lengths(8, initial, every)
