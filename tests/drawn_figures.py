@@ -1,10 +1,4 @@
-"""Figures of little data, each kind at least once, and how they look, in words and numbers.
-
-``tests/golden/figures.json`` holds these descriptions. After a figure has been changed on purpose, write them again,
-and read what ``git diff`` shows:
-
-    python -m tests.drawn_figures
-"""
+"""Figures of little data, each kind at least once, and how they look, in words and numbers."""
 
 import json
 import math
@@ -25,7 +19,6 @@ from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-GOLDEN = REPOSITORY / "tests/golden/figures.json"
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
 
 TRAINING = [(1, 90.0), (2, 40.0), (10, 8.0), (20, 4.0)]
@@ -149,6 +142,11 @@ def numbers(values: Any) -> Any:
     return float(f"{values:.5g}") if math.isfinite(values) else str(float(values))
 
 
+def few(values: list) -> list:
+    """The values; of many, the first, the last and their number."""
+    return [values[0], values[-1], len(values)] if len(values) > 20 else values
+
+
 def color(value: Any) -> str:
     """A colour, or the first of several, as #rrggbbaa."""
     from matplotlib.colors import to_hex, to_rgba_array
@@ -160,7 +158,7 @@ def color(value: Any) -> str:
 def ticks(axis: Any) -> list:
     """Places, names, angles and sizes of the major ticks of an axis."""
     names = [[t.get_text(), numbers(t.get_rotation()), numbers(t.get_fontsize())] for t in axis.get_ticklabels()]
-    return [[numbers(place), *name] for place, name in zip(axis.get_majorticklocs(), names)]
+    return few([[numbers(place), *name] for place, name in zip(axis.get_majorticklocs(), names)])
 
 
 def described_axes(axes: Any) -> dict[str, Any]:
@@ -212,23 +210,25 @@ def described_axes(axes: Any) -> dict[str, Any]:
         ],
         "images": [
             [
-                numbers(image.get_array().filled(NAN)),
+                [few(row) for row in numbers(image.get_array().filled(NAN))],
                 [type(image.norm).__name__, numbers(image.norm.vmin), numbers(image.norm.vmax), image.cmap.name],
                 numbers(getattr(image.norm, "gamma", None)),
                 image.origin,
             ]
             for image in axes.images
         ],
-        "texts": [
+        "texts": few(
             [
-                text.get_text(),
-                numbers(text.get_position()),
-                color(text.get_color()),
-                numbers(text.get_fontsize()),
-                [text.get_ha(), text.get_va()],
-            ]
-            for text in axes.texts
-        ],
+                [
+                    text.get_text(),
+                    numbers(text.get_position()),
+                    color(text.get_color()),
+                    numbers(text.get_fontsize()),
+                    [text.get_ha(), text.get_va()],
+                ]
+                for text in axes.texts
+            ],
+        ),
         "legend": legend and described_legend(legend),
     }
 
@@ -262,25 +262,16 @@ def described(figure: Any) -> dict[str, Any]:
     }
 
 
-def description(name: str) -> dict[str, Any]:
-    """How a figure of ``cases`` looks in the project's style."""
+def descriptions() -> dict[str, str]:
+    """How the figures of ``cases`` look in the project's style: a line of JSON for each of their properties."""
     from matplotlib import style
 
+    texts = {}
     with style.context(["default", STYLE]):
-        return described(build_figure(cases()[name], "all $ together" if name.startswith("figure") else ""))
-
-
-def main() -> None:
-    """Write the descriptions of all figures."""
-    found = {name: description(name) for name in cases()}
-    lines = [
-        f"{json.dumps(name)}: {{\n"
-        + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in figure.items())
-        + "\n}"
-        for name, figure in found.items()
-    ]
-    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        for name, panels in cases().items():
+            found = described(build_figure(panels, "all $ together" if name.startswith("figure") else ""))
+            lines = [json.dumps({key: value}, ensure_ascii=False) for key, value in found.items() if key != "axes"]
+            for axes in found["axes"]:
+                lines += [json.dumps({key: value}, ensure_ascii=False) for key, value in axes.items()]
+            texts[name] = "\n".join(lines)
+    return texts

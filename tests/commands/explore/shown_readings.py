@@ -1,12 +1,5 @@
-"""Readings of given numbers, and the pictures that the page shows of them.
+"""Readings of given numbers, the pictures that the page shows of them, and the page's parts."""
 
-``tests/golden/explore.html`` holds these pictures, an element a line. After one has been changed on purpose, write them
-again, and read what ``git diff`` shows:
-
-    python -m tests.commands.explore.shown_readings
-"""
-
-import re
 from types import SimpleNamespace
 
 import torch
@@ -17,9 +10,8 @@ from fb_fairseq.commands.explore import attention, predictions, text, weights
 from fb_fairseq.commands.explore.reading import Reading
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import EOS, SPECIAL
-from tests.conftest import REPOSITORY
+from tests.models.language_models import AllAttentionLM, both
 
-GOLDEN = REPOSITORY / "tests/golden/explore.html"
 LAYERS, HEADS = 2, 2
 
 
@@ -126,16 +118,32 @@ def pictures() -> dict[str, str]:
     }
 
 
-def lines_of(picture: str) -> list[str]:
-    """The elements of a picture, a line each."""
-    return re.sub("><(?!/)", ">\n<", picture).splitlines()
+ATTRIBUTES = (
+    *("label", "value", "info", "elem_id", "visible", "scale", "min_width", "lines", "max_lines", "variant"),
+    *("minimum", "maximum", "step", "choices", "container", "padding", "equal_height"),
+)
 
 
-def main() -> None:
-    """Write the pictures."""
-    lines = [line for name, picture in pictures().items() for line in (f"<!-- {name} -->", *lines_of(picture))]
-    GOLDEN.write_text("\n".join([*lines, ""]), encoding="utf-8")
+def pages() -> dict[str, str]:
+    """The parts of the page of each kind of model, and what calls what."""
+    from fb_fairseq.commands.explore.page import build_page
 
-
-if __name__ == "__main__":
-    main()
+    models = {
+        "words": both()[0],
+        "all-attention": both(AllAttentionLM)[0],
+        "per layer": both(memory_composition="same")[0],
+    }
+    texts = {}
+    for name, model in models.items():
+        page = build_page(model, 30)
+        lines = []
+        for block in page.blocks.values():
+            found = {key: getattr(block, key) for key in ATTRIBUTES if getattr(block, key, None) is not None}
+            if type(block).__name__ == "HTML":
+                found["value"] = len(str(found.pop("value", "")).split(">"))  # (see ``pictures``)
+            lines.append(f"{type(block).__name__} {found}")
+        for function in page.fns.values():
+            parts = [[str(block._id) for block in side] for side in (function.inputs, function.outputs)]
+            lines.append(f"{function.name}: {len(parts[0])} in, {len(parts[1])} out, {function.show_progress}")
+        texts[name] = "\n".join(lines)
+    return texts

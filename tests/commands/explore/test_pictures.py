@@ -10,7 +10,6 @@ from fb_fairseq.commands.explore import attention, predictions, text, weights
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import SPECIAL
 from tests.commands.explore.readings import SPAN, TOKENS, parsed, reading_of
-from tests.commands.explore.shown_readings import GOLDEN, lines_of, pictures
 from tests.models.language_models import MODELS, AllAttentionLM, RelativeLM, both
 
 
@@ -111,14 +110,3 @@ def test_every_picture_parses(model):
         seen = [*reading.seen(step), step]
         assert [column.text for column in columns][-len(seen) :] == [tokens[t].text for t in seen]
     assert len(spans(parsed(weights.layer_weights(ours)), "ex-number")) in (2, 3)
-
-
-def test_pictures_are_as_before():
-    """``shown_readings`` says how to change them on purpose."""
-    golden = re.split("^<!-- (.*) -->\n", GOLDEN.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    expected = dict(zip(golden[::2], golden[1::2]))
-    found = pictures()
-    assert list(found) == list(expected)
-    for name, picture in found.items():
-        parsed(picture)
-        assert lines_of(picture) == expected[name].splitlines(), name

@@ -1,0 +1,187 @@
+"""What must not change unnoticed, as texts in this folder: options, architectures, figures, and the
+explorer's page. ``tests/test_snapshots.py`` compares. After a change that is meant, write them again, and read what
+``git diff`` shows:
+
+    python -m tests.golden.snapshots [NAME ...]
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import io
+import re
+import sys
+from collections.abc import Callable, Iterable
+from unittest import mock
+
+from tests.conftest import REPOSITORY
+
+Texts = dict[str, str]  # by name
+
+
+def options_of(parser: argparse.ArgumentParser, command: str) -> Texts:
+    """The options of a command and of its subcommands, without their help."""
+    exclusive = {action: group for group in parser._mutually_exclusive_groups for action in group._group_actions}
+    lines = [f"usage: {parser.usage}", f"description: {str(parser.description).splitlines()[0]}"]
+    texts: Texts = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, subparser in action.choices.items():
+                texts.update(options_of(subparser, f"{command} {name}"))
+        facts = {
+            "value": action.metavar or action.nargs,
+            "type": name_of(action.type),
+            "choices": list(action.choices) if action.choices is not None else None,
+            "default": action.default,
+            "required": action.required or (action in exclusive and exclusive[action].required),
+        }
+        facts = {name: value for name, value in facts.items() if value not in (None, False, "None")}
+        kind = type(action).__name__
+        lines.append(f"{', '.join(action.option_strings) or action.dest}: {kind} {facts}")
+    return {command: "\n".join(lines), **texts}
+
+
+def name_of(kind: Callable | None) -> str:
+    """The name of an option's type, with what it is called with."""
+    if isinstance(kind, functools.partial):
+        return f"{kind.func.__name__} {kind.keywords}"
+    return getattr(kind, "__name__", str(kind))
+
+
+def parser_of(argv: list[str]) -> argparse.ArgumentParser:
+    """The parser that prints the help of a command line."""
+    from fb_fairseq.commands import main
+
+    found = []
+    with mock.patch.object(argparse.ArgumentParser, "print_help", lambda parser, *_: found.append(parser)):
+        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+            main(argv)
+    return found[0]
+
+
+def commands() -> Texts:
+    """The options of all commands, and of all recipes."""
+    from fb_fairseq.commands import COMMANDS
+    from fb_fairseq.papers.steps.recipes import names
+
+    lines = [[name] for name in COMMANDS] + [["recipe", name] for name in names()]
+    texts: Texts = {}
+    for line in lines:
+        texts.update(options_of(parser_of([*line, "--help"]), " ".join(line)))
+    return texts
+
+
+def fairseq_options() -> Texts:
+    """The options that fairseq's commands have of this package, and the values of its architectures."""
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.models.transformer import base_architecture
+    from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    import fb_fairseq.criterions
+    import fb_fairseq.models
+    import fb_fairseq.optim
+    import fb_fairseq.tasks  # noqa: F401  registers them
+
+    texts: Texts = {}
+    tables = {
+        "--arch": MODEL_DATACLASS_REGISTRY,
+        "--task": TASK_DATACLASS_REGISTRY,
+        "--criterion": CRITERION_DATACLASS_REGISTRY,
+        "--optimizer": OPTIMIZER_DATACLASS_REGISTRY,
+    }
+    for option, table in tables.items():
+        for name, kind in table.items():
+            if kind is not None and kind.__module__.startswith("fb_fairseq"):
+                texts[f"{option} {name}"] = "\n".join(own_fields(kind))
+    of_fairseq = argparse.Namespace()
+    base_architecture(of_fairseq)
+    for arch, model in ARCH_MODEL_REGISTRY.items():
+        if model.__module__.startswith("fb_fairseq") and arch in ARCH_CONFIG_REGISTRY:
+            args = argparse.Namespace()
+            ARCH_CONFIG_REGISTRY[arch](args)
+            texts[f"values of --arch {arch}"] = "\n".join(
+                f"{key}: {value}" for key, value in sorted(vars(args).items())
+            )
+    return texts
+
+
+def own_fields(kind: type) -> list[str]:
+    """The fields of a configuration that this package defines, with their defaults and choices."""
+    own = {
+        name
+        for each in kind.__mro__
+        if each.__module__.startswith("fb_fairseq")
+        for name in each.__dict__.get("__annotations__", {})
+    }
+    lines = []
+    for field in dataclasses.fields(kind):
+        if field.name in own:
+            metadata = {key: value for key, value in field.metadata.items() if key != "help"}
+            facts = {key: list(value) if not isinstance(value, str) else value for key, value in metadata.items()}
+            lines.append(f"{field.name}: {field.default!r} {facts}")
+    return lines
+
+
+def figures() -> Texts:
+    """How figures look."""
+    from tests import drawn_figures
+
+    return drawn_figures.descriptions()
+
+
+def pictures() -> Texts:
+    """The explorer's pictures, an element a line."""
+    from tests.commands.explore import shown_readings
+
+    return {name: re.sub("><(?!/)", ">\n<", text) for name, text in shown_readings.pictures().items()}
+
+
+def page() -> Texts:
+    """The parts of the explorer's page."""
+    from tests.commands.explore import shown_readings
+
+    return shown_readings.pages()
+
+
+SNAPSHOTS: dict[str, Callable[[], Texts]] = {
+    "commands": commands,
+    "fairseq_options": fairseq_options,
+    "figures": figures,
+    "pictures": pictures,
+    "page": page,
+}
+# The packages that they need, besides torch.
+NEEDS = {
+    "commands": ["fairseq", "gradio"],
+    "fairseq_options": ["fairseq"],
+    "figures": ["fairseq", "matplotlib"],
+    "pictures": [],
+    "page": ["gradio"],
+}
+
+
+@functools.cache
+def texts_of(name: str) -> Texts:
+    """The texts of a snapshot of today's code."""
+    return {title: text.replace(f"{REPOSITORY}/", "") for title, text in SNAPSHOTS[name]().items()}
+
+
+def written(name: str) -> Texts:
+    """The texts of a snapshot as they are in this folder."""
+    text = (REPOSITORY / f"tests/golden/{name}.txt").read_text(encoding="utf-8")
+    parts = re.split("^=== (.*)\n", text, flags=re.MULTILINE)[1:]
+    return {title: part.removesuffix("\n") for title, part in zip(parts[::2], parts[1::2])}
+
+
+def main(names: Iterable[str]) -> None:
+    """Write snapshots; none given: all of them."""
+    for name in names or SNAPSHOTS:
+        text = "".join(f"=== {title}\n{part}\n" for title, part in texts_of(name).items())
+        (REPOSITORY / f"tests/golden/{name}.txt").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
