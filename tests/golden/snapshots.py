@@ -76,7 +76,6 @@ def fairseq_options() -> Texts:
     """The options that fairseq's commands have of this package, and the values of its architectures."""
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-    from fairseq.models.transformer import base_architecture
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
@@ -96,15 +95,13 @@ def fairseq_options() -> Texts:
         for name, kind in table.items():
             if kind is not None and kind.__module__.startswith("fb_fairseq"):
                 texts[f"{option} {name}"] = "\n".join(own_fields(kind))
-    of_fairseq = argparse.Namespace()
-    base_architecture(of_fairseq)
     for arch, model in ARCH_MODEL_REGISTRY.items():
         if model.__module__.startswith("fb_fairseq") and arch in ARCH_CONFIG_REGISTRY:
             args = argparse.Namespace()
             ARCH_CONFIG_REGISTRY[arch](args)
-            texts[f"values of --arch {arch}"] = "\n".join(
-                f"{key}: {value}" for key, value in sorted(vars(args).items())
-            )
+            # (Releases of fairseq differ in options that its own architectures leave off.)
+            values = sorted((key, value) for key, value in vars(args).items() if value is not False)
+            texts[f"values of --arch {arch}"] = "\n".join(f"{key}: {value}" for key, value in values)
     return texts
 
 
