@@ -142,6 +142,38 @@ def test_water_maze_by_hand():
     assert (env.names[0].reshape(4, 4) == names).all()
 
 
+def picture(env):
+    """The image of the first episode: letters of its colours, a row a word."""
+    letters = {(235, 235, 235): ".", (200, 40, 40): "r", (60, 170, 60): "g", (60, 90, 220): "b", (0, 0, 0): "@"}
+    letters[(70, 70, 70)] = "#"
+    image = env.render_image(0)
+    colours = iter("ABCDEFGH")
+    for row in image.tolist():
+        for pixel in map(tuple, row):
+            if pixel not in letters:
+                letters[pixel] = next(colours)
+    return " ".join("".join(letters[tuple(pixel)] for pixel in row) for row in image.tolist())
+
+
+def test_images():
+    """Corridor: the object at the start, the agent, two doors. Mazes: walls, objects, the agent, and below the colour
+    to find. Water maze: the agent and the goal.
+    """
+    env = start("corridor", length=3)
+    env.colour[0], env.end[0] = 1, 2
+    act(env, 0)
+    assert picture(env) == "g.b.. .r... ..g.."
+    env.colour[0] = 0
+    assert picture(env) == "b.b.. .r... ..g.."
+    env = start("maze", size=5)
+    env.cells[0, 1:6, 1:6] = [[0, 0, 0, 0, 5], [0, 1, 1, 1, 0], [0, 1, 2, 3, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 9]]
+    env.position[0], env.target[0] = (1, 3), 3
+    assert picture(env) == "####### #..@.A# #.###.# #.#BC.# #.###.# #....D# ####### AAAAAAA"
+    env = start("water_maze", size=3)
+    env.position[0], env.goal[0] = (0, 1), (2, 2)
+    assert picture(env) == ".r. ... ..g"
+
+
 def test_episodes_end():
     for name in ("maze", "maze_easy", "water_maze"):
         env = start(name, limit=3)

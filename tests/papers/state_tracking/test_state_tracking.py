@@ -41,6 +41,21 @@ def needs(name):
         pytest.importorskip("transformers")
 
 
+# The inner size with which layers have as many parameters as the Transformer's, about; and how many these are.
+SIZES = {
+    "feedback": (288, 100_419),
+    "transformer": (256, 100_352),
+    "lstm": (80, 98_560),
+    "mamba": (192, 98_112),
+    "mamba2": (192, 94_692),
+    "rwkv": (224, 99_968),
+    "xlstm": (152, 100_296),
+    "gated_deltanet": (152, 101_768),
+    "gated_deltanet_negative": (152, 101_768),
+    "slstm": (160, 100_160),
+}
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_models(name):
     """Equal parameters; a step depends on no later one; and decoding step by step gives the same."""
@@ -49,7 +64,9 @@ def test_models(name):
     wanted = parameters(ARCHITECTURES["transformer"].build(shape))
     inner = fitted_inner(ARCHITECTURES[name], shape, wanted)
     body = ARCHITECTURES[name].build(replace(shape, inner=inner))
-    assert abs(parameters(body) - wanted) < 0.07 * wanted
+    assert abs(parameters(body) - wanted) < 0.07 * wanted and (inner, parameters(body)) == SIZES[name]
+    if name in ("feedback", "transformer"):
+        assert body.stack.options.decoder_normalize_before
     model = Tagger(body, 6, 6, 64).eval()
     inputs = torch.randint(6, (1, 20))
     with torch.no_grad():
@@ -73,6 +90,19 @@ def test_two_updates(name):
     assert losses[0] == losses[1]
     still = {key for key, value in trainer.model.named_parameters() if value.equal(before[key])}
     assert not {key for key in still if "embed" not in key and "pos" not in key}, still
+
+
+def test_learning_rates(monkeypatch):
+    """A warm-up of 100 updates, then the rate that was chosen, and in the last fifth a fall to 0."""
+    trainer = Trainer(replace(TINY, updates=1000, lr=0.5), CPU)
+    monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
+    found = {}
+    for update in (0, 49, 99, 100, 799, 800, 900, 999):
+        trainer.update = update
+        trainer.train_update()
+        found[update] = trainer.optimizer.param_groups[0]["lr"]
+    expected = {0: 0.005, 49: 0.25, 99: 0.5, 100: 0.5, 799: 0.5, 800: 0.5, 900: 0.25, 999: 0.0025}
+    assert found == pytest.approx(expected)
 
 
 def test_all_models_see_the_same_sequences():

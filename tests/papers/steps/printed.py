@@ -18,7 +18,7 @@ from fb_fairseq.papers.steps import command, machine, recipes
 from tests.conftest import REPOSITORY
 
 ONE_SIZE = [name for name in recipes.names() if recipes.find(name).sizes == "one"]
-CALLS = [[name] for name in ONE_SIZE]
+CALLS = [[name] for name in ONE_SIZE] + [["quickstart", "--minutes", minutes] for minutes in ("10", "60")]
 CALLS += [[name, size] for name in recipes.names() if name not in ONE_SIZE for size in ("--small", "--full")]
 DIGESTS = REPOSITORY / "tests/papers/steps/digests.json"  # of the commands of each of the calls
 

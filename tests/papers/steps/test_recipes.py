@@ -31,11 +31,14 @@ def test_every_recipe(call):
     """
     name = call[0]
     recipe = recipes.find(name)
-    steps = list(recipe.steps(Call(name, "out", "DATA" if recipe.data else "", small="--full" not in call)))
+    options = {"minutes": int(call[2])} if "--minutes" in call else {}
+    made = Call(name, "out", "DATA" if recipe.data else "", small="--full" not in call, options=options)
+    steps = list(recipe.steps(made))
     written = [path for step in steps for path in step.writes]
     assert len(set(written)) == len(written) and all(path.startswith("out/") for path in written)
     assert len({step.does for step in steps}) == len(steps)
     assert [step.trains for step in steps] == [" train " in f" {step.does}" for step in steps]
+    assert all(step.log in step.writes for step in steps if "fairseq-train" in step.words), "their logs are kept"
     read = [(step.does.startswith("check "), path) for step in steps for path in step.reads]
     assert {path for is_check, path in read if is_check} <= {path for is_check, path in read if not is_check}
     shown = printed(*call)
