@@ -7,8 +7,10 @@ from unittest import mock
 import pytest
 import torch
 
+import fb_fairseq
 from fb_fairseq.commands import env, main
 from fb_fairseq.ops.feedback.cpp import library
+from tests.conftest import REPOSITORY
 
 
 def lines(capsys):
@@ -20,6 +22,8 @@ def test_versions_and_devices(capsys):
     found = {name: value.strip() for name, value in lines(capsys).items()}
     assert found["torch"] == torch.__version__
     assert found["Python"].startswith(sys.version.split()[0])
+    assert found["fb_fairseq"] == f"{fb_fairseq.__version__} (--user-dir {REPOSITORY / 'fb_fairseq'})"
+    assert found["GPU"] == (torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use")
     assert "torch uses" in found["processor"] and env.version_of("there is no such package") == "not installed"
 
 

@@ -130,6 +130,17 @@ def test_output_layers_of_old_checkpoints(tied):
     assert found is (words if tied else output) and list(parameters) == ["decoder.embed_tokens.weight"]
 
 
+def test_an_adaptive_softmax_of_an_old_checkpoint():
+    """It has no other output layer."""
+    parameters = {
+        "decoder.embed_tokens.weight": torch.rand(5, 3),
+        "decoder.adaptive_softmax.head.weight": torch.rand(2, 3),
+    }
+    names = list(parameters)
+    update_names(parameters)
+    assert list(parameters) == names
+
+
 def vanilla_lm(path, **changes):
     """A vanilla language model of the sizes ``LM_SIZES``, saved to a file as fairseq 0.12 does."""
     more = dict(decoder_input_dim=12, decoder_output_dim=12, max_target_positions=30, tokens_per_sample=30)

@@ -43,6 +43,10 @@ def test_adaptive():
     assert words.adaptive_softmax.tail[1][0].weight is words.embed_tokens.weights_for_band(2)[1]
 
 
+def test_the_smallest_clusters():
+    assert WordOptions(adaptive_softmax_cutoff="1,2").cutoffs("adaptive_softmax_cutoff") == [1, 2]
+
+
 @pytest.mark.parametrize(
     "changes,message",
     [

@@ -53,6 +53,13 @@ def test_errors_of_users(error, line):
     assert one_line(error) == line
 
 
+def test_errors_of_processes():
+    """Of those that were raised while others were handled, the last one."""
+    raised = f"{UserError.__module__}.{UserError.__qualname__}"
+    text = f"Traceback:\n{raised}: the first\n\nDuring handling:\n{raised}: the last\n"
+    assert one_line(RuntimeError(text)) == "the last"
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -125,7 +125,10 @@ def test_a_text_that_begins_like_another(pads):
     found = model.generate(NEW, past_key_values=cache, **OPTIONS)
     assert found.equal(expected)
     more = torch.cat([found, HEADER[:, :4]], 1)
-    assert model.generate(more, past_key_values=cache, **OPTIONS).equal(after(more))
+    again = model.generate(more, past_key_values=cache, **OPTIONS)
+    assert again.equal(after(more))
+    third = torch.cat([again, HEADER[:, :3]], 1)
+    assert model.generate(third, past_key_values=cache, **OPTIONS).equal(after(third)), "since where it began"
 
 
 def test_processors_and_streamers_see_the_new_text():

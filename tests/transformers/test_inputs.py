@@ -84,6 +84,8 @@ def test_translation_that_reads_tokens_twice():
         longer = torch.tensor([[EOS, 4, 5], [EOS, 5, 6]])
         with pytest.raises(UserError, match="begin with </s>, but past_key_values holds the first 2 tokens"):
             model(IDS, decoder_input_ids=longer, past_key_values=cache)
+        with pytest.raises(UserError, match="begin with </s>, but past_key_values holds the first 2 tokens"):
+            model(IDS, decoder_input_ids=longer[:, :2], past_key_values=cache)
         with pytest.raises(UserError, match="decoder_attention_mask: of shape 2x5 for 1 new tokens after 2"):
             model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, decoder_attention_mask=torch.ones(2, 5))
         found = model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache)

@@ -181,6 +181,18 @@ def test_lost_memory():
         model(**{**second, **{name: second[name][:2] for name in ("input_ids", "labels", "shift_labels")}})
 
 
+def test_a_single_process_of_torchrun(monkeypatch):
+    """It has all streams; one of two has not."""
+    model = build("feedback")
+    (block, *_) = StreamBlocks(TEXT, STREAMS, STEPS)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    assert model(**StreamCollator()([block])).loss.isfinite()
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(UserError, match="streams: 4 of 4 streams of a block, in one of several processes or GPUs"):
+        model(**StreamCollator()([block]))
+
+
 @pytest.mark.parametrize("blocks,updates", [(1, 7), (2, 4)])  # an epoch has seven blocks, of which the last is shorter
 @pytest.mark.parametrize("kind", ["feedback", "adaptive", "feedback-per-layer-spans"])
 def test_label_smoothing_of_streams(kind, blocks, updates, tmp_path):
