@@ -56,6 +56,20 @@ def test_episodes_alone(stack, seed):
                 torch.testing.assert_close(together[first:last, b], alone[-(last - first) :, 0])
 
 
+@pytest.mark.parametrize("carried", [1, CARRIED])
+@pytest.mark.parametrize("stack", STACKS)
+def test_steps_grow_older(stack, carried):
+    """An episode goes on without being told so at each step."""
+    model, x_TBD = stack_and_stream(stack, 0)
+    with torch.no_grad():
+        whole, _ = model(x_TBD[:12])
+        _, state = model(x_TBD[:carried])
+        memory = model.ring_after(state, "keys-values")
+        memory.reset(torch.full((B,), carried))
+        for t in range(carried, 12):
+            torch.testing.assert_close(model.run_step(x_TBD[t], memory), whole[t])
+
+
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize("storage", ["keys-values", "vectors"])
 @pytest.mark.parametrize("stack", STACKS)
