@@ -39,6 +39,8 @@ def test_commands(commands, command, arguments, expected):
     assert result.status == 0 and not result.errors, result.errors
     text = " ".join(" ".join(result.out).split())
     assert [words for words in expected if words not in text] == []
+    ours = [line.split(" of fb_fairseq: ") for line in result.out if " of fb_fairseq: " in line]
+    assert all(names for _, names in ours), "no empty lists"
     assert "--quant-noise-pq" not in text, "what is refused is not offered"
     assert "resolved" not in text
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fb_fairseq.literals import parse_literal
+from fb_fairseq.patches import safe_loading
 from fb_fairseq.patches.safe_loading import patch_literal_values
 
 
@@ -79,3 +80,10 @@ def test_a_command_that_runs_as_the_main_module_evaluates_no_code(monkeypatch, s
     monkeypatch.setitem(sys.modules, "__main__", main)
     patch_literal_values()
     assert (getattr(main, "eval", None) is parse_literal) == patched
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_the_configuration_of_a_hub_model(flat):
+    """Parts that it does not have, or that are names alone, have no addresses."""
+    loaded = {"args": {"bpe": "gpt2"} if flat else {"tokenizer": {"_name": "moses", "source_lang": "a"}}}
+    assert safe_loading._load_from_hub(lambda *args, **kwargs: loaded, "a") is loaded
