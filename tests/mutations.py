@@ -5,7 +5,7 @@
 A fault is a comparison, an operator, a number, a condition or an argument that is changed, in Python or in C++; never a
 message, an annotation or a docstring. It is made in a copy of the tree. A process that has imported torch, fairseq and
 transformers, but none of this code, is forked for each one; so a fault costs seconds. First come the tests of the area
-that name the changed module, then its other tests, then the commands' (tests/cli). What survives the tests that ``bash
+that name the changed module, then its other tests, then snapshots and the commands' (tests/cli). What survives the tests that ``bash
 tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found. A
 fault is undecided where no test has failed when the time is up: it may never end, or the time is short.
 
@@ -51,7 +51,7 @@ AREAS = {
         sorted(str(p.relative_to(REPOSITORY)) for p in (REPOSITORY / "tests").glob("test_*.py")),
     ),
 }
-COMMANDS = "tests/cli"
+SNAPSHOTS, COMMANDS = "tests/test_snapshots.py", "tests/cli"  # of all areas
 COMPARISONS = {
     "<": "<=",
     "<=": "<",
@@ -236,7 +236,7 @@ def is_there(test: str) -> bool:
 
 
 def tests_for(area: str, mutation: Mutation) -> list[str]:
-    """The test files of an area, those first that name the changed module; then the commands'."""
+    """The test files of an area, those first that name the changed module; then the snapshots and the commands'."""
     module = pathlib.PurePath(mutation.path).stem
     name = re.compile(
         rf"\b{re.escape(module if module != '__init__' else pathlib.PurePath(mutation.path).parent.name)}\b"
@@ -249,7 +249,7 @@ def tests_for(area: str, mutation: Mutation) -> list[str]:
             found += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
         return [str(p.relative_to(REPOSITORY)) for p in sorted(found, key=lambda p: not name.search(p.read_text()))]
 
-    return files(AREAS[area][1]) + files([COMMANDS])
+    return list(dict.fromkeys(files(AREAS[area][1]) + files([SNAPSHOTS, COMMANDS])))
 
 
 class FirstFailure:
