@@ -5,9 +5,10 @@
 A fault is a comparison, an operator, a number, a condition or an argument that is changed, in Python or in C++; never a
 message, an annotation or a docstring. It is made in a copy of the tree. A process that has imported torch, fairseq and
 transformers, but none of this code, is forked for each one; so a fault costs seconds. First come the tests of the area
-that name the changed module, then its other tests, then snapshots and the commands' (tests/cli). What survives the tests that ``bash
-tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as they are found. A
-fault is undecided where no test has failed when the time is up: it may never end, or the time is short.
+that name the changed module, then its other tests, then the snapshots and the commands' (tests/cli). What survives the
+tests that ``bash tests/run.sh`` runs is tried with those of ``--ci``, if that is given. The survivors are printed as
+they are found. A fault is undecided where no test has failed when the time is up: it may never end, or the time is
+short.
 
 With ``--covered FILE`` the tests that have run the changed line come first. pytest-cov (not installed by
 ``tests/run.sh``) writes such a file, ``.coverage``; file by file, as tests that end their own process lose it:
