@@ -138,6 +138,10 @@ def test_there_and_back(parallel_data, trained, tmp_path):
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").state_dict()
     first = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
     assert all(again[name].equal(first[name]) for name in first)
+    generation = json.loads((folder / "generation_config.json").read_text())
+    longest = json.loads((folder / "config.json").read_text())["max_target_positions"]
+    fairseqs = {"num_beams": 5, "early_stopping": True, "min_new_tokens": 1, "max_length": min(201, longest)}
+    assert {name: generation[name] for name in fairseqs} == fairseqs
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / "again" / name).read_text()) == json.loads((folder / name).read_text())
 

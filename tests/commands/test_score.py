@@ -77,6 +77,9 @@ def test_exact_values():
     )
     expected = sacrebleu.corpus_bleu(['sagt "ja, er kommt".'], [['sagt "ja, er \u2047".']])
     assert german["sacrebleu"] == round(expected.score, 2) and 0 < german["sacrebleu"] < 100
+    words = "l' homme dort dans l' ombre ."
+    french = score.score([words], [words], ["l'homme dort dans l'ombre."], ["sacrebleu"], "fr")
+    assert french["sacrebleu"] == 100.0, "joined as in French"
     two = score.rouge(["b c . a b"], ["a b . b c"])
     assert two["rougeLsum"] == 100.0 > two["rougeL"], "the union of its sentences"
 

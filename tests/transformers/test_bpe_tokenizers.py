@@ -112,6 +112,8 @@ LETTERS = ["a", "a@@", "b", "b@@", "ab@@", "ab", "aba"]
     "codes, symbols, message",
     [
         ("a b\n", LETTERS, r"must begin with #version: 0.2"),
+        ("#version: 0.1\na b\n", LETTERS, r"must begin with #version: 0.2"),
+        ("version 0.2\na b\n", LETTERS, r"must begin with #version: 0.2"),
         (VERSION + "a b 12\n", LETTERS, r":2: must be two pieces"),
         (VERSION + "a b\n", ["a@@", "b@@"], r"1 of its 3 pieces, such as 'ab', are missing from dict.txt"),
         (VERSION, ["<s>@@"], r"'<s>@@' and '<s>' are the same piece"),

@@ -101,6 +101,9 @@ def test_packed_texts(kind):
         for text, part in zip(ids.split(row, 1), found.split(row, 1)):
             torch.testing.assert_close(part, model(text).logits, **close)
     with torch.no_grad():
+        alike = model(IDS, position_ids=positions[:1]).logits
+        torch.testing.assert_close(alike, model(IDS, position_ids=positions[:1].expand(2, -1)).logits, **close)
+        torch.testing.assert_close(alike[0], logits[0], **close)
         cache = model(IDS[:, :10], position_ids=positions[:, :10], use_cache=True).past_key_values
         later = model(IDS[:, 10:], past_key_values=cache).logits
         torch.testing.assert_close(later, logits[:, 10:].detach(), **close)

@@ -242,7 +242,7 @@ def test_results_and_cards_say_what_was_done(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(export)
     assert f"{run}: has no result.json; run the same training" in capsys.readouterr().err
-    main(train)
+    main([*train, "--minutes", "5"])
     result = json.loads((run / "result.json").read_text())
     assert result["updates"] == 4 and "ended" not in result
     main(export)
