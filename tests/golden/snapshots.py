@@ -143,12 +143,29 @@ def page() -> Texts:
     return shown_readings.pages()
 
 
+def sequences() -> Texts:
+    """The sizes of each toy task's data, and its first sequences of one seed, with its default options."""
+    from fb_fairseq.papers import toy_tasks
+    from fb_fairseq.papers.toy_tasks.common.sequences import SeededRandom
+
+    texts: Texts = {}
+    for name in toy_tasks.names():
+        task = toy_tasks.load(name).TASK
+        lines = [f"{task.sequences} {'disjoint' if task.disjoint_splits else 'may be equal'}"]
+        for number in range(3):
+            found = task.generate(SeededRandom("snapshot", name, number))
+            lines += [" ".join(found.inputs), " ".join(found.labels)]
+        texts[name] = "\n".join(line if len(line) < 500 else f"{line[:500]} … {len(line)}" for line in lines)
+    return texts
+
+
 SNAPSHOTS: dict[str, Callable[[], Texts]] = {
     "commands": commands,
     "fairseq_options": fairseq_options,
     "figures": figures,
     "pictures": pictures,
     "page": page,
+    "sequences": sequences,
 }
 # The packages that they need, besides torch.
 NEEDS = {
@@ -157,6 +174,7 @@ NEEDS = {
     "figures": ["fairseq", "matplotlib"],
     "pictures": [],
     "page": ["gradio"],
+    "sequences": [],
 }
 
 

@@ -57,6 +57,14 @@ def test_the_smallest_clusters():
         (dict(adaptive_softmax_dropout=1.5), "--adaptive-softmax-dropout 1.5: must be a probability below 1"),
         (dict(adaptive_softmax_factor=2), "--tie-adaptive-weights needs .*the same cut-offs and factors"),
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed: is for plain embeddings"),
+        (
+            dict(share_decoder_input_output_embed=True, adaptive_input=False, adaptive_input_cutoff=None),
+            "--share-decoder-input-output-embed: is for plain embeddings",
+        ),
+        (
+            dict(share_decoder_input_output_embed=True, adaptive_softmax_cutoff=None, tie_adaptive_weights=False),
+            "--share-decoder-input-output-embed: is for plain embeddings",
+        ),
         (dict(adaptive_input_cutoff=None), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False, tie_adaptive_proj=True), "--tie-adaptive-proj needs"),
         (

@@ -4,7 +4,9 @@ import argparse
 
 import pytest
 
+from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.streams.layout import BlockLengths
+from fb_fairseq.tasks.options import StreamingLMConfig
 from fb_fairseq.tasks.streaming_lm import StreamingLMTask
 
 
@@ -31,6 +33,25 @@ def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch):
         found.append(layout.parts)
         before += len(layout.turns)
     assert len(set(found)) == 4, "whole blocks at the end"
+
+
+def test_batches_are_read_in_the_main_process(tmp_path, caplog):
+    """--num-workers, which has no effect, is told of; --data-buffer-size has one."""
+    caplog.set_level("INFO")
+    texts = {"train": [b"some text"], "valid": [b"more of it"]}
+    preprocess_bytes.binarise(texts, str(tmp_path / "data"))
+    of_fairseq = dict(dataset_impl="mmap", train_subset="train", batch_size=1, update_freq=[1])
+    of_fairseq.update(dict.fromkeys(("batch_size_valid", "max_tokens", "max_tokens_valid", "skip_remainder_batch")))
+    cfg = StreamingLMConfig(data=str(tmp_path / "data"), tokens_per_sample=4, **of_fairseq)
+    task = StreamingLMTask.setup_task(cfg)
+    task.load_dataset("valid")
+    common = dict(max_sentences=1, num_workers=4, data_buffer_size=7, seed=5, epoch=1)
+    iterator = task.get_batch_iterator(task.dataset("valid"), **common)
+    assert (iterator.num_workers, iterator.buffer_size, iterator.seed) == (0, 7, 5)
+    assert "--num-workers 4 has no effect" in caplog.text
+    caplog.clear()
+    task.get_batch_iterator(task.dataset("valid"), **{**common, "num_workers": 1})
+    assert "--num-workers" not in caplog.text, "fairseq's default"
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,17 @@ def test_command(tmp_path, capsys):
     assert json.loads((tmp_path / "recall/result.json").read_text())["sizes"] == [2, 4, 8]
 
 
+@pytest.mark.parametrize("given,threads", [(None, 1), ("3", 3)])
+def test_threads(tmp_path, monkeypatch, torch_threads, given, threads):
+    """Small models are fastest with one; a number that the user has chosen stays."""
+    torch.set_num_threads(3)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    main(["train", "--out", str(tmp_path / "run"), *options_of(replace(TINY, updates=1), "device")])
+    assert torch.get_num_threads() == threads
+
+
 def test_exported_trackers_say_how_they_read(tmp_path):
     """Labels, of single sequences, whose names pipelines of transformers show."""
     pytest.importorskip("transformers")
