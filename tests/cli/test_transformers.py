@@ -160,6 +160,8 @@ def test_facts_travel_with_the_weights(model_with_facts, tmp_path):
     assert len(known) == 7 and {"license: mit", "| updates | 20 |", "| test | 2.5 bits |"} < known
     back = tmp_path / "back.pt"
     import_transformers([str(model), "--out", str(back)])
+    history = torch.load(back, weights_only=False)["optimizer_history"]
+    assert [entry["num_updates"] for entry in history] == [0], "of the checkpoint itself: training begins anew"
     export([str(back), "--to", str(tmp_path / "again")])
     assert facts(tmp_path / "again") == known
     export([str(back), "--to", str(tmp_path / "changed"), "--license", "apache-2.0", "--note", "test=2.4 bits"])

@@ -139,6 +139,16 @@ def test_positions_beside_padding():
             model(IDS, attention_mask=mask, position_ids=torch.arange(6)[None])
 
 
+@pytest.mark.parametrize("kind", ["feedback", "transformer-absolute"])
+def test_a_text_of_one_token(kind):
+    """Behind padding."""
+    model = build(kind)
+    mask = torch.tensor([[1] * 6, [0] * 5 + [1]])
+    with torch.no_grad():
+        found = model(IDS, attention_mask=mask).logits
+        torch.testing.assert_close(found[1, 5], model(IDS[1:, 5:]).logits[0, 0], atol=1e-5, rtol=1e-5)
+
+
 def test_a_memory_does_not_end_in_training_either():
     """Padding at the end would enter it."""
     model = build("feedback").train()

@@ -1,5 +1,7 @@
 """Models that predict a label of each token: what they refuse. (``test_trainer.py`` has their loss.)"""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -26,6 +28,8 @@ def test_labels_are_not_taken_for_the_next_token(tmp_path):
         lambda: loaded.generate(ids),
         lambda: loaded(ids, labels=ids),
         lambda: loaded(ids, shift_labels=ids.roll(-1)),
+        *(partial(loaded, ids, labels=torch.tensor([[5, special, -100]])) for special in range(4)),
     ):
         with pytest.raises(UserError, match="the model predicts"):
             call()
+    assert loaded(ids, labels=torch.tensor([[-100, 4, 5]])).loss.isfinite()

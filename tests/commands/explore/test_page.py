@@ -120,6 +120,10 @@ def test_only_this_machine_is_served(page, monkeypatch, host):
             client.connect((host, port))
         with pytest.raises(ConnectionRefusedError), socket.socket() as client:
             client.connect(("127.0.0.2", port))
-        assert built.share is False and built.local_url == f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        assert (
+            built.show_error
+            and built.share is False
+            and built.local_url == f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        )
     finally:
         built.close(verbose=False)

@@ -48,6 +48,15 @@ def test_a_language_model(out):
         result_of(str(out / "other"), identity)
 
 
+def test_a_part_of_an_experiment(out):
+    """The record is in the folder above it."""
+    write_record(str(out), {"recipe": "r", "steps": {"OUT/walk/m/best.pt": training("walk/m", 60.0)}})
+    (out / "walk").mkdir()
+    for name in ("m.test.eval", "m.valid.eval", "m.log"):
+        (out / "walk" / name).write_text((out / name.replace("m", "m-2", 1)).read_text())
+    assert result_of(str(out / "walk/m"), {"recipe": "r", "model": "m"})["seconds"] == 60
+
+
 def test_a_toy_task(out):
     """The time of a curriculum's stages is its own."""
     (out / "m-2.accuracy").write_text('{"written_by": "x", "accuracy": 90.0}')
