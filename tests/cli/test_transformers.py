@@ -24,6 +24,7 @@ from fb_fairseq.commands.average_checkpoints import main as average  # noqa: E40
 from fb_fairseq.commands.explore import reading  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
+from fb_fairseq.commands.texts import load_data  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.tensor_files import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
@@ -227,6 +228,8 @@ def test_omit_eos_in_other_commands(word_data, tmp_path):
     for path in (checkpoint, tmp_path / "model"):
         explored = reading.load(str(path), str(word_data) if path == checkpoint else None, cpu=True)
         assert explored.vocabulary.encode("w1\nw2") == explored.vocabulary.encode("w1 w2")
+        text = load_data(explored, str(word_data), "valid")
+        assert not text[0 : len(text)].eq(EOS).any(), "what figures are drawn of"
     with pytest.raises(UserError, match="was trained with --omit-eos, which this task does not have"):
         eval_lm(word_data, checkpoint, gen_subset="valid", task="language_modeling")
     other = trained(word_data, tmp_path / "other", max_update=1)
