@@ -11,7 +11,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.models.decoders import dictionary
-from tests.models.language_models import MODELS, WIDTHS, FeedbackLM, build, configuration, tokens
+from tests.models.language_models import MODELS, WIDTHS, FeedbackLM, both, build, configuration, tokens
 from tests.modules.options import randomise
 from tests.modules.test_dropout import check_rate
 
@@ -149,3 +149,10 @@ def test_decoding_equals_the_full_forward(model, storage, changes):
         for length in [prompt, *range(prompt + 1, 24)]:
             outputs.append(decoder.decoder(batch[:, :length], incremental_state=state)[0])
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+def test_what_the_memory_keeps(storage):
+    """As commands read the model: what was chosen in training; before there was a choice, keys and values."""
+    assert both(memory_storage=storage)[0].memory_storage == storage
+    assert both()[0].memory_storage == "keys-values"
