@@ -10,6 +10,8 @@ from functools import partial
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from fb_fairseq.modules import FeedbackTransformer
@@ -20,7 +22,7 @@ from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.loops import GRAPHS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.stepper import Stepper
-from fb_fairseq.ops.feedback.triton import launches
+from fb_fairseq.ops.feedback.triton import activations, launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.feedback.triton.tiles import Gpu
 from fb_fairseq.ops.layers import ACTIVATIONS
@@ -89,6 +91,28 @@ def test_an_encoder_of_padding_alone(loop):
     case.encoder[0].padding_BC[1] = True
     ours, expected = (case.forward(run)[0] for run in (loop, feedback_block))
     assert ours.isnan().equal(expected.isnan()) and ours[:, 1].isnan().all() and ours[:, 0].isfinite().all()
+
+
+@triton.jit
+def activation_and_derivative(x, y, slope, KIND: tl.constexpr):
+    """Of 16 numbers."""
+    at = tl.arange(0, 16)
+    recorded = tl.load(x + at)
+    tl.store(y + at, activations.activation(recorded, KIND))
+    tl.store(slope + at, activations.derivative(recorded, KIND))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_each_activation(name):
+    """Against torch's, and its gradient. (Of a ReLU, its result is recorded.)"""
+    x = torch.linspace(-4, 3.5, 16, dtype=torch.double, requires_grad=True)
+    expected = ACTIVATIONS[name](x)
+    (gradient,) = torch.autograd.grad(expected.sum(), x)
+    recorded = expected.detach() if name == "relu" else x.detach()
+    y, slope = torch.empty_like(recorded), torch.empty_like(recorded)
+    activation_and_derivative[(1,)](recorded, y, slope, activations.NUMBERS[name])
+    torch.testing.assert_close(y, expected.detach())
+    torch.testing.assert_close(slope, gradient)
 
 
 @pytest.mark.parametrize("activation", cases(["gelu"], [name for name in ACTIVATIONS if name != "gelu"]))
