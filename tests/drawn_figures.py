@@ -2,7 +2,6 @@
 
 import json
 import math
-import pathlib
 import runpy
 from collections.abc import Callable
 from functools import partial
@@ -17,8 +16,8 @@ from fb_fairseq.drawing.style import STYLE
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
+from tests.conftest import REPOSITORY
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
 
 TRAINING = [(1, 90.0), (2, 40.0), (10, 8.0), (20, 4.0)]
@@ -195,7 +194,7 @@ def described_axes(axes: Any) -> dict[str, Any]:
         ],
         "groups": [
             [
-                type(group).__name__,
+                type(group).__name__.removeprefix("FillBetween"),  # (matplotlib 3.10 and later)
                 group.get_label(),
                 numbers(group.get_offsets()),
                 [numbers(path.vertices) for path in group.get_paths()] if "Poly" in type(group).__name__ else [],

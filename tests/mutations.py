@@ -141,7 +141,7 @@ def python_mutations(path: str, text: str) -> Iterator[Mutation]:
 
     def of_call(node: ast.Call) -> Iterator[Mutation]:
         """The first two arguments swapped, if their order counts, or one with a name left out."""
-        symmetric = re.search(r"\b(min|max|transpose)$", ast.unparse(node.func))
+        symmetric = re.fullmatch(r"min|max|(?!torch\.).*\.transpose", ast.unparse(node.func), re.DOTALL)
         if len(node.args) >= 2 and not symmetric and not any(isinstance(x, ast.Starred) for x in node.args):
             a, b = node.args[:2]
             both = text[begin(a) : end(b)]

@@ -1,5 +1,5 @@
-"""Options, architectures, figures and the explorer's page are as they were; ``golden/snapshots.py`` says how to change
-them.
+"""Options, architectures, figures, the explorer's page and pictures, and toy tasks' sequences are as they were;
+``golden/snapshots.py`` says how to change them.
 """
 
 import pytest

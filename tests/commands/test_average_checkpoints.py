@@ -47,11 +47,12 @@ def test_all_that_there_are(folder):
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
 @pytest.mark.parametrize("more", [{"half": torch.zeros(3)}, {"more": torch.zeros(1)}], ids=["shape", "name"])
-def test_other_models_are_refused(tmp_path, odd, more):
+def test_other_models_are_refused(tmp_path, capsys, odd, more):
     """Whichever of them is the other one, in a single parameter."""
     files = [str(tmp_path / f"{i}.pt") for i in range(3)]
     for i, file in enumerate(files):
         checkpoint(file, i, **(more if i == odd else {}))
     with pytest.raises(SystemExit):
         main(["--inputs", *files, "--output", str(tmp_path / "out.pt")])
+    assert "the names or shapes of parameters differ" in capsys.readouterr().err
     assert not (tmp_path / "out.pt").exists()

@@ -23,7 +23,8 @@ def test_versions_and_devices(capsys):
     assert found["torch"] == torch.__version__
     assert found["Python"].startswith(sys.version.split()[0])
     assert found["fb_fairseq"] == f"{fb_fairseq.__version__} (--user-dir {REPOSITORY / 'fb_fairseq'})"
-    assert found["GPU"] == (torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use")
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    assert found["GPU"] == (", ".join(gpus) if gpus else "none that torch can use")
     assert "torch uses" in found["processor"] and env.version_of("there is no such package") == "not installed"
 
 

@@ -1,6 +1,6 @@
-"""What must not change unnoticed, as texts in this folder: options, architectures, figures, and the
-explorer's page. ``tests/test_snapshots.py`` compares. After a change that is meant, write them again, and read what
-``git diff`` shows:
+"""What must not change unnoticed, as texts in this folder: options, architectures, figures, the explorer's page and its
+pictures, and the toy tasks' sequences. ``tests/test_snapshots.py`` compares. After a change that is meant, write them
+again, and read what ``git diff`` shows:
 
     python -m tests.golden.snapshots [NAME ...]
 """
@@ -23,7 +23,8 @@ Texts = dict[str, str]  # by name
 def options_of(parser: argparse.ArgumentParser, command: str) -> Texts:
     """The options of a command and of its subcommands, without their help."""
     exclusive = {action: group for group in parser._mutually_exclusive_groups for action in group._group_actions}
-    lines = [f"usage: {parser.usage}", f"description: {str(parser.description).splitlines()[0]}"]
+    about = {"usage": parser.usage, "description": (parser.description or "").partition("\n")[0]}
+    lines = [f"{name}: {text}" for name, text in about.items() if text]
     texts: Texts = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -36,14 +37,16 @@ def options_of(parser: argparse.ArgumentParser, command: str) -> Texts:
             "default": action.default,
             "required": action.required or (action in exclusive and exclusive[action].required),
         }
-        facts = {name: value for name, value in facts.items() if value not in (None, False, "None")}
+        facts = {name: value for name, value in facts.items() if value not in (None, False)}
         kind = type(action).__name__
         lines.append(f"{', '.join(action.option_strings) or action.dest}: {kind} {facts}")
     return {command: "\n".join(lines), **texts}
 
 
-def name_of(kind: Callable | None) -> str:
+def name_of(kind: Callable | None) -> str | None:
     """The name of an option's type, with what it is called with."""
+    if kind is None:
+        return None
     if isinstance(kind, functools.partial):
         return f"{kind.func.__name__} {kind.keywords}"
     return getattr(kind, "__name__", str(kind))
@@ -55,8 +58,10 @@ def parser_of(argv: list[str]) -> argparse.ArgumentParser:
 
     found = []
     with mock.patch.object(argparse.ArgumentParser, "print_help", lambda parser, *_: found.append(parser)):
-        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-            main(argv)
+        with mock.patch("torch.cuda.is_available", lambda: False):  # on which the devices to choose from depend
+            with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+                main(argv)
+    assert found, f"{argv}: prints no help"
     return found[0]
 
 
@@ -73,7 +78,7 @@ def commands() -> Texts:
 
 
 def fairseq_options() -> Texts:
-    """The options that fairseq's commands have of this package, and the values of its architectures."""
+    """The options that this package adds to fairseq's commands, and the values of its architectures."""
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
@@ -169,11 +174,11 @@ SNAPSHOTS: dict[str, Callable[[], Texts]] = {
 }
 # The packages that they need, besides torch.
 NEEDS = {
-    "commands": ["fairseq", "gradio"],
+    "commands": ["fairseq", "sacrebleu", "gradio"],
     "fairseq_options": ["fairseq"],
     "figures": ["fairseq", "matplotlib"],
-    "pictures": [],
-    "page": ["gradio"],
+    "pictures": ["fairseq"],
+    "page": ["fairseq", "gradio"],
     "sequences": [],
 }
 

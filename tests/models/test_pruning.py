@@ -10,7 +10,7 @@ from fb_fairseq.models.pruning import LAYER_WEIGHTS, parse_layers, prune
 
 
 def state(encoder=3, decoder=2):
-    """A checkpoint with so many layers, the value of whose only parameter is their number."""
+    """A checkpoint of so many layers, each with one parameter, which holds the layer's index."""
     layers = {
         f"{side}.layers.{l}.w": torch.tensor([l])
         for side, n in (("encoder", encoder), ("decoder", decoder))
@@ -62,4 +62,10 @@ def test_numbers_of_layers():
     for wrong in ("", "a", "-1", "1,1", "1.5"):
         with pytest.raises(UserError, match=f"^--x {wrong}: give layer numbers"):
             parse_layers("--x", wrong)
-    prune(state(), None)  # of a model without pruning
+
+
+def test_models_without_pruning():
+    parameters = state()
+    prune(parameters, None)
+    prune(parameters, options())
+    assert list(parameters) == list(state())

@@ -85,5 +85,5 @@ def test_a_run_without_a_worse_validation(trainer, stopping, best, runs):
 
 
 def test_a_checkpoint_from_before(trainer):
-    """It has nothing of that."""
+    """It records no best loss and no number of validations."""
     assert restore_stopping(trainer, SimpleNamespace(epoch=1, iterations_in_epoch=1), {}) == {}

@@ -128,7 +128,9 @@ def test_a_text_that_begins_like_another(pads):
     again = model.generate(more, past_key_values=cache, **OPTIONS)
     assert again.equal(after(more))
     third = torch.cat([again, HEADER[:, :3]], 1)
-    assert model.generate(third, past_key_values=cache, **OPTIONS).equal(after(third)), "since where it began"
+    assert model.generate(third, past_key_values=cache, **OPTIONS).equal(after(third)), (
+        "all of the text since the first call is recognised"
+    )
 
 
 def test_processors_and_streamers_see_the_new_text():

@@ -56,7 +56,7 @@ def spread(values: Sequence[float], metric: str) -> str:
     if not all(map(math.isfinite, values)):
         return "nan"
     digits = 3 if "bits" in metric or "nll" in metric else 2
-    if metric == "training_days" and max(values) < 1:  # of small models minutes
+    if metric == "training_days" and max(values) < 1:  # small models train for minutes
         digits = 4
     mean = f"{statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"

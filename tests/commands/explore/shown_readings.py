@@ -44,12 +44,12 @@ class Given(Reading):
         self._memory = [(t + 1) * numbers for t in range(steps)]
         number = len(model.vocabulary)
         ranks = [(7 * torch.arange(number) + step) % number for step in range(steps)]  # no two of a step are equal
-        self._features = [torch.log_softmax(-0.3 * rank, 0) for rank in ranks]
+        self._features = [torch.log_softmax(-0.31 * rank, 0) for rank in ranks]
 
     def _shares(self, step: int) -> Tensor:
         """[L, H, span], nearest first: the halves, thirds, … of what is left; persistent vectors take a part."""
         distances = torch.arange(max(self.model.stack.reaches())).clamp(max=max(step - 1, 0))
-        parts = torch.arange(2.0, 2 + LAYERS * HEADS).reshape(LAYERS, HEADS, 1)
+        parts = 2.03 + torch.arange(LAYERS * HEADS).reshape(LAYERS, HEADS, 1)  # (no result lies between two roundings)
         shares = parts ** -(distances + 1.0) * (parts - 1)
         return 0.9 * shares if self.model.stack.options.persistent_memory_size else shares
 

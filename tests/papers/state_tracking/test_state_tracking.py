@@ -41,7 +41,7 @@ def needs(name):
         pytest.importorskip("transformers")
 
 
-# The inner size with which layers have as many parameters as the Transformer's, about; and how many these are.
+# The inner size with which layers have about as many parameters as the Transformer's, and that number.
 SIZES = {
     "feedback": (288, 100_419),
     "transformer": (256, 100_352),
@@ -279,7 +279,8 @@ def test_threads(tmp_path, monkeypatch, torch_threads, given, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if given:
         monkeypatch.setenv("OMP_NUM_THREADS", given)
-    main(["train", "--out", str(tmp_path / "run"), *options_of(replace(TINY, updates=1), "device")])
+    options = options_of(replace(TINY, updates=1), "device")
+    main(["train", "--out", str(tmp_path / "run"), "--device", "cpu", *options])
     assert torch.get_num_threads() == threads
 
 
