@@ -119,9 +119,9 @@ def pictures() -> dict[str, str]:
 
 
 ATTRIBUTES = (
-    *("label", "value", "info", "elem_id", "visible", "scale", "min_width", "lines", "max_lines", "variant"),
-    *("minimum", "maximum", "step", "choices", "container", "padding", "equal_height"),
-)
+    "label value info elem_id visible scale min_width lines max_lines variant minimum maximum step choices container "
+    "padding equal_height"
+).split()
 
 
 def pages() -> dict[str, str]:
