@@ -218,13 +218,13 @@ def test_results_and_cards_say_what_was_done(tmp_path, capsys):
     model = tmp_path / "model"
     train = ["train", "--out", str(run), *options_of(TINY), "--device", "cpu"]
     export = ["export", str(run), "--to", str(model)]
-    main([*train, "--minutes", "0.0001"])
+    main([*train, "--minutes", "1e-9"])
     result = json.loads((run / "result.json").read_text())
-    assert result["updates"] == 1 and result["ended"] == "by --minutes 0.0001, before update 4"
-    assert "ended by --minutes 0.0001, before update 4: the figures are those of update 1" in capsys.readouterr().out
+    assert result["updates"] == 1 and result["ended"] == "by --minutes 1e-09, before update 4"
+    assert "ended by --minutes 1e-09, before update 4: the figures are those of update 1" in capsys.readouterr().out
     main(export)
     card = (model / "README.md").read_text()
-    assert "| updates | 1 |" in card and "| ended | by --minutes 0.0001, before update 4 |" in card
+    assert "| updates | 1 |" in card and "| ended | by --minutes 1e-09, before update 4 |" in card
     assert "| numbers | rounded to bfloat16 after the figures above were measured |" in card and "license" not in card
     trainer = Trainer(TINY, CPU)
     trainer.resume(str(run / "checkpoint.pt"))
