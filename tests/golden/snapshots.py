@@ -1,6 +1,6 @@
-"""What must not change unnoticed, as texts in this folder: options, architectures, figures, the explorer's page and its
-pictures, and the toy tasks' sequences. ``tests/test_snapshots.py`` compares. After a change that is meant, write them
-again, and read what ``git diff`` shows:
+"""Texts in this folder that must not change unnoticed: options, architectures, recipes, figures, the explorer's page
+and its pictures, and the toy tasks' sequences. ``tests/test_snapshots.py`` compares. After a change that is meant,
+write them again, and read what ``git diff`` shows:
 
     python -m tests.golden.snapshots [NAME ...]
 """
@@ -12,7 +12,8 @@ import functools
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 from unittest import mock
 
 from tests.conftest import REPOSITORY
@@ -164,31 +165,43 @@ def sequences() -> Texts:
     return texts
 
 
-SNAPSHOTS: dict[str, Callable[[], Texts]] = {
-    "commands": commands,
-    "fairseq_options": fairseq_options,
-    "figures": figures,
-    "pictures": pictures,
-    "page": page,
-    "sequences": sequences,
-}
-# The packages that they need, besides torch.
-NEEDS = {
-    "commands": ["fairseq", "sacrebleu", "gradio"],
-    "fairseq_options": ["fairseq"],
-    "figures": ["fairseq", "matplotlib"],
-    "pictures": ["fairseq"],
-    "page": ["fairseq", "gradio"],
-    "sequences": [],
+def recipe_commands() -> Texts:
+    """A digest of the commands of each recipe, in each of its sizes."""
+    from tests.papers.steps.printed import CALLS, digest, printed
+
+    return {" ".join(call): digest(printed(*call)) for call in CALLS}
+
+
+class Snapshot(NamedTuple):
+    """A kind of texts.
+
+    Attributes:
+        texts: makes those of today's code.
+        needs: the packages for it, besides torch.
+    """
+
+    texts: Callable[[], Texts]
+    needs: Sequence[str] = ()
+
+
+SNAPSHOTS = {
+    "commands": Snapshot(commands, ["fairseq", "sacrebleu", "gradio"]),
+    "fairseq_options": Snapshot(fairseq_options, ["fairseq"]),
+    "figures": Snapshot(figures, ["fairseq", "matplotlib"]),
+    "pictures": Snapshot(pictures, ["fairseq"]),
+    "page": Snapshot(page, ["fairseq", "gradio"]),
+    "recipes": Snapshot(recipe_commands, ["fairseq"]),
+    "sequences": Snapshot(sequences),
 }
 
 
 @functools.cache
 def texts_of(name: str) -> Texts:
     """The texts of a snapshot of today's code."""
-    return {title: text.replace(f"{REPOSITORY}/", "") for title, text in SNAPSHOTS[name]().items()}
+    return {title: text.replace(f"{REPOSITORY}/", "") for title, text in SNAPSHOTS[name].texts().items()}
 
 
+@functools.cache
 def written(name: str) -> Texts:
     """The texts of a snapshot as they are in this folder."""
     text = (REPOSITORY / f"tests/golden/{name}.txt").read_text(encoding="utf-8")

@@ -33,8 +33,12 @@ COMPILED = pathlib.Path(__file__).with_name("triton_compiled.py")
 
 
 # What runs without --ci: blocks with an encoder, and with episodes; decoding steps; activations.
-SMALLEST = ["test_outputs_and_every_gradient[3]", "test_outputs_and_every_gradient[8]", "test_episodes_in_decoding"]
-SMALLEST.append("test_each_activation")
+SMALLEST = [
+    "test_outputs_and_every_gradient[3]",
+    "test_outputs_and_every_gradient[8]",
+    "test_episodes_in_decoding",
+    "test_each_activation",
+]
 
 
 @needs_triton

@@ -1,9 +1,8 @@
-"""What recipes print, and the commands in it. ``python -m tests.papers.steps.printed`` writes the digests of all."""
+"""What recipes print, and the commands in it."""
 
 import contextlib
 import hashlib
 import io
-import json
 import re
 import shlex
 from unittest import mock
@@ -20,7 +19,6 @@ from tests.conftest import REPOSITORY
 ONE_SIZE = [name for name in recipes.names() if recipes.find(name).sizes == "one"]
 CALLS = [[name] for name in ONE_SIZE] + [["quickstart", "--minutes", minutes] for minutes in ("10", "60")]
 CALLS += [[name, size] for name in recipes.names() if name not in ONE_SIZE for size in ("--small", "--full")]
-DIGESTS = REPOSITORY / "tests/papers/steps/digests.json"  # of the commands of each of the calls
 
 
 def printed(name: str, *arguments, gpus: int = 0) -> str:
@@ -69,8 +67,3 @@ def digest(text: str) -> str:
     found = [" ".join(command) for command in commands(text) if command[0] not in ("cd", "export")]
     lines = re.sub(r"--workers \d+", "", "\n".join(found).replace(f"{REPOSITORY}/", ""))
     return hashlib.sha256(lines.encode()).hexdigest()[:12]
-
-
-if __name__ == "__main__":
-    found = {" ".join(call): digest(printed(*call)) for call in CALLS}
-    DIGESTS.write_text(json.dumps(found, indent=4) + "\n", encoding="utf-8")

@@ -1,7 +1,6 @@
 """All recipes: their steps and options, what they refuse, and the commands of the pages."""
 
 import gzip
-import json
 import re
 import shlex
 import shutil
@@ -19,15 +18,15 @@ from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
 from fb_fairseq.papers.steps import Call, agents, command, machine, recipes, tracking
 from tests.conftest import REPOSITORY
 from tests.papers.programs import run_module
-from tests.papers.steps.printed import CALLS, DIGESTS, commands, digest, printed, refuses, trainings, values
+from tests.papers.steps.printed import CALLS, commands, printed, refuses, trainings, values
 
 FEEDBACK = ["--models", "feedback_transformer_lm"]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
 def test_every_recipe(call):
-    """Steps have names and files of their own, all in the output folder, and trainings are resumed. Settings are those
-    with which results were recorded.
+    """Steps have names and files of their own, all in the output folder, and trainings are resumed. (Their settings:
+    ``test_snapshots.py``.)
     """
     name = call[0]
     recipe = recipes.find(name)
@@ -43,8 +42,6 @@ def test_every_recipe(call):
     assert {path for is_check, path in read if is_check} <= {path for is_check, path in read if not is_check}
     shown = printed(*call)
     assert f"[{len(steps)}/{len(steps)}]" in shown
-    recorded = json.loads(DIGESTS.read_text())[" ".join(call)]
-    assert digest(shown) == recorded, "other settings; if they are meant: python -m tests.papers.steps.printed"
 
 
 def test_no_torch_is_imported():
