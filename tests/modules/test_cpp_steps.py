@@ -180,7 +180,7 @@ def test_what_other_loops_and_storages_run(cpp_steps):
 @pytest.mark.parametrize("hypotheses", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
-def test_attention_to_an_encoder(seed, hypotheses, cpp_steps):
+def test_attention_to_an_encoder(seed, hypotheses, cpp_steps, empty_is_nan):
     case = Case(seed, steps=1, cross=True, dtype=torch.float32, dropout=0.0)
     compare_decoding_with_an_encoder(case, hypotheses, 2e-5)
     assert len(cpp_steps) == 4

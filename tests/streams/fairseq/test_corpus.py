@@ -75,7 +75,7 @@ def test_text_files_are_refused(tmp_path):
 @pytest.mark.parametrize("append_eos", [True, False])
 def test_documents_of_bytes(tmp_path, append_eos):
     """A document is one, however long it is."""
-    lengths = [10, ITEM_TOKENS, ITEM_TOKENS + 1, 3 * ITEM_TOKENS + 5, 1]
+    lengths = [10, ITEM_TOKENS - 1, ITEM_TOKENS, ITEM_TOKENS + 1, 3 * ITEM_TOKENS + 5, 1]
     if not append_eos:
         lengths.remove(ITEM_TOKENS)  # which then cannot be told from the first piece of a longer one
     documents = [(np.arange(n) % 251).astype(np.uint8).tobytes() for n in lengths]

@@ -8,6 +8,7 @@ import torch
 
 from fb_fairseq.ops.feedback import tile
 from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
+from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.ops.log import log_once
@@ -119,6 +120,37 @@ def test_awkward_sizes(steps, streams, carried, threads, tile_rows, empty_is_nan
 def test_widths(width, heads, head_dim, ffn, empty_is_nan):
     sizes = dict(decoder_embed_dim=width, decoder_attention_heads=heads, decoder_head_dim=head_dim)
     check(single(3, streams=9, carried=5, decoder_ffn_embed_dim=ffn, activation_fn="gelu", **sizes))
+
+
+# What takes the most scratch memory, and sizes at which it does.
+SCRATCH = {
+    "attention": dict(attention_span=40),
+    "attention to the encoder": dict(cross=True, sources=200),
+    "hidden layer": dict(decoder_ffn_embed_dim=200),
+    "keys and values": dict(steps=2, decoder_layers=1, decoder_head_dim=30),
+    "gradient of memories": dict(steps=2, decoder_layers=1, decoder_embed_dim=100, decoder_normalize_before=False),
+    "gradient of attention": dict(steps=2, decoder_layers=1, attention_span=5),
+    "gradient of earlier keys and values": dict(steps=30),
+}
+
+
+@pytest.mark.parametrize("user", SCRATCH)
+def test_scratch_memory_is_large_enough(user, monkeypatch):
+    """Nothing is written behind a buffer."""
+    behind, empty = [], Packing.empty
+
+    def guarded(self, size):
+        buffer = empty(self, size + 10_000)
+        behind.append(buffer[size:].fill_(7.0))
+        return buffer[:size]
+
+    monkeypatch.setattr(Packing, "empty", guarded)
+    sizes = dict(decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2, decoder_head_dim=4)
+    shape = dict(streams=1, carried=50, decoder_layers=3, attention_span=2)
+    options = dict(activation_fn="gelu", attention_dropout=0.2, activation_dropout=0.2)
+    kinds = dict(relative_positions="key-value", memory_composition="weighted", memory_projections="shared")
+    single(1, **{**sizes, **shape, **options, **kinds, **SCRATCH[user]}).run(feedback_block_cpp)
+    assert behind and all((buffer == 7).all() for buffer in behind)
 
 
 def test_it_ran(monkeypatch):

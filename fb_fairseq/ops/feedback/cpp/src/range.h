@@ -7,14 +7,15 @@
 #include "arguments.h"
 #include "attention.h"
 
-// Floats of scratch memory that a stream needs.
+// Floats of scratch memory that a stream needs: the most that a step takes at once, forward and backward.
 INLINE long scratch_size(const BlockArgs& block) {
-  const long H = block.H, E = block.E, X = H * E, D = block.D;
-  const long slots = block.S > block.sources ? block.S : block.sources, attention = 2 * H * slots + X;
-  const long needs[] = {attention, block.F, D + 2 * X, 2 * D, block.T * block.L * E};
+  const long H = block.H, S = block.S, E = block.E, X = H * E, D = block.D;
+  const long forward[] = {2 * H * S, block.sources, block.F, D + 2 * X};
+  const long backward[] = {D, H * S + X, block.T * block.L * E};
   long size = 0;
-  for (long need : needs) size = need > size ? need : size;
-  return size + D;
+  for (long need : forward) size = need > size ? need : size;
+  for (long need : backward) size = D + need > size ? D + need : size;  // beside the gradient of a layer's output
+  return size;
 }
 
 struct Range {
