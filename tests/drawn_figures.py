@@ -1,18 +1,22 @@
 """Figures of little data, each kind at least once, and how they look, in words and numbers."""
 
+import argparse
 import json
 import math
 import runpy
-from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from fb_fairseq.commands.label_accuracy import PositionCounts
 from fb_fairseq.commands.plot import panels
+from fb_fairseq.commands.plot.command import make_panels
 from fb_fairseq.commands.plot.context import ContextLosses
+from fb_fairseq.commands.plot.kinds import KINDS
 from fb_fairseq.commands.plot.measures import AttentionMap, Shares
 from fb_fairseq.drawing.figure import Panel, build_figure
 from fb_fairseq.drawing.style import STYLE
+from fb_fairseq.errors import flag
 from fb_fairseq.papers.figures import against, memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.results.runs import grouped
 from fb_fairseq.papers.rl.log import draw_rewards
@@ -54,9 +58,17 @@ SPEEDS = [
 POSITIONS = PositionCounts([0, *[4] * 249], [0, *[n % 5 for n in range(249)]])
 
 
+def panels_of(option: str, found: Any) -> list[Panel]:
+    """The panels of an option of ``fb-fairseq plot`` with two paths. ``found``: what is read of each."""
+    kind = KINDS[option]._replace(read=lambda path: found)
+    given = {**dict.fromkeys(KINDS, []), option: [("a", "a.pt"), ("b", "b.pt")]}
+    with mock.patch.dict(KINDS, {option: kind}):
+        return make_panels(argparse.Namespace(curves=[], **given))[0]
+
+
 def cases() -> dict[str, list[Panel]]:
     """The panels of each figure, by a name."""
-    single: dict[str, Callable[[Any], None]] = {
+    single: dict[str, partial] = {
         "one run": partial(panels.draw_curves, found={"": [BOTH]}, metric="ppl"),
         "fine-tuning, and another run": partial(
             panels.draw_curves, found={"a": [BOTH, {"valid": VALIDATION}], "b": [{"train": TRAINING}]}, metric="bpb"
@@ -120,8 +132,21 @@ def cases() -> dict[str, list[Panel]]:
     many = partial(panels.draw_curves, found={f"run{i:02}": [{"valid": VALIDATION}] for i in range(14)}, metric="bpb")
     bars = single["layer weights"]
     shares = single["shares"]
+    found = {name: draw.keywords.get("found") for name, draw in single.items()}
+    options = {
+        "layer_weights_over_training": found["layer weights over training"],
+        "layer_weights": found["layer weights"]["a"],
+        "spans": found["spans"]["a"],
+        "attention": found["shares"],
+        "attention_map": found["attention map"],
+        "persistent_shares": found["shares"],
+        "persistent_use": found["persistent use"],
+        "context_perplexity": found["context of tokens"]["a"],
+        "position_accuracy": POSITIONS,
+    }
     return {
         **{name: [Panel(draw)] for name, draw in single.items()},
+        **{f"{flag(option)} of two": panels_of(option, found) for option, found in options.items()},
         "figure: one legend for all": [Panel(lines, title="left"), Panel(lines, title="right")],
         "figure: a legend for each": [Panel(lines, title="left"), Panel(longer), Panel(bars, wide=True, title="bars")],
         "figure: sizes": [Panel(shares, size=(10.0, 5.0)), Panel(lines, size=(4.0, 2.0)), Panel(shares)],

@@ -19,9 +19,11 @@ from fb_fairseq.commands.explore import reading
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.papers.state_tracking.problems import Sequences
-from fb_fairseq.pretrained.model import choices
+from fb_fairseq.pretrained.folders import reading as reading_file
+from fb_fairseq.pretrained.model import build, choices
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import EOS, PAD, SPECIAL, UNK
+from fb_fairseq.trained_model import TrainedModel
 from tests.conftest import REPOSITORY
 
 
@@ -96,6 +98,35 @@ def test_configurations_that_lack_something(change, told, tmp_path):
     path.write_text(json.dumps(change and {name: value for name, value in config.items() if name not in change}))
     with pytest.raises(UserError, match=told):
         pretrained.load(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "no", "a/b"), MemoryError()])
+def test_errors_of_the_machine_stay(error):
+    """They have a line of their own."""
+    with pytest.raises(type(error)) as raised, reading_file("model.safetensors"):
+        raise error
+    assert raised.value is error
+
+
+def test_other_errors_of_files(monkeypatch):
+    """They are one line about the file, unless the user looks for the fault."""
+    with pytest.raises(UserError, match=r"^config.json: cannot be read \(.a.\); give "), reading_file("config.json"):
+        raise KeyError("a")
+    monkeypatch.setenv("FB_FAIRSEQ_DEBUG", "1")
+    with pytest.raises(KeyError), reading_file("config.json"):
+        raise KeyError("a")
+
+
+@pytest.mark.parametrize(
+    "arch,remedy",
+    [
+        ("feedback_decoder", "use fairseq-interactive for translation$"),
+        ("transformer_lm", "give one of feedback_transformer_lm, "),
+    ],
+)
+def test_other_architectures(arch, remedy):
+    with pytest.raises(UserError, match=f"^a.pt: is not a language model of this package; {remedy}"):
+        build(TrainedModel("a.pt", {"arch": arch}, {}))
 
 
 def test_a_file_is_no_model(tmp_path, monkeypatch):
@@ -175,6 +206,24 @@ def test_the_page_of_a_tracker():
     assert shown[0].count("ex-changed") == 20 and "<b>0 of 40 are wrong</b>" in shown[0]
     after.products = lambda: 40 * ["</s>"]  # as a model may say that has hardly been trained
     assert explorer.draw_text(after, 21).count("<i>&lt;/s&gt;</i>") == 40
+
+
+def test_drawing_elements_on_the_page():
+    """Many are a new text; one takes the place of a step's, or begins a text."""
+    actions = pytest.importorskip("fb_fairseq.commands.explore.actions")
+    explorer = actions.Tracker(reading.load("a5", cpu=True), 99)
+    settings = (1.0, 10, True, 1)
+    ((first, text, *_),) = explorer.show_generated("", None, 1, 0, *settings)
+    assert text == explorer.text_of(first) and len(text.split()) == 1
+    ((many, text, *shown),) = explorer.show_generated(text, first, 40, 0, *settings)
+    assert text == explorer.text_of(many) and len(text.split()) == 40
+    assert shown == explorer.show(many, 0, *settings)
+    ((_, changed, *shown),) = explorer.show_generated(text, many, 1, 21, *settings)
+    differences = [i for i, pair in enumerate(zip(text.split(), changed.split(), strict=True), 1) if len(set(pair)) > 1]
+    assert differences == [21] and shown[0].count("ex-changed") == 20
+    again, *shown = explorer.show_read(text, many, *settings)
+    assert explorer.text_of(again) == text and "ex-changed" not in shown[0]
+    assert "ex-changed" in explorer.show_read(changed, many, *settings)[1]
 
 
 def test_the_page_of_a_tracker_with_two_dictionaries(monkeypatch):

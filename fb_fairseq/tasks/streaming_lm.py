@@ -139,7 +139,7 @@ class StreamingLMTask(LanguageModelingTask):
         text = dataset.corpus.dataset
         if any(bool(text[i].eq(self.dictionary.pad()).any()) for i in range(len(text))):  # would shift fairseq's scores
             raise UserError("--gen-subset: the text has the symbol <pad>; use fairseq-validate, which ignores it")
-        return self._evaluation_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
+        return self._evaluation_iterator(dataset, **kwargs).next_epoch_itr()  # (streams are never shuffled)
 
     def _evaluation_iterator(self, dataset: StreamDataset, num_shards=1, **kwargs) -> StreamBatchIterator:
         return self._iterator(self._arrange_for_evaluation(dataset, num_shards), num_shards=num_shards, **kwargs)
@@ -153,8 +153,7 @@ class StreamingLMTask(LanguageModelingTask):
         num_workers=0,
         epoch=1,
         data_buffer_size=0,
-        seed=1,
-        **unused,  # fairseq's limits of batches
+        **unused,  # fairseq's limits of batches, and the seed of shuffling
     ) -> StreamBatchIterator:
         """An iterator over an arranged dataset; the arguments are those of fairseq's ``get_batch_iterator``."""
         if num_workers > 1:
@@ -170,7 +169,6 @@ class StreamingLMTask(LanguageModelingTask):
             num_workers=0,
             epoch=epoch,
             buffer_size=data_buffer_size,
-            seed=seed,
         )
 
     def _training_layout(self, corpus, num_shards: int, epoch: int) -> StreamLayout:

@@ -234,3 +234,12 @@ def test_checkpointed_activations(stack):
     assert kept[1] < kept[0] / 2
     for one, other in zip(*results):
         torch.testing.assert_close(one, other)
+
+
+def test_largest_product():
+    """Of one row: from the width to that of the hidden layer, or to the persistent vectors; or between heads."""
+    sizes = dict(decoder_embed_dim=10, decoder_ffn_embed_dim=18, persistent_memory_size=25)
+    stacks = [stack(random_options(1, **sizes)) for stack in STACKS]
+    assert [stack.largest_product(3) for stack in stacks] == [2 * 3 * 10 * 18, 2 * 3 * 10 * 18, 2 * 3 * 10 * 25]
+    few = dict(decoder_embed_dim=10, decoder_ffn_embed_dim=7, persistent_memory_size=5)
+    assert [stack(random_options(1, **few)).largest_product(1) for stack in STACKS] == [200, 200, 200]

@@ -61,7 +61,7 @@ def test_little_text_is_told(caplog):
     own = {"save_stream_memory": "none", "separate_sequences": False, "update_freq": [1], "train_subset": "train"}
     task = StreamingLMTask(config(**own, data=""), Dictionary())
     more, little = (StreamDataset("train", corpus([tokens]), PAD) for tokens in (33, 32))
-    task.get_batch_iterator(more, grouped_shuffling=False)
-    assert not caplog.messages
+    alone = task.get_batch_iterator(more, grouped_shuffling=False)
+    assert not caplog.messages and (alone.epoch, alone.num_shards, alone.buffer_size) == (1, 1, 0)
     task.get_batch_iterator(little, grouped_shuffling=False)
     assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text

@@ -45,9 +45,9 @@ def test_batches_are_read_in_the_main_process(tmp_path, caplog):
     cfg = StreamingLMConfig(data=str(tmp_path / "data"), tokens_per_sample=4, **of_fairseq)
     task = StreamingLMTask.setup_task(cfg)
     task.load_dataset("valid")
-    common = dict(max_sentences=1, num_workers=4, data_buffer_size=7, seed=5, epoch=1)
+    common = dict(max_sentences=1, num_workers=4, data_buffer_size=7, seed=5)
     iterator = task.get_batch_iterator(task.dataset("valid"), **common)
-    assert (iterator.num_workers, iterator.buffer_size, iterator.seed) == (0, 7, 5)
+    assert (iterator.num_workers, iterator.buffer_size, iterator.epoch, iterator.num_shards) == (0, 7, 1, 1)
     assert "--num-workers 4 has no effect" in caplog.text
     caplog.clear()
     task.get_batch_iterator(task.dataset("valid"), **{**common, "num_workers": 1})

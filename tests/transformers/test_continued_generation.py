@@ -46,6 +46,17 @@ def test_goes_on(kind, beams, first):
     assert made.sequences.equal(expected[:, first:])
 
 
+def test_a_memory_that_was_reset():
+    """A new text begins at the first position."""
+    model = build("transformer-absolute")
+    memory = memory_of(model, IDS)
+    memory.reset()
+    assert memory.get_seq_length() == 0
+    found = model(NEW, past_key_values=memory, use_cache=True)
+    torch.testing.assert_close(found.logits, model(NEW).logits, atol=1e-5, rtol=1e-5)
+    assert found.past_key_values.get_seq_length() == NEW.shape[1]
+
+
 def test_length():
     """Counts the new text alone."""
     model = build("feedback")

@@ -82,6 +82,18 @@ def test_generating_in_the_page(page):
         explorer.read("word1 " * 10)
 
 
+def test_what_the_page_gets(page):
+    """The reading, its text if it is new, the pictures of the last step, and the slider at this step."""
+    explorer = page.Explorer(both()[0], most=9)
+    settings = (0, 0, False, 1)  # greedy; a row of attention for each layer; the memory of layer 1
+    reading, *shown = explorer.show_read("word1 word2", None, *settings)
+    assert explorer.text_of(reading) == "word1 word2" and shown == explorer.show(reading, 2, *settings)
+    assert shown[-1] == page.gr.update(maximum=2, value=2)
+    (generated,) = explorer.show_generated("word1 word2", reading, 1, 1, *settings)
+    assert generated == [reading, explorer.text_of(reading), *explorer.show(reading, 3, *settings)]
+    assert len(reading) == 4 and explorer.show(reading, 99, *settings) == explorer.show(reading, 3, *settings)
+
+
 def test_the_first_text_fits(page):
     """Into --max-steps; the user's is refused."""
     ours, _ = both()

@@ -23,7 +23,6 @@ from fb_fairseq.ops.feedback.triton.tiles import (
     power_of_2,
     product_tile,
 )
-from tests.conftest import is_short
 from tests.ops.feedback.cases import Case
 from tests.ops.own_process import run_tests
 
@@ -32,22 +31,12 @@ INTERPRETED = pathlib.Path(__file__).with_name("triton_interpreted.py")
 COMPILED = pathlib.Path(__file__).with_name("triton_compiled.py")
 
 
-# What runs without --ci: blocks with an encoder, and with episodes; decoding steps; activations.
-SMALLEST = [
-    "test_outputs_and_every_gradient[3]",
-    "test_outputs_and_every_gradient[8]",
-    "test_episodes_in_decoding",
-    "test_each_activation",
-]
-
-
 @needs_triton
 @pytest.mark.not_fast
 def test_in_the_interpreter(pytestconfig):
     """In a process of its own: the interpreter has to be switched on before Triton is imported."""
-    tests = [f"{INTERPRETED}::{name}" for name in SMALLEST] if is_short(pytestconfig) else [INTERPRETED]
     all_cases = "1" if pytestconfig.getoption("--slow") else ""
-    assert "skipped" not in run_tests(*tests, TRITON_INTERPRET="1", ALL_CASES=all_cases)
+    assert "skipped" not in run_tests(INTERPRETED, TRITON_INTERPRET="1", ALL_CASES=all_cases)
 
 
 def compile_kernels(*arguments):

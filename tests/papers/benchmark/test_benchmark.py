@@ -1,14 +1,16 @@
 """The benchmark's commands: the JSON that they print, whatever the times in it."""
 
+import argparse
 import json
 
 import pytest
 import torch
 
 from fb_fairseq.ops import buffers
-from fb_fairseq.papers.benchmark import timing
+from fb_fairseq.papers.benchmark import comparisons, timing
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.benchmark.memory import peak_bytes, saved_bytes
+from fb_fairseq.papers.benchmark.models import MODELS
 
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 4 --device cpu".split()
 BLOCK = ("--block", "10", "--repeats", "1")
@@ -55,6 +57,13 @@ def test_memory(capsys, monkeypatch):
     peaks = {name: each["peak_bytes"] for name, each in found.items()}
     assert peaks["cpp, recomputing"] < peaks["cpp"] < peaks["reference"]
     assert peaks["transformer, recomputing"] < peaks["transformer"]
+
+
+def test_spans_are_halved():
+    """Down to 8; a shorter one is measured alone."""
+    cases = {span: comparisons.spans(argparse.Namespace(span=span)) for span in (32, 8, 5)}
+    assert [name for name in cases[32] if name.startswith("feedback")] == [f"feedback, span {n}" for n in (32, 16, 8)]
+    assert list(cases[8]) == [f"{name}, span 8" for name in MODELS] and len(cases[5]) == len(MODELS)
 
 
 def test_spans(capsys):
