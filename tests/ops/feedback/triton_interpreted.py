@@ -56,7 +56,7 @@ def case_of(seed, **changes):
     return Case(seed, **{"steps": 3, "cross": seed % 3 == 0, "resets": seed % 4 == 0, **changes})
 
 
-@pytest.mark.parametrize("seed", cases([0, 1, 3, 4, 8], [2, 5, 6, 7, 9, 10]))
+@pytest.mark.parametrize("seed", cases([0, 1, 3, 7, 8], [2, 4, 5, 6, 9, 10]))
 def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
     """Norms, activations, compositions, projections, positions, spans, dropout, encoders, episodes."""
     case = case_of(seed)
