@@ -73,7 +73,7 @@ class LanguageModelling(Task):
 
         def step() -> None:
             nonlocal state
-            decoder.zero_grad(set_to_none=True)
+            decoder.zero_grad()
             x_TBD = decoder.embed(words_BT, 0).transpose(0, 1)
             y_TBD, state = decoder.stack.run_block(x_TBD, state)
             total_loss(decoder, y_TBD.transpose(0, 1), targets_BT).backward()

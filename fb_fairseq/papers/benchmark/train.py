@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 def measured(device: str, step: Work, seconds: float) -> dict[str, float]:
     """The speed and memory of a training step, which takes so many seconds."""
-    step.model.zero_grad(set_to_none=True)
+    step.model.zero_grad()
     return {
         "tokens_per_second": round(step.words / seconds, 1),
         "peak_bytes": peak_bytes(step.run, device),

@@ -54,7 +54,7 @@ class Translation(Task):
         lengths = torch.full((batch,), self.sizes.length, device=self.device)
 
         def step() -> None:
-            model.zero_grad(set_to_none=True)
+            model.zero_grad()
             logits, _ = model(source, lengths, target)
             F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
 

@@ -51,7 +51,7 @@ class Trainer:
         returns_TB = discounted_returns(block.reward, block.ended, next_value_B, self.options.discount)
         logits_TBA, values_TB, memory = self.agent(block.observation, block.action, block.starts, self.memory)
         loss = a2c_loss(self.options, logits_TBA, values_TB, block.action, returns_TB)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.agent.parameters(), self.options.clip_norm)
         self.optimizer.step()

@@ -8,9 +8,9 @@ import torch
 
 from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import comparisons, timing
-from fb_fairseq.papers.benchmark.command import main
+from fb_fairseq.papers.benchmark.command import main, parse
 from fb_fairseq.papers.benchmark.memory import peak_bytes, saved_bytes
-from fb_fairseq.papers.benchmark.models import MODELS
+from fb_fairseq.papers.benchmark.models import MODELS, build_model
 
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 4 --device cpu".split()
 BLOCK = ("--block", "10", "--repeats", "1")
@@ -57,6 +57,16 @@ def test_memory(capsys, monkeypatch):
     peaks = {name: each["peak_bytes"] for name, each in found.items()}
     assert peaks["cpp, recomputing"] < peaks["cpp"] < peaks["reference"]
     assert peaks["transformer, recomputing"] < peaks["transformer"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sizes_of_models(name):
+    """All-attention has as many persistent vectors as the others have hidden units."""
+    args = parse(["train", *SMALL, "--heads", "4"])
+    options = build_model(name, args).options
+    sizes = (options.decoder_layers, options.decoder_embed_dim, options.decoder_attention_heads, options.attention_span)
+    assert sizes == (2, 16, 4, 20)
+    assert (options.persistent_memory_size if name == "all-attention" else options.decoder_ffn_embed_dim) == 16
 
 
 def test_spans_are_halved():

@@ -75,6 +75,13 @@ def test_state(key):
         assert task(key).state_bytes(kind) == 2 * steps * width * (1 if kind == SHARED else 3) * 4
 
 
+@pytest.mark.parametrize("key,numbers", [("lm", (5, 2)), ("translation", (7, 7)), ("rl", (4, 2))])
+def test_words_of_a_batch(key, numbers):
+    """Those of each stream or sentence, in training and in inference."""
+    found = [getattr(task(key), phase)(TRANSFORMER, 3).words for phase in PHASES]
+    assert PHASES == ("training", "inference") and found == [3 * number for number in numbers]
+
+
 @pytest.mark.parametrize(
     "bytes_of",
     [

@@ -65,6 +65,14 @@ def test_what_an_agent_remembers(agent):
     assert depends[4:11].all() and depends[11] == (agent != "transformer"), "L S = 6 steps back"
 
 
+def test_initialisation():
+    """All actions are about equally likely at first; sums of embeddings have variance 1."""
+    torch.manual_seed(1)
+    agent = Agent([400, 600], 300, AgentOptions(width=100, heads=2))
+    assert agent.policy.weight.std().item() == pytest.approx(0.01 / 10, rel=0.05) and not agent.policy.bias.any()
+    assert agent.embed_observation.weight.std().item() == pytest.approx(0.5**0.5, rel=0.05)
+
+
 def test_lstms_have_no_heads():
     """Any width will do, also one that the number of heads does not divide."""
     assert Agent((9,), 3, AgentOptions("lstm", width=13, heads=2))

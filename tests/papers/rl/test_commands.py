@@ -45,7 +45,9 @@ def test_learns(agent, tmp_path, capsys):
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"written_by": "rl-evaluate", **result} == json.loads((tmp_path / "result.json").read_text())
     assert result["success"] > 90 and result["episodes"] == 50
-    assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
+    image = pytest.importorskip("PIL.Image").open(tmp_path / "episode.gif")
+    assert image.format == "GIF" and image.n_frames > 1
+    assert (image.info["duration"], image.info["loop"]) == (120, 0), "in hundredths: 8 frames a second; again and again"
 
 
 def test_a_missing_package_costs_no_episodes(tmp_path, refused, monkeypatch):

@@ -248,6 +248,8 @@ def test_input_output_and_logs(out, capsys):
     assert text(out, "a.log").count("--words\n") == 4, "the command, and its output, twice"
     run(Step("say", ["python", "-c", "print(7); open('out/b', 'w')"], ["out/b"], shown=True))
     assert "[1/1] say: 7\n" in capsys.readouterr().out
+    run(Step("whisper", ["python", "-c", "print(7); open('out/c', 'w')"], ["out/c"]))
+    assert "whisper: 7" not in capsys.readouterr().out
 
 
 def test_what_is_printed_is_what_is_run(out, capsys):
