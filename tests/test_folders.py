@@ -152,3 +152,10 @@ def test_one_run_in_a_folder(tmp_path):
     (run / ".lock").write_text("mine")
     lock_folder("--out", str(run))
     assert (run / ".lock").read_text() == "mine"
+
+
+def test_systems_without_locks(tmp_path, monkeypatch):
+    """Windows: nothing is locked, and the folder is there."""
+    monkeypatch.setattr("fb_fairseq.folders.fcntl", None)
+    lock_folder("--out", str(tmp_path / "run"))
+    assert list((tmp_path / "run").iterdir()) == []

@@ -19,6 +19,7 @@ from fb_fairseq.commands.explore import reading
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.papers.state_tracking.problems import Sequences
+from fb_fairseq.pretrained import folders
 from fb_fairseq.pretrained.folders import reading as reading_file
 from fb_fairseq.pretrained.model import build, choices
 from fb_fairseq.pretrained.vocabulary import Vocabulary
@@ -127,6 +128,34 @@ def test_other_errors_of_files(monkeypatch):
 def test_other_architectures(arch, remedy):
     with pytest.raises(UserError, match=f"^a.pt: is not a language model of this package; {remedy}"):
         build(TrainedModel("a.pt", {"arch": arch}, {}))
+
+
+@pytest.mark.parametrize("kind,storage", [("feedback_transformer_lm", "vectors"), ("streaming_lstm_lm", None)])
+def test_options_of_a_folder(kind, storage, tmp_path, monkeypatch):
+    """An LSTM's have no memory."""
+    config = {"model_type": kind, "memory_storage": "vectors", "decoder_layers": 3, "labels": None, "omit_eos": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(folders, "read_weights", lambda path: {"a": 1, "decoder.b": 2})
+    monkeypatch.setattr(folders, "add_symbols", lambda *_: None)
+    trained = folders.read_folder(str(tmp_path))
+    assert (trained.options["arch"], trained.options["decoder_layers"]) == (kind, 3)
+    assert trained.options.get("memory_storage") == storage
+    assert trained.parameters == {"decoder.a": 1, "decoder.b": 2} and trained.task == {"omit_eos": True}
+
+
+@pytest.mark.parametrize("second,shared,folder", [(1, 0, "target"), (0, 0, ""), (0, 1, ""), (1, 1, "")])
+def test_tokenizers_of_both_languages(second, shared, folder, tmp_path, monkeypatch):
+    """One is enough if the dictionaries are equal."""
+    read = []
+    monkeypatch.setattr(folders, "read_symbols", lambda path: read.append(path) or (SPECIAL, False))
+    if second:
+        (tmp_path / "target").mkdir()
+    task = {"source_lang": "de", "target_lang": "en"}
+    trained = TrainedModel(str(tmp_path), {"arch": "feedback_decoder"}, {}, task)
+    config = {"vocab_size": 4, "source_vocab_size": 4, "share_all_embeddings": bool(shared)}
+    folders.add_symbols(trained, config)
+    assert [Path(path) for path in read] == [tmp_path, tmp_path / folder]
+    assert trained.symbols == {"dict.de.txt": SPECIAL, "dict.en.txt": SPECIAL}
 
 
 def test_a_file_is_no_model(tmp_path, monkeypatch):

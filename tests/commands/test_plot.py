@@ -1,13 +1,15 @@
 """Figures from logs of both kinds and from checkpoints."""
 
+import argparse
 import json
 import math
+import re
 
 import pytest
 import torch
 
 from fb_fairseq.commands.plot import checkpoints, logs
-from fb_fairseq.commands.plot.command import main
+from fb_fairseq.commands.plot.command import main, panel_of_curves
 from fb_fairseq.commands.plot.logs import continued, read_log
 from fb_fairseq.commands.plot.panels import draw_curves
 from fb_fairseq.drawing.style import BLUE, VERMILLION
@@ -39,6 +41,19 @@ def test_log(tmp_path, log, train, in_a_file):
     assert read_log(str(path), "accuracy") == {}
     main(["--curves", str(path), "--out", str(tmp_path / "x.svg")])
     assert "bits per byte" in (tmp_path / "x.svg").read_text()
+
+
+def test_the_metric_that_all_logs_have(tmp_path):
+    """Loss, where one has no bits per byte."""
+    of_bytes, of_words = tmp_path / "bytes.log", tmp_path / "words.log"
+    of_bytes.write_text(LOG)
+    of_words.write_text(re.sub(r', "(valid_)?bpb": "[^"]*"', "", LOG))
+    for paths, metric in (([of_bytes, of_words], "loss"), ([of_bytes, of_bytes], "bpb")):
+        curves = [(name, str(path)) for name, path in zip("ab", paths)]
+        assert (
+            panel_of_curves(argparse.Namespace(curves=curves, metric=None, x="updates")).draw.keywords["metric"]
+            == metric
+        )
 
 
 @pytest.mark.parametrize(

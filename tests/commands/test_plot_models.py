@@ -114,9 +114,10 @@ def test_attention_in_ranges(monkeypatch):
     torch.testing.assert_close(torch.tensor(found.rows)[:, 2], each[:, 2:4].sum(1))
 
 
+@pytest.mark.parametrize("positions", ["key", "none"])
 @pytest.mark.parametrize("model", MODELS)
-def test_attention_map(model):
-    loaded, tokens = load(model, attention_span=SPAN), [2, *range(4, 12)]
+def test_attention_map(model, positions):
+    loaded, tokens = load(model, attention_span=SPAN, relative_positions=positions), [2, *range(4, 12)]
     found = measures.attention_map(loaded, tokens, 2)
     rows = torch.tensor(found.rows)
     assert rows.shape == (8, 8) and found.what == "layer 2, mean of all heads"

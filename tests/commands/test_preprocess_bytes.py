@@ -10,6 +10,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import preprocess_bytes
+from fb_fairseq.errors import UserError
 
 
 def tokens(folder, split):
@@ -47,6 +48,12 @@ def test_one_text_is_cut_in_three(tmp_path):
         assert len(ids) == size
         parts.append(byte_codec.decode(dictionary[i] for i in ids))
     assert b"".join(parts) == text
+
+
+@pytest.mark.parametrize("shares", ["0,5,5", "8,1,-1", "8,1", "8,1,x", "inf,1,1", "nan,1,1"])
+def test_shares_that_are_refused(shares):
+    with pytest.raises(UserError, match=f"--split {shares}: must be three numbers greater than 0"):
+        preprocess_bytes.split_text(b"text" * 9, shares)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])

@@ -13,7 +13,7 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.ops import capturing
 from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps
-from fb_fairseq.ops.feedback.cuda_graphs.padding import padded_rows, round_up
+from fb_fairseq.ops.feedback.cuda_graphs.padding import hypotheses, padded_rows, round_up
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
 from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.ops.feedback.types import EncoderContext
@@ -154,6 +154,13 @@ def test_rings_take_turns(captures):
             held.append([memory.graph is not None for memory in rings])
     assert held[-2:] == [[True, False], [False, True]] and len(captures) == 1
     equal_steps((model, plain), (rings[0], others[0]), embeddings(10))
+
+
+@pytest.mark.parametrize("rows,sentences,each,padded", [(3, 1, 3, 3), (6, 2, 3, 6), (9, 3, 3, 12), (4, 0, 4, 4)])
+def test_sentences_are_rounded_up(rows, sentences, each, padded):
+    """Not their hypotheses."""
+    encoder = [EncoderContext(torch.empty(5, sentences, 2, 4), torch.empty(5, sentences, 2, 4), None)]
+    assert hypotheses(rows, encoder) == each and padded_rows(rows, encoder) == padded
 
 
 @torch.no_grad()

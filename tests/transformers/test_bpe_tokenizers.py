@@ -19,6 +19,7 @@ from subword_nmt.learn_bpe import learn_bpe  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
 from fb_fairseq.pretrained.folders import read_symbols, symbol_of_piece  # noqa: E402
+from fb_fairseq.pretrained.vocabulary import Vocabulary  # noqa: E402
 from fb_fairseq.transformers import tokenizers  # noqa: E402
 from fb_fairseq.transformers.tokenizers import SPECIAL, build_tokenizer  # noqa: E402
 
@@ -69,6 +70,8 @@ def test_real_text(merges, tmp_path):
             assert each(text)["input_ids"] == [EOS] + expected
             pieces = " ".join(symbols[index] for index in expected) + " "
             assert each.decode(expected) == pieces.replace("@@ ", "").rstrip(), "as fairseq joins them"
+        lines = Vocabulary(symbols, str(tmp_path)).decode([*expected, EOS, *expected])
+        assert lines == "\n".join(2 * [pieces.replace("@@ ", "").rstrip()])
         if UNK not in expected:
             assert tokenizer.decode([EOS] + expected, skip_special_tokens=True) == text
     assert read_symbols(str(tmp_path)) == (symbols, True)

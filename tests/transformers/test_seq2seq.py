@@ -1,5 +1,7 @@
 """The translation model in transformers: decoding, padding, saving, training. fairseq is not needed."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.modules import encoder  # noqa: E402
 from tests.transformers.models import TRANSLATOR_SHAPE, TRANSLATORS, translator  # noqa: E402
 
 PAD, EOS = 1, 2
@@ -147,6 +150,22 @@ def test_gradient_checkpointing(sources, labels):
         model(*sources, labels=labels).loss.backward()
         gradients.append({name: p.grad for name, p in model.named_parameters()})
     torch.testing.assert_close(*gradients)
+
+
+def test_an_encoder_that_recomputes(sources, monkeypatch):
+    """Only where there is a backward pass."""
+    computed = []
+    monkeypatch.setattr(encoder, "checkpoint", lambda run, *given, **how: computed.append(how) or run(*given))
+    tokens, mask = sources
+    for recomputing in (False, True):
+        model = translator("pre-norm").train().encoder
+        model.options = dataclasses.replace(model.options, checkpoint_activations=recomputing)
+        model(tokens, mask.bool())
+        assert computed == [{"use_reentrant": False}] * (2 * recomputing)
+    model.eval()(tokens, mask.bool())
+    with torch.no_grad():
+        model.train()(tokens, mask.bool())
+    assert len(computed) == 2
 
 
 def test_layer_drop(sources, labels):

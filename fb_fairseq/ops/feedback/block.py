@@ -126,8 +126,8 @@ class Block:
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
         """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""
         layer, queries = self.weights.layers[0], []
-        for steps in pieces(last - first, self.sizes.B, self.inputs.x_TBD.device):
-            x = self.inputs.x_TBD[first + steps.start : first + steps.stop]
-            x = layer_norm(x, layer.attn_norm if self.inputs.options.normalize_before else None)
+        x_TBD = self.inputs.x_TBD[first:last]
+        for steps in pieces(len(x_TBD), self.sizes.B, x_TBD.device):
+            x = layer_norm(x_TBD[steps], layer.attn_norm if self.inputs.options.normalize_before else None)
             queries += linear(x.to(self.dtype), layer.query).unbind(0)
         return queries
