@@ -20,6 +20,17 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
 
 
+def test_errors_name_the_file_that_the_user_knows(tmp_path):
+    """Where they are about the new one."""
+    path = str(tmp_path / "file")
+    with pytest.raises(OSError) as raised, atomic_write(path) as temporary:
+        raise OSError(28, "No space left on device", temporary)
+    assert (raised.value.filename, raised.value.filename2) == (path, None)
+    with pytest.raises(OSError) as raised, atomic_write(path):
+        raise OSError(2, "No such file", "other", None, "another")
+    assert (raised.value.filename, raised.value.filename2) == ("other", "another")
+
+
 def test_permissions_are_those_of_any_new_file(tmp_path):
     with atomic_write(str(tmp_path / "a")) as temporary, open(temporary, "w"), open(tmp_path / "b", "w"):
         pass

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.literals import parse_literal
+from fb_fairseq.literals import MAX_LENGTH, parse_literal
 
 VALUES = [
     "(0.9, 0.98)",
@@ -19,6 +19,7 @@ VALUES = [
     "'text' 'and more'",
     "[True, False, {1, 2}]",
     "2 * 3 + 4.5",
+    f"[0] * {MAX_LENGTH}",
 ]
 
 
@@ -44,7 +45,7 @@ CODE = [
     "x := 3",
     "1; 2",
     "[0] * 10**9",
-    "[0] * 99999",
+    f"[0] * {MAX_LENGTH + 1}",
     "[[0] * 9999] * 99999",
     "'a' * 3",
     "9 ** 9",

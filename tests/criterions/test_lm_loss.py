@@ -43,13 +43,13 @@ def test_sums(criterion, extra):
     sample = {"target": target, "ntokens": 4, "net_input": {"src_tokens": target}}
     loss, size, logged = criterion(Fixed(logits, extra), sample)
     by_hand = -sum(logits[b, t].log_softmax(0)[target[b, t]].item() for b, t in ((0, 0), (0, 1), (0, 2), (1, 0)))
-    assert loss.item() == pytest.approx(by_hand, rel=1e-6) and size == 4
+    assert loss.item() == pytest.approx(by_hand, rel=1e-6) and size == 4 and logged["nsentences"] == 2
     assert logged["correct"] == 1 and logged["bytes"] == 3 and logged["loss"].dtype == torch.double
     with metrics.aggregate(new_root=True) as agg:
         LanguageModelLoss.reduce_metrics([logged, logged])
         values = agg.get_smoothed_values()
     bits = by_hand / math.log(2)
-    assert values["loss"] == pytest.approx(bits / 4, abs=6e-4)
+    assert values["loss"] == pytest.approx(bits / 4, abs=6e-4) and values["loss"] == round(values["loss"], 3)
     assert values["ppl"] == pytest.approx(2 ** (bits / 4), rel=1e-3)
     assert values["accuracy"] == 25
     assert values["total_bits"].item() == pytest.approx(2 * bits, rel=1e-6)

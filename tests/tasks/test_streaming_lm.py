@@ -3,11 +3,15 @@
 import argparse
 
 import pytest
+from fairseq.data import Dictionary
 
 from fb_fairseq.commands import preprocess_bytes
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.layout import BlockLengths
 from fb_fairseq.tasks.options import StreamingLMConfig
 from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+from tests.streams.fairseq.indexed import PAD, corpus
+from tests.tasks.test_options import config
 
 
 def task_with(**args):
@@ -25,7 +29,12 @@ def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch):
     lengths = BlockLengths.from_options(task.args)
     shards = [range(size) for size in sizes]  # the layout looks at lengths only
     monkeypatch.setattr(task, "has_sharded_data", lambda split: len(sizes) > 1)
-    monkeypatch.setattr(task, "_load_corpus", lambda split, epoch, combine: shards[(epoch - 1) % len(shards)])
+
+    def load(split, epoch, combine):
+        assert combine, "with the files train1, train2, …"
+        return shards[(epoch - 1) % len(shards)]
+
+    monkeypatch.setattr(task, "_load_corpus", load)
     before, found = 0, []
     for epoch in range(1, 7):
         layout = task._training_layout(shards[(epoch - 1) % len(shards)], 1, epoch)
@@ -52,6 +61,24 @@ def test_batches_are_read_in_the_main_process(tmp_path, caplog):
     caplog.clear()
     task.get_batch_iterator(task.dataset("valid"), **{**common, "num_workers": 1})
     assert "--num-workers" not in caplog.text, "fairseq's default"
+
+
+@pytest.mark.parametrize("batch_size,streams", [(None, 2), (3, 3)])
+def test_streams_of_eval_lm(batch_size, streams):
+    """--batch-size takes the place of --valid-streams."""
+    scores = dict.fromkeys(("post_process", "output_word_probs", "output_word_stats"))
+    task = StreamingLMTask(config(save_stream_memory="none", data="", **scores), Dictionary())
+    iterator = task.eval_lm_dataloader(StreamDataset("valid", corpus([30]), PAD), batch_size=batch_size)
+    assert iterator.total == 30 // streams // 8 + 1 and len(next(iterator)["target"]) == streams
+
+
+def test_layouts_of_labels():
+    """Whole sequences."""
+    for labels, bounds in ((True, [0, 5, 16]), (False, [0, 8, 16])):
+        task = task_with()
+        task.args.labels = labels
+        layout = task._layout(corpus([5, 3, 8]), 2, 1, BlockLengths(8))
+        assert layout.bounds.tolist() == bounds
 
 
 @pytest.mark.parametrize(
