@@ -20,7 +20,7 @@ from fb_fairseq.modules.options import EncoderOptions
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import PAD, FeedbackDecoderConfig
-from fb_fairseq.transformers.inputs import check_arguments
+from fb_fairseq.transformers.inputs import check_arguments, check_mask
 
 PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention
 
@@ -33,6 +33,7 @@ class Encoder(TransformerEncoder):
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **others) -> "EncoderOutput":
         """Read sources [B, C]. ``attention_mask``: 0 for padding; None: for pads."""
         check_arguments(others)
+        check_mask("attention_mask", attention_mask, *input_ids.shape, 0)
         kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
         out_CBD = super().forward(input_ids, kept_BC)
         return EncoderOutput(last_hidden_state=out_CBD.transpose(0, 1), attention_mask=kept_BC)

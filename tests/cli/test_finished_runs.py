@@ -10,6 +10,7 @@ LIMITS = [
     (dict(max_update=9, disable_validation=True), "update 9 of --max-update 9", dict(max_update=11)),
     (dict(max_epoch=1, disable_validation=True), "epoch 1 of --max-epoch 1", dict(max_epoch=2)),
     (dict(stop_time_hours=1e-9, disable_validation=True), "--stop-time-hours 1e-09", dict(stop_time_hours=0)),
+    (dict(stop_time_hours=1e-9, disable_validation=True), "--stop-time-hours 1e-09", dict(reset_meters=True)),
     (
         dict(WORSE, lr_scheduler="reduce_lr_on_plateau", lr_patience=1, stop_min_lr=0.005),
         "learning rate 0.001, --stop-min-lr 0.005",

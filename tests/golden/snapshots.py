@@ -1,5 +1,5 @@
-"""Texts in this folder that must not change unnoticed: options, architectures, recipes, figures, the explorer's page
-and its pictures, and the toy tasks' sequences. ``tests/test_snapshots.py`` compares. After a change that is meant,
+"""Texts in this folder that must not change unnoticed: options, architectures, recipes, agents, figures, the explorer's
+page and its pictures, and the toy tasks' sequences. ``tests/test_snapshots.py`` compares. After a change that is meant,
 write them again, and read what ``git diff`` shows:
 
     python -m tests.golden.snapshots [NAME ...]
@@ -165,6 +165,21 @@ def sequences() -> Texts:
     return texts
 
 
+def agents() -> Texts:
+    """The options of each agent and its training in each environment, in the papers' size and in a small one."""
+    from fb_fairseq.papers.rl.options import AGENTS
+    from fb_fairseq.papers.rl.presets import FULL, preset_options
+
+    texts: Texts = {}
+    for environment in FULL:
+        for agent in AGENTS:
+            for small in (False, True):
+                options = [dataclasses.asdict(part) for part in preset_options(environment, agent, small, {})]
+                lines = [f"{name}: {value!r}" for part in options for name, value in part.items()]
+                texts[f"{environment} {agent} {'small' if small else 'full'}"] = "\n".join(lines)
+    return texts
+
+
 def recipe_commands() -> Texts:
     """A digest of the commands of each recipe, in each of its sizes."""
     from tests.papers.steps.printed import CALLS, digest, printed
@@ -192,6 +207,7 @@ SNAPSHOTS = {
     "page": Snapshot(page, ["fairseq", "gradio"]),
     "recipes": Snapshot(recipe_commands, ["fairseq"]),
     "sequences": Snapshot(sequences),
+    "agents": Snapshot(agents),
 }
 
 

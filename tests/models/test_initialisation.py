@@ -9,6 +9,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models import initialisation
 from fb_fairseq.models.checkpoints import plain_options
 from fb_fairseq.models.former_names import update_names
 from fb_fairseq.models.initialisation import initialise
@@ -242,3 +243,10 @@ def test_a_file_without_a_suitable_model(tmp_path):
     assert "has 0 decoder layers, the model 3; give a Transformer" in problem, (
         "raised by the trainer, unless it resumes from its own checkpoint"
     )
+
+
+def test_a_summary_of_names():
+    """The modules of parameters, four of them."""
+    names = [f"{module}.{kind}" for module in "abcdef" for kind in ("weight", "bias")]
+    found = [initialisation.summary(names[: 2 * number]) for number in (1, 4, 5, 6)]
+    assert found == ["a", "a, b, c, d", "a, b, c, d, … (1 more)", "a, b, c, d, … (2 more)"]

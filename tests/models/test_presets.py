@@ -181,3 +181,17 @@ def test_half_precision_where_there_is_no_gpu(given, gpu, monkeypatch):
     args = resolve("feedback_transformer_lm", *given)
     assert args.fp16_no_flatten_grads == ("--fp16" in given and ("--cpu" in given or not gpu))
     assert not args.tpu
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), RuntimeError("b"), KeyError(None, "a")])
+def test_other_errors_of_the_parser_stay(error, monkeypatch):
+    """It says --task or --arch is missing only where they are."""
+
+    def parse(*_):
+        raise error
+
+    parser = options.get_training_parser()
+    monkeypatch.setattr(parser, "parse_known_args", parse)
+    with pytest.raises(type(error)) as raised:
+        options.parse_args_and_arch(parser, ["data", "--task", "streaming_lm"])
+    assert raised.value is error

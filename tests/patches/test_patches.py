@@ -14,7 +14,7 @@ import torch
 
 from fb_fairseq import patches
 from fb_fairseq.errors import UserError
-from fb_fairseq.patches import libraries
+from fb_fairseq.patches import libraries, processes
 from fb_fairseq.patches.error_lines import one_line
 from tests.conftest import REPOSITORY
 
@@ -191,3 +191,10 @@ def test_a_model_is_told_of_updates():
     for model in (Stock(), Ours()):
         FairseqTask(None).optimizer_step(optimizer, model=model, update_num=7)
     assert calls == ["step", "step", optimizer]
+
+
+@pytest.mark.parametrize("device,places", [("cpu", (None, None)), ("meta", ([1], 1))])
+def test_ddp_names_a_gpu_only_to_modules_on_one(device, places, monkeypatch):
+    module = torch.nn.Linear(2, 2, device=device)
+    given = processes._distribute(lambda **given: given, module, device_ids=[1], output_device=1, bucket_cap_mb=2)
+    assert given == dict(module=module, device_ids=places[0], output_device=places[1], bucket_cap_mb=2)

@@ -57,6 +57,17 @@ def test_a_memory_that_was_reset():
     assert found.past_key_values.get_seq_length() == NEW.shape[1]
 
 
+@torch.no_grad()
+def test_the_whole_text_after_new_tokens_alone():
+    """It is known from its beginning on, not only from where the new tokens began."""
+    model = build("feedback")
+    memory = memory_of(model, IDS[:, :4])
+    new = model.generate(IDS[:, 4:6], past_key_values=memory, **OPTIONS)
+    whole = torch.cat([IDS[:, :4], new, IDS[:, 6:9]], 1)
+    found = model.generate(whole, past_key_values=memory, **OPTIONS)
+    assert found.equal(model.generate(whole, **OPTIONS))
+
+
 def test_length():
     """Counts the new text alone."""
     model = build("feedback")

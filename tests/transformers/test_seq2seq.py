@@ -181,6 +181,9 @@ def test_bad_input(sources):
         model(tokens)
     targets = torch.tensor([[EOS, 4, 5]] * 3)
     gap = torch.tensor([[1, 0, 1]] * 3)
+    for wrong in (torch.cat([mask, mask[:, :1]], 1), mask[:, 1:], mask[:1]):
+        with pytest.raises(UserError, match="^attention_mask: of shape "):
+            model(tokens, wrong, decoder_input_ids=targets)
     with pytest.raises(UserError, match="not padded at the end alone"):
         model(tokens, decoder_input_ids=targets, decoder_attention_mask=gap)
     model(tokens, decoder_input_ids=targets, decoder_attention_mask=torch.tensor([[1, 1, 0]] * 3))

@@ -68,6 +68,11 @@ def test_names_that_are_kept_twice():
         ("nosuch.py", "nosuch.py: no such file; give the file of a recipe"),
         ("char_ptb --models nosuch", "--models/--agents nosuch: unknown; choose from .*feedback_transformer_lm"),
         ("persistent_memory --models feedback_transformer_lm", "give N<number>"),
+        *(
+            (f"wikitext103_{table} {size} --models feedback_transformer_lm", "feedback_transformer_lm: unknown")
+            for table in ("ablation", "end_of_line")
+            for size in ("--full", "--small")
+        ),
         ("enwik8 --layers 2", "--layers: only with --small"),
         (
             "char_ptb --layers 4 --models streaming_lstm_lm",
@@ -347,3 +352,7 @@ def test_recipe_in_a_file(tmp_path):
     ):
         (tmp_path / "mine.py").write_text(text)
         refuses(f"mine.py: {message}", str(tmp_path / "mine.py"))
+
+
+def test_the_quickstart_tells_its_commands():
+    assert [name for name, recipe in recipes.RECIPES.items() if recipe.told] == ["quickstart"]
