@@ -13,7 +13,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.conftest import REPOSITORY
@@ -150,7 +150,9 @@ def page() -> Texts:
 
 
 def sequences() -> Texts:
-    """The sizes of each toy task's data, and its first sequences of one seed, with its default options."""
+    """The sizes of each toy task's data, and its first sequences of one seed: with its default options, and with each
+    other value of those that have few.
+    """
     from fb_fairseq.papers import toy_tasks
     from fb_fairseq.papers.toy_tasks.common.sequences import SeededRandom
 
@@ -158,9 +160,14 @@ def sequences() -> Texts:
     for name in toy_tasks.names():
         task = toy_tasks.load(name).TASK
         lines = [f"{task.sequences} {'disjoint' if task.disjoint_splits else 'may be equal'}"]
-        for number in range(3):
-            found = task.generate(SeededRandom("snapshot", name, number))
-            lines += [" ".join(found.inputs), " ".join(found.labels)]
+        changes: list[dict[str, Any]] = [{}]
+        for option, each in task.options.items():
+            values = each.choices or ([True] if each.default is False else [])
+            changes += [{option: value} for value in values if value != each.default]
+        for given in changes:
+            for number in range(3):
+                found = task.generate(SeededRandom("snapshot", name, number), **given)
+                lines += [" ".join(found.inputs), " ".join(found.labels)]
         texts[name] = "\n".join(line if len(line) < 500 else f"{line[:500]} … {len(line)}" for line in lines)
     return texts
 
