@@ -57,7 +57,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             for layer in layers:
                 layer.self_attn.k_proj = layer.self_attn.v_proj = None
 
-    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+    def build_decoder_layer(self, cfg, no_encoder_attn):
         """One of fairseq's own layers, without its wrappers: the stack does not call it."""
         return TransformerDecoderLayerBase(cfg, no_encoder_attn)
 

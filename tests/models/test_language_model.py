@@ -60,13 +60,15 @@ def test_cutting_a_stream_changes_nothing(model, positions):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("positions", ["key", "none"])
-def test_reading_token_by_token(model, positions):
-    """Absolute positions too go on."""
+def test_reading_a_text(model, positions):
+    """Whole, or token by token, where absolute positions go on."""
     ours, decoder = both(model, relative_positions=positions)
     batch = tokens(1, 9)
     read = ours.reader(9)
     found = torch.stack([read(token) for token in batch[0].tolist()])
-    torch.testing.assert_close(found, decoder(batch)[0][0].log_softmax(-1), atol=1e-5, rtol=1e-5)
+    expected = decoder(batch)[0][0]
+    torch.testing.assert_close(found, expected.log_softmax(-1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours(batch.t())[0][:, 0], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -63,6 +63,7 @@ def test_block_lengths():
     assert [found.is_full(iteration) for iteration in (2, 3)] == [False, True]
     assert [lengths(8, 4, 3).at(iteration) for iteration in (0, 2, 3)] == [4, 4, 8]
     assert lengths(8, 0, 0).at(0) == lengths(8, 8, 5).at(0) == 8
+    assert StreamLayout(96, 2, 1, found).parts == 8, "of a pass that begins with the first iteration"
 
 
 @pytest.mark.parametrize("full,initial,every", [(9, 3, 1), (8, 16, 1), (12, 8, 1), (8, 5, 1)])

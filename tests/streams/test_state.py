@@ -42,6 +42,11 @@ def test_cohorts_part_and_carry_on_alone():
     assert handle(store, 4, 8).read() is not None
 
 
+def test_what_is_logged_of_a_handle():
+    """fairseq prints batches that do not fit into memory: not the memory of all streams."""
+    assert repr(handle(StateStore(), 12, 5)) == "StateHandle(cohorts=(5,), offset=12)"
+
+
 def test_a_model_that_only_takes_a_stream():
     """It needs no more than the base class to be trained."""
     CarriesMemory().before_train_step({})

@@ -140,7 +140,7 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     return dataset
 
 
-def load_corpus(path: str, dictionary, *, omit_eos: bool = False, impl=None, combine: bool = False) -> Corpus:
+def load_corpus(path: str, dictionary, *, omit_eos: bool, impl=None, combine: bool = False) -> Corpus:
     """Load the ``Corpus`` of a split, whose lines must end in ``</s>`` to leave that out.
 
     Args:

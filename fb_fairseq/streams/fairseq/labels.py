@@ -11,7 +11,7 @@ import torch
 from fairseq.data import ConcatDataset, Dictionary
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.fairseq.corpus import Corpus, load_corpus
+from fb_fairseq.streams.fairseq.corpus import Corpus, load_indexed_dataset
 
 INPUT, LABEL = "input", "label"
 PAIR = f"{INPUT}-{LABEL}"  # in the names of fairseq-preprocess's files: <split>.input-label.input, …
@@ -48,7 +48,7 @@ class LabelledCorpus:
         if IGNORED in dictionary:
             ignored.append(dictionary.index(IGNORED))
         self.ignored = torch.tensor(ignored)
-        check_lines(path, inputs, labels)
+        check_lines(path, inputs.dataset, labels.dataset)
 
     @property
     def ends(self) -> np.ndarray:
@@ -85,8 +85,8 @@ def load_labelled(
     Args:
         path: the folder and the name of the split.
         inputs, labels: the dictionaries.
-        impl: see ``load_corpus``.
-        combine: also append the splits ``<path>1``, ``<path>2``, …, as ``load_corpus`` does.
+        impl: see ``load_indexed_dataset``.
+        combine: also append the splits ``<path>1``, ``<path>2``, …, as ``load_indexed_dataset`` does.
     """
     splits = [path]
     while combine and os.path.isfile(f"{path}{len(splits)}.{PAIR}.{INPUT}.idx"):
@@ -94,20 +94,25 @@ def load_labelled(
     parts: dict[str, list] = {INPUT: [], LABEL: []}
     for split in splits:
         own = {
-            side: load_corpus(f"{split}.{PAIR}.{side}", dictionary, impl=impl)
+            side: load_indexed_dataset(f"{split}.{PAIR}.{side}", dictionary, impl)
             for side, dictionary in ((INPUT, inputs), (LABEL, labels))
         }
         check_lines(split, own[INPUT], own[LABEL])  # here, to name this split and its line
-        for side, corpus in own.items():
-            parts[side].append(corpus.dataset)
+        for side, dataset in own.items():
+            parts[side].append(dataset)
     whole_inputs = Corpus(ConcatDataset(parts[INPUT]), inputs.eos())
     whole_labels = Corpus(ConcatDataset(parts[LABEL]), labels.eos())
     return LabelledCorpus(path, whole_inputs, whole_labels, labels)
 
 
-def check_lines(path: str, inputs: Corpus, labels: Corpus) -> None:
-    """Check that each line of inputs has as many labels. ``path``: of the split."""
-    input_sizes, label_sizes = (np.asarray(corpus.dataset.sizes) for corpus in (inputs, labels))
+def check_lines(path: str, inputs, labels) -> None:
+    """Check that each line of inputs has as many labels.
+
+    Args:
+        path: of the split.
+        inputs, labels: fairseq's datasets.
+    """
+    input_sizes, label_sizes = (np.asarray(dataset.sizes) for dataset in (inputs, labels))
     if len(input_sizes) != len(label_sizes):
         raise UserError(
             f"{path}: {len(input_sizes)} lines of inputs, but {len(label_sizes)} of labels; each line of inputs needs "

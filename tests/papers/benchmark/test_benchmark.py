@@ -69,6 +69,13 @@ def test_sizes_of_models(name):
     assert (options.persistent_memory_size if name == "all-attention" else options.decoder_ffn_embed_dim) == 16
 
 
+def test_blocks_have_as_many_tokens():
+    cases = comparisons.blocks(argparse.Namespace(block=10, batch_size=8))
+    sizes = [(case.sizes["block"], case.sizes["batch_size"]) for case in cases.values()]
+    assert sizes == [size for size in ((5, 16), (10, 8), (20, 4), (40, 2)) for _ in range(3)]
+    assert "transformer, 40 steps of 2 streams" in cases
+
+
 def test_spans_are_halved():
     """Down to 8; a shorter one is measured alone."""
     cases = {span: comparisons.spans(argparse.Namespace(span=span)) for span in (32, 8, 5)}

@@ -1,5 +1,6 @@
 """``benchmark table5``: what it prints, the bytes it calculates, and the largest batch that fits."""
 
+import argparse
 import importlib.util
 import json
 import math
@@ -10,6 +11,7 @@ import torch
 from fb_fairseq.ops import buffers
 from fb_fairseq.papers.benchmark import table5
 from fb_fairseq.papers.benchmark.command import main, parse
+from fb_fairseq.papers.benchmark.language_modelling import total_loss
 from fb_fairseq.papers.benchmark.memory import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
 
@@ -105,6 +107,14 @@ def test_search(bytes_of, start):
     assert found == 0 or bytes_of(found) <= limit
     assert bytes_of(found + 1) > limit
     assert len(measured) <= 30
+
+
+def test_total_loss():
+    layer, x_BTD = torch.nn.Linear(4, 7), torch.randn(2, 3, 4)
+    targets_BT = torch.randint(7, (2, 3))
+    decoder = argparse.Namespace(adaptive_softmax=None, output_projection=layer)
+    expected = -layer(x_BTD).log_softmax(-1).gather(2, targets_BT[..., None]).sum()
+    torch.testing.assert_close(total_loss(decoder, x_BTD, targets_BT), expected)
 
 
 def test_adaptive_softmax():

@@ -8,6 +8,7 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
+from fb_fairseq.papers.experiments import wikitext103
 from fb_fairseq.papers.experiments.sizes import equal_lstm
 from fb_fairseq.papers.steps.words import words
 from fb_fairseq.papers.values import load
@@ -237,6 +238,19 @@ def test_options_as_words():
     """As fairseq spells them; numbers without an exponent."""
     options = dict(lr=2.5e-05, clip_norm=1.0, adam_betas="(0.9, 0.98)", cpu=True, fp16=False, patience=None)
     assert words(options) == ["--lr", "0.000025", "--clip-norm", "1.0", "--adam-betas", "(0.9, 0.98)", "--cpu"]
+
+
+@pytest.mark.parametrize("size,layers", [("small", 4), ("large", 8)])
+def test_the_depth_of_an_architecture_changes_nothing(size, layers):
+    """It has the widths of the papers' models."""
+    found = wikitext103.full_shape(f"feedback_transformer_lm_wikitext103_{size}", layers)
+    assert found == dict(decoder_layers=layers, decoder_head_dim=128, decoder_ffn_embed_dim=4096)
+
+
+def test_the_small_lstm_of_wikitext():
+    """Its adaptive embeddings are as large as 5,079 whole ones."""
+    expected = equal_lstm(2, parameters=393_216, width=128, words=5079)
+    assert wikitext103.small_shape("streaming_lstm_lm", 2).items() >= expected.items()
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])
