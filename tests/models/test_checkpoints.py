@@ -1,5 +1,8 @@
 """Checkpoints of fairseq as ``TrainedModel``: where their dictionaries are found."""
 
+import pytest
+
+from fb_fairseq.errors import UserError
 from fb_fairseq.models.dictionaries import read_dictionaries
 from fb_fairseq.trained_model import TrainedModel
 from tests.models.decoders import dictionary
@@ -15,3 +18,21 @@ def test_dictionary_of_the_training_data(tmp_path, monkeypatch):
         model = TrainedModel(str(tmp_path / "beside/model.pt"), {"arch": "feedback_transformer_lm"}, {}, task)
         read_dictionaries(model)
         assert len(model.symbols["dict.txt"]) == 4 + words, task
+
+
+@pytest.mark.parametrize("given", ["data", "data/dict.txt"])
+def test_dictionary_that_is_given(given, tmp_path):
+    """Its folder, or the only one's file."""
+    (tmp_path / "data").mkdir()
+    dictionary(3).save(str(tmp_path / "data/dict.txt"))
+    model = TrainedModel(str(tmp_path / "model.pt"), {"arch": "feedback_transformer_lm"}, {})
+    read_dictionaries(model, str(tmp_path / given))
+    assert len(model.symbols["dict.txt"]) == 4 + 3
+
+
+def test_one_file_is_no_dictionary_of_two_languages(tmp_path):
+    dictionary(3).save(str(tmp_path / "dict.txt"))
+    task = {"source_lang": "de", "target_lang": "en"}
+    model = TrainedModel(str(tmp_path / "model.pt"), {"arch": "feedback_decoder"}, {}, task)
+    with pytest.raises(UserError, match="dict.txt/dict.de.txt is missing; give the folder of its training data"):
+        read_dictionaries(model, str(tmp_path / "dict.txt"))

@@ -77,12 +77,13 @@ def test_span_is_exact(span, stack, reach):
     assert reached == list(range(STEPS - 1 - reach * span, STEPS))
 
 
-@pytest.mark.parametrize("stack", [FeedbackTransformer, AllAttention])
-def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack):
+@pytest.mark.parametrize("carried", [True, False])
+@pytest.mark.parametrize("stack", STACKS)
+def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack, carried):
     """DistributedDataParallel waits for all gradients, also in the short last block of an epoch."""
-    options = random_options(3, **TWO, memory_composition="weighted")
+    options = random_options(3, **TWO, memory_composition="weighted", relative_positions="key-value")
     model = build(stack, options)
-    _, state = model(torch.randn(5, B, options.decoder_embed_dim))
+    state = model(torch.randn(5, B, options.decoder_embed_dim))[1] if carried else None
     model(torch.randn(1, B, options.decoder_embed_dim), state)[0].sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
