@@ -46,7 +46,7 @@ class StreamingLMTask(LanguageModelingTask):
     """
 
     def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Dictionary | None = None):
-        super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
+        super().__init__(cfg, dictionary, output_dictionary)
         self.byte_data = is_byte_dictionary(dictionary)
         self.memory_files = MemoryFiles(str(cfg.save_stream_memory))
 

@@ -8,6 +8,7 @@ from fairseq.data import Dictionary
 from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.layout import BlockLengths
+from fb_fairseq.tasks import streaming_lm
 from fb_fairseq.tasks.options import StreamingLMConfig
 from fb_fairseq.tasks.streaming_lm import StreamingLMTask
 from tests.streams.fairseq.indexed import PAD, corpus
@@ -61,6 +62,16 @@ def test_batches_are_read_in_the_main_process(tmp_path, caplog):
     caplog.clear()
     task.get_batch_iterator(task.dataset("valid"), **{**common, "num_workers": 1})
     assert "--num-workers" not in caplog.text, "fairseq's default"
+
+
+def test_each_epoch_has_its_shard(monkeypatch):
+    monkeypatch.setattr(streaming_lm, "load_corpus", lambda path, *_, **given: (path, given))
+    task = StreamingLMTask(config(save_stream_memory="none", data="a:b:c", dataset_impl="lazy"), Dictionary())
+    found = [task._load_corpus("train", epoch, combine=epoch == 2) for epoch in (1, 2, 3, 4)]
+    assert [path for path, _ in found] == ["a/train", "b/train", "c/train", "a/train"]
+    assert [given for _, given in found[:2]] == [
+        dict(omit_eos=False, impl="lazy", combine=combine) for combine in (False, True)
+    ]
 
 
 @pytest.mark.parametrize("batch_size,streams", [(None, 2), (3, 3)])
