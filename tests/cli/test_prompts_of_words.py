@@ -61,7 +61,7 @@ def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
 
 @pytest.mark.parametrize("prompt", ["w1 <pad> w2", "<pad> w1"])
 def test_padding_in_prompts(word_data, adaptive, tmp_path, prompt):
-    message = "<pad> in it, which is no word; leave it out"
+    message = "prompt 1: <pad> in it, which is no word; leave it out"
     with pytest.raises(UserError, match=message):
         interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
     interface = hub(adaptive, word_data)
