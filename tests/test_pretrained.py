@@ -324,3 +324,13 @@ def test_plot_takes_names_and_folders(tmp_path):
     options = ["--attention-map", "python", "--prompt", r"a\n", "--out", str(tmp_path / "map.svg")]
     main(["plot", "--attention", pretrained.folder("python"), *options])
     assert "<!-- \u21b5 -->" in (tmp_path / "map.svg").read_text(encoding="utf-8")
+
+
+def test_paths_go_before_names(tmp_path, monkeypatch):
+    """A file, or the folder of a model; another folder is not meant."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").mkdir()
+    assert pretrained.find("python") == pretrained.folder("python") and pretrained.find("other") == "other"
+    (tmp_path / "python/config.json").touch()
+    (tmp_path / "a5").touch()
+    assert [pretrained.find(name) for name in ("python", "a5")] == ["python", "a5"]

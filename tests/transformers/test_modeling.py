@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.transformers import broken_torchaudio  # noqa: E402
 from fb_fairseq.transformers.losses import mean_loss  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 from tests.transformers.models import KINDS, SPAN, V, build  # noqa: E402
@@ -239,3 +241,16 @@ def test_broken_torchaudio(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "Trainer\n", done.stderr[-2000:]
+
+
+def test_no_torchaudio_where_it_cannot_be_imported(monkeypatch):
+    def fail(name):
+        raise RuntimeError(f"{name}: compiled with different CUDA versions")
+
+    found = SimpleNamespace(find_spec=lambda name: name)
+    monkeypatch.setattr(broken_torchaudio, "importlib", SimpleNamespace(util=found, import_module=fail))
+    modules = (broken_torchaudio.utils, broken_torchaudio.import_utils)
+    for module in modules:
+        monkeypatch.setattr(module, "is_torchaudio_available", lambda: True)
+    broken_torchaudio.ignore_broken_torchaudio()
+    assert not any(module.is_torchaudio_available() for module in modules)

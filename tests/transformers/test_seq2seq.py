@@ -184,6 +184,8 @@ def test_bad_input(sources):
     for wrong in (torch.cat([mask, mask[:, :1]], 1), mask[:, 1:], mask[:1]):
         with pytest.raises(UserError, match="^attention_mask: of shape "):
             model(tokens, wrong, decoder_input_ids=targets)
+        with pytest.raises(UserError, match="^attention_mask: of shape "):
+            model(None, wrong, decoder_input_ids=targets, encoder_outputs=model.encoder(tokens))
     with pytest.raises(UserError, match="not padded at the end alone"):
         model(tokens, decoder_input_ids=targets, decoder_attention_mask=gap)
     model(tokens, decoder_input_ids=targets, decoder_attention_mask=torch.tensor([[1, 1, 0]] * 3))

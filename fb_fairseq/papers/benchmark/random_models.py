@@ -85,12 +85,10 @@ def state_bytes(model: torch.nn.Module, length: int, device: str, words: Diction
         device: of the model.
         words: its dictionary.
     """
-    source = random_words(words, 1, 20, device=device)
-    encoder_out = model.encoder(source, torch.tensor([20], device=device))
     state = {}
     target = random_words(words, 1, length, device=device)
     for t in range(1, length + 1):
-        model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
+        model.decoder(target[:, :t], incremental_state=state)
     if isinstance(model, FeedbackDecoderModel):
         ring = model.decoder.get_incremental_state(state, "feedback").ring
         return ring.nbytes() * ring.position // ring.slots

@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.ops.feedback import tile
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.types import Sizes
+from fb_fairseq.ops.feedback.types import Sizes, block_sizes
 from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
 
 
@@ -88,3 +88,11 @@ def test_memory_does_not_grow():
 def test_steps_of_a_tile(device, steps, streams, slots, expected):
     sizes = Sizes(T=steps, B=streams, D=1, L=1, H=1, E=1, F=1, K=1, C=slots, S=slots, I=1)
     assert tile.tile_steps(sizes, torch.device(device)) == expected
+
+
+@pytest.mark.parametrize("steps,carried,span,slots", [(4, 2, 20, 5), (4, 2, 5, 5), (4, 2, 3, 3), (1, 0, 20, 1)])
+def test_a_block_has_no_more_slots_than_steps_are_seen(steps, carried, span, slots):
+    found = []
+    case = Case(1, steps=steps, carried=carried, attention_span=span, adaptive_span=False)
+    case.forward(lambda inputs: found.append(block_sizes(inputs)))
+    assert (found[0].T, found[0].C, found[0].S) == (steps, carried, slots)

@@ -180,13 +180,16 @@ def test_mistakes():
 def test_longest_good():
     assert longest_good([1, 2, 3, 4], [1.0, 0.95, 0.5, 0.99]) == 2
     assert longest_good([1, 2], [0.5, 1.0]) == 0
+    assert longest_good([1, 2], [0.9, 0.9]) == 2, "at least 90 %"
 
 
 def test_it_learns(tmp_path):
     """Parity, by a Feedback Transformer with a span of one step: far beyond the lengths in training."""
     options = replace(TINY, group="parity", span=1, layers=1, longest=8, updates=300, tokens=256)
     trainer = Trainer(options, CPU)
-    trainer.train(str(tmp_path), print)
+    said = []
+    trainer.train(str(tmp_path), said.append)
+    assert said[-1].startswith("update 300 of 300: length 8, loss ")
     accuracy = evaluate(trainer.model, trainer.sequences, replace(options, test_sequences=50))["accuracy"]
     assert trainer.size == 8 and len(accuracy) == 128 and min(accuracy) > 0.99
 
@@ -302,7 +305,9 @@ def test_how_elements_are_written():
     """In a model's card: as permutations, but for the group that has none."""
     result = {"flawless": 1.0, "slips": 0.0, "hardware": "a CPU", "seconds": 1, "sizes": [1]}
     for group, end in (("parity", "0 or 1"), ("S3", "the images of 1, 2, …")):
-        assert notes(replace(TINY, group=group), result)[0][1].endswith(f"{group}, each written as {end}")
+        (task, command, *_) = notes(Options(group=group, lr=0.25), result)
+        assert task[1].endswith(f"{group}, each written as {end}")
+        assert command == ("command", f"`fb-fairseq state-tracking train --out DIR --group {group} --lr 0.25`")
 
 
 def test_a_model_that_an_old_version_does_not_have():
@@ -319,6 +324,9 @@ def test_exports_of_other_runs(tmp_path, refused):
     save_file(Trainer(TINY, CPU).state_dict(), str(tmp_path / "checkpoint.pt"))
     (tmp_path / "result.json").write_text('{"updates": 0}')
     assert f"{tmp_path}: in its tests, mistakes were not counted; run the same training" in refused(main, export)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/mine").touch()
+    assert f"--to {tmp_path}/model: " in refused(main, export), "before anything is read"
 
 
 @pytest.mark.parametrize(

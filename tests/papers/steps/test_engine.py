@@ -252,6 +252,23 @@ def test_input_output_and_logs(out, capsys):
     assert "whisper: 7" not in capsys.readouterr().out
 
 
+def test_seconds_of_a_training_that_goes_on_are_added(out, monkeypatch):
+    """Those of other steps are of the last run."""
+    begun, begin = [], Plan.begin
+
+    def watched(plan, place, *given):
+        begin(plan, place, *given)
+        begun.append(plan.recorded(place)["seconds"])
+        plan.recorded(place)["seconds"] += 5.0
+
+    monkeypatch.setattr(Plan, "begin", watched)
+    for _ in range(2):
+        run(Step("say", ["python", "-c", "open('out/b', 'w')"], ["out/b"]), training("a"))
+        for name in ("b", "a/model.pt"):
+            (out / name).unlink()
+    assert begun[:3] == [0.0, 0.0, 0.0] and begun[3] >= 5.0
+
+
 def test_what_is_printed_is_what_is_run(out, capsys):
     """In a shell it does the same."""
     (out.parent / "in put").write_text("x")

@@ -77,7 +77,8 @@ def test_documents_of_bytes(tmp_path, append_eos):
     """A document is one, however long it is."""
     lengths = [10, ITEM_TOKENS - 1, ITEM_TOKENS, ITEM_TOKENS + 1, 3 * ITEM_TOKENS + 5, 1]
     if not append_eos:
-        lengths.remove(ITEM_TOKENS)  # which then cannot be told from the first piece of a longer one
+        lengths.remove(ITEM_TOKENS)  # which then cannot be told from the first piece of a longer one …
+        lengths.append(ITEM_TOKENS)  # … but at the end
     documents = [(np.arange(n) % 251).astype(np.uint8).tobytes() for n in lengths]
     binarise({"train": documents}, str(tmp_path), append_eos)
     corpus = Corpus(load_indexed_dataset(str(tmp_path / "train"), byte_dictionary()), EOS)
