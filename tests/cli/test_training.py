@@ -88,6 +88,15 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
     assert "Loss (base 2)" in log
 
 
+def test_evaluation_without_a_memory_is_told(byte_data, language_models):
+    """Of a model that was trained with one; evaluation with it says nothing."""
+    checkpoint = language_models["feedback_transformer_lm"]
+    told = "was trained with --task streaming_lm; without this option, each sample starts with an empty memory"
+    for task in ("language_modeling", "streaming_lm"):
+        log = eval_lm(byte_data, checkpoint, gen_subset="valid", task=task, tokens_per_sample=20)
+        assert (told in log) == (task == "language_modeling")
+
+
 def test_buffers_change_nothing(commands, byte_data, tmp_path):
     """fairseq reads ahead in a thread. (Worker processes are never started: --num-workers has no effect.)"""
     train(byte_data, tmp_path / "a", max_update=20, data_buffer_size=0)

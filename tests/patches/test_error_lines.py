@@ -77,6 +77,13 @@ def test_faults_of_programs(error):
     assert one_line(error) is None
 
 
+def test_faults_are_left_to_the_hook_that_was_there_before():
+    seen = []
+    error = KeyError("a fault")
+    report(lambda *given: seen.append(given), KeyError, error, "traceback")
+    assert seen == [(KeyError, error, "traceback")]
+
+
 def test_a_closed_output_is_no_error(monkeypatch):
     forgotten = []
     monkeypatch.setattr("fb_fairseq.patches.error_lines.forget_output", lambda: forgotten.append(1))

@@ -161,6 +161,16 @@ def test_processes_of_torchrun_form_one_group_without_gpus(monkeypatch):
     assert cfg.distributed_no_spawn
 
 
+def test_other_programs_variables_are_no_torchrun(monkeypatch):
+    """A cluster's scheduler sets some of them."""
+    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    cfg, seen = SimpleNamespace(distributed_init_method=None, distributed_world_size=1), []
+    processes._infer_init_method(seen.append, cfg)
+    assert seen == [cfg] and cfg.distributed_world_size == 1
+
+
 @pytest.mark.not_fast
 def test_no_warnings_that_a_user_cannot_act_on(tmp_path):
     """Whatever follows the loading of the plugin; PyTorch's warning before that is fairseq's."""

@@ -7,7 +7,13 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
-from fb_fairseq.tasks.options import StreamingLMConfig, check_batch_options, check_own_options, check_training_options
+from fb_fairseq.tasks.options import (
+    StreamingLMConfig,
+    check_architecture,
+    check_batch_options,
+    check_own_options,
+    check_training_options,
+)
 from fb_fairseq.tasks.streaming_lm import StreamingLMTask
 from tests.streams.fairseq.indexed import PAD, corpus
 
@@ -65,3 +71,12 @@ def test_little_text_is_told(caplog):
     assert not caplog.messages and (alone.epoch, alone.num_shards, alone.buffer_size) == (1, 1, 0)
     task.get_batch_iterator(little, grouped_shuffling=False)
     assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["arch", "_name"])
+def test_architectures_without_a_memory(name):
+    """By the command line and by a model's configuration."""
+    check_architecture(Namespace(**{name: "feedback_transformer_lm"}))
+    check_architecture(Namespace())
+    with pytest.raises(UserError, match="--task streaming_lm: transformer_lm carries no memory from block to block"):
+        check_architecture(Namespace(**{name: "transformer_lm"}))

@@ -23,8 +23,9 @@ def task_with(**args):
 
 
 @pytest.mark.parametrize("sizes", [[480], [480, 720]])
-def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch):
-    """Of sharded data, each epoch has another shard."""
+def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch, caplog):
+    """Of sharded data, each epoch has another shard. Epochs of whole blocks are not told of."""
+    caplog.set_level("INFO")
     options = dict(tokens_per_sample=16, bptt_warmup_tokens=2, bptt_warmup_iterations=9, batch_size=3, update_freq=[1])
     task = task_with(**options, train_subset="train")
     lengths = BlockLengths.from_options(task.args)
@@ -43,6 +44,7 @@ def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch):
         found.append(layout.parts)
         before += len(layout.turns)
     assert len(set(found)) == 4, "whole blocks at the end"
+    assert caplog.text.count("BPTT warm-up: epoch ") == len([parts for parts in found if parts > 1])
 
 
 def test_batches_are_read_in_the_main_process(tmp_path, caplog):
