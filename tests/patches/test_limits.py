@@ -41,6 +41,7 @@ def test_limits(beyond, reached, line):
 def test_what_is_not_known_yet():
     """An epoch that has not ended, a rate that is not looked at, no validation."""
     given = limits(max_epoch=1, stop_min_lr=9.0, patience=1)
+    assert limit_reached(given, updates=5, hours=0) is None
     assert limit_reached(given, updates=5, hours=0, next_epoch=0, worse=0, lr=float("inf")) is None
 
 

@@ -55,7 +55,9 @@ def test_copies_of_configurations():
 
     cfg = OmegaConf.create({"a": {"b": 1, "c": "${d}", "e": [1, {"f": "${a.b}"}]}, "d": 5})
     whole = copy.deepcopy(cfg)
-    part = copy.deepcopy(cfg.a)
+    counted = {}
+    part = copy.deepcopy(cfg.a, counted)
+    assert counted.get(id(cfg), cfg) is cfg, "the whole is not copied with its part"
     assert whole == cfg and part == cfg.a and whole.a.c == part.c == 5 and whole.a.e[1].f == 1
     whole.a.b, whole.d, part.e[0] = 2, 6, 9
     assert whole.a.e[1].f == 2 and whole.a.c == 6 and cfg.a.b == 1 and cfg.a.c == 5 and cfg.a.e[0] == 1

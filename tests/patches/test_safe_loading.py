@@ -57,7 +57,8 @@ def test_other_classes_do_not_load_as_weights_only():
         torch.load(file, weights_only=True)
 
 
-def test_files_of_programs_that_allow_numpy(tmp_path):
+@pytest.mark.parametrize("by_name", [False, True])
+def test_files_of_programs_that_allow_numpy(by_name, tmp_path):
     """As transformers' Trainer does; what is ours stays as it was."""
     value = {"state": np.random.get_state()[1], "number": np.float64(3.5)}
     torch.save(value, tmp_path / "x.pt")
@@ -65,6 +66,8 @@ def test_files_of_programs_that_allow_numpy(tmp_path):
     reconstruct = np.zeros(1).__reduce__()[0]
     scalar = np.float64(1).__reduce__()[0]
     foreign = [reconstruct, scalar, np.ndarray, np.dtype, type(np.dtype("u4")), type(np.dtype("f8"))]
+    if by_name:
+        foreign = [(entry, f"{entry.__module__}.{entry.__qualname__}") for entry in foreign]
     with torch.serialization.safe_globals(foreign):
         found = torch.load(tmp_path / "x.pt", weights_only=True)
     for loaded in (found, torch.load(tmp_path / "x.pt", weights_only=True)):
