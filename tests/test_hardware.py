@@ -1,8 +1,12 @@
 """How the machine is named in results."""
 
+import io
+import platform
+
+import pytest
 import torch
 
-from fb_fairseq.hardware import training_hardware
+from fb_fairseq.hardware import hardware, training_hardware
 
 
 def test_hardware(monkeypatch):
@@ -13,3 +17,11 @@ def test_hardware(monkeypatch):
     for count, words in ((1, "NVIDIA H100"), (8, "8 x NVIDIA H100")):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         assert training_hardware() == words
+
+
+@pytest.mark.parametrize("processor,name", [("a CPU", "a CPU"), ("", "riscv64")])
+def test_where_no_list_of_cpus_names_a_model(processor, name, monkeypatch):
+    monkeypatch.setattr("builtins.open", lambda *_: io.StringIO("processor: 0"))
+    monkeypatch.setattr(platform, "processor", lambda: processor)
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert hardware("cpu") == name

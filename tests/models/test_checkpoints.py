@@ -36,3 +36,10 @@ def test_one_file_is_no_dictionary_of_two_languages(tmp_path):
     model = TrainedModel(str(tmp_path / "model.pt"), {"arch": "feedback_decoder"}, {}, task)
     with pytest.raises(UserError, match="dict.txt/dict.de.txt is missing; give the folder of its training data"):
         read_dictionaries(model, str(tmp_path / "dict.txt"))
+
+
+@pytest.mark.parametrize("known", [{}, {"source_lang": "de"}, {"target_lang": "en"}])
+def test_languages_that_nothing_tells(known, tmp_path):
+    model = TrainedModel(str(tmp_path / "model.pt"), {"arch": "feedback_decoder"}, {}, dict(known))
+    with pytest.raises(UserError, match="does not say its languages, .*; give --source-lang and --target-lang"):
+        read_dictionaries(model)

@@ -71,6 +71,13 @@ def test_reading_a_text(model, positions):
     torch.testing.assert_close(ours(batch.t())[0][:, 0], expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("changes", [{}, dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_factor=2)])
+def test_the_most_probable_symbols(changes):
+    ours, _ = both(**changes)
+    features_BTD = torch.randn(3, 5, 12)
+    assert ours.guess(features_BTD).equal(ours.log_probs(features_BTD).argmax(-1))
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_training_does_not_wait_for_the_device(model, meta_device):
     """Nor does it mix devices."""

@@ -108,12 +108,12 @@ def test_encoder_stays_off_the_fused_path():
     assert out.shape == (4, 2, 8) and out[1:].isfinite().all()
 
 
-@pytest.mark.parametrize("size,blocked", [(1, [3, 4, 5]), (2, [4]), (3, [])])
+@pytest.mark.parametrize("size,blocked", [(1, [4, 5, 6]), (2, [5]), (3, [])])
 def test_repeated_ngrams_are_blocked(size, blocked):
-    """Generated so far: </s> 3 4 5 3. The rest of the buffer is padding."""
+    """Generated so far: </s> 6 4 5 4. The rest of the buffer is padding."""
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
-    tokens = torch.tensor([[2, 3, 4, 5, 3, 1, 1]])
+    tokens = torch.tensor([[2, 6, 4, 5, 4, 1, 1]])
     lprobs = NGramRepeatBlock(size, use_extension=False)(tokens, torch.zeros(1, 8), bsz=1, beam_size=1, step=4)
     assert lprobs[0].isinf().nonzero().flatten().tolist() == blocked
 

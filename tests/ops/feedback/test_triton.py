@@ -126,6 +126,13 @@ def test_shared_memory(capability):
         assert 3 * tile.BC * power_of_2(E) * itemsize * tile.stages <= gpu.shared_memory // 2 or tile.BC == 16
 
 
+def test_rows_of_a_tile():
+    """More, where there are more rows, but where registers hold rows of several tensors."""
+    rows = (128, 129, 256, 257)
+    assert [product_tile(number, 4096, 4096, 2, Gpu()).BM for number in rows] == [16, 32, 32, 64]
+    assert {product_tile(number, 4096, 4096, 2, Gpu(), norm=True, rich=True).BM for number in rows} == {16}
+
+
 def test_enough_programs():
     for rows, columns in itertools.product((1, 64, 128, 512), (384, 1024, 4096)):
         tile = product_tile(rows, columns, columns, 2, Gpu())
