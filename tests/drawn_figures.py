@@ -146,7 +146,7 @@ def cases() -> dict[str, list[Panel]]:
     }
     return {
         **{name: [Panel(draw)] for name, draw in single.items()},
-        **{f"{flag(option)} of two": panels_of(option, found) for option, found in options.items()},
+        **{f"{flag(option)} of two": panels_of(option, read) for option, read in options.items()},
         "figure: one legend for all": [Panel(lines, title="left"), Panel(lines, title="right")],
         "figure: a legend for each": [Panel(lines, title="left"), Panel(longer), Panel(bars, wide=True, title="bars")],
         "figure: sizes": [Panel(shares, size=(10.0, 5.0)), Panel(lines, size=(4.0, 2.0)), Panel(shares)],

@@ -2,15 +2,16 @@
 
 import pytest
 
-from fb_fairseq.errors import STATUS, UserError, fail
+from fb_fairseq.errors import DEBUG_VARIABLE, STATUS, UserError, fail
 from fb_fairseq.printing import progress
 
 
 @pytest.mark.parametrize("error", [UserError("a: b"), FileNotFoundError(2, "no such file", "a")])
 def test_known_errors_are_a_line(error, capsys, monkeypatch):
+    monkeypatch.delenv(DEBUG_VARIABLE, raising=False)
     assert fail("plot", error) == STATUS
     assert capsys.readouterr().err.startswith("fb-fairseq plot: error: a: ")
-    monkeypatch.setenv("FB_FAIRSEQ_DEBUG", "1")
+    monkeypatch.setenv(DEBUG_VARIABLE, "1")
     with pytest.raises(type(error)):
         fail("plot", error)
 

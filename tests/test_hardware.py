@@ -21,7 +21,7 @@ def test_hardware(monkeypatch):
 
 @pytest.mark.parametrize("processor,name", [("a CPU", "a CPU"), ("", "riscv64")])
 def test_where_no_list_of_cpus_names_a_model(processor, name, monkeypatch):
-    monkeypatch.setattr("builtins.open", lambda *_: io.StringIO("processor: 0"))
+    monkeypatch.setattr("fb_fairseq.hardware.open", lambda path: io.StringIO("processor: 0"), raising=False)
     monkeypatch.setattr(platform, "processor", lambda: processor)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert hardware("cpu") == name

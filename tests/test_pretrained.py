@@ -16,11 +16,10 @@ import torch
 from fb_fairseq import pretrained
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import reading
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import DEBUG_VARIABLE, UserError
 from fb_fairseq.ops.feedback.stepper import Stepper
 from fb_fairseq.papers.state_tracking.problems import Sequences
 from fb_fairseq.pretrained import folders
-from fb_fairseq.pretrained.folders import reading as reading_file
 from fb_fairseq.pretrained.model import build, choices
 from fb_fairseq.pretrained.vocabulary import Vocabulary
 from fb_fairseq.symbols import EOS, PAD, SPECIAL, UNK
@@ -104,17 +103,18 @@ def test_configurations_that_lack_something(change, told, tmp_path):
 @pytest.mark.parametrize("error", [PermissionError(13, "no", "a/b"), MemoryError()])
 def test_errors_of_the_machine_stay(error):
     """They have a line of their own."""
-    with pytest.raises(type(error)) as raised, reading_file("model.safetensors"):
+    with pytest.raises(type(error)) as raised, folders.reading("model.safetensors"):
         raise error
     assert raised.value is error
 
 
 def test_other_errors_of_files(monkeypatch):
     """They are one line about the file, unless the user looks for the fault."""
-    with pytest.raises(UserError, match=r"^config.json: cannot be read \(.a.\); give "), reading_file("config.json"):
+    monkeypatch.delenv(DEBUG_VARIABLE, raising=False)
+    with pytest.raises(UserError, match=r"^config.json: cannot be read \(.a.\); give "), folders.reading("config.json"):
         raise KeyError("a")
-    monkeypatch.setenv("FB_FAIRSEQ_DEBUG", "1")
-    with pytest.raises(KeyError), reading_file("config.json"):
+    monkeypatch.setenv(DEBUG_VARIABLE, "1")
+    with pytest.raises(KeyError), folders.reading("config.json"):
         raise KeyError("a")
 
 

@@ -50,10 +50,8 @@ def test_the_metric_that_all_logs_have(tmp_path):
     of_words.write_text(re.sub(r', "(valid_)?bpb": "[^"]*"', "", LOG))
     for paths, metric in (([of_bytes, of_words], "loss"), ([of_bytes, of_bytes], "bpb")):
         curves = [(name, str(path)) for name, path in zip("ab", paths)]
-        assert (
-            panel_of_curves(argparse.Namespace(curves=curves, metric=None, x="updates")).draw.keywords["metric"]
-            == metric
-        )
+        panel = panel_of_curves(argparse.Namespace(curves=curves, metric=None, x="updates"))
+        assert panel.draw.keywords["metric"] == metric
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_checkpointed_activations(stack):
 
 
 def test_largest_product():
-    """Of one row: from the width to that of the hidden layer, or to the persistent vectors; or between heads."""
+    """From the width to that of the hidden layer, or to the persistent vectors; where these are few, to the width."""
     sizes = dict(decoder_embed_dim=10, decoder_ffn_embed_dim=18, persistent_memory_size=25)
     stacks = [stack(random_options(1, **sizes)) for stack in STACKS]
     assert [stack.largest_product(3) for stack in stacks] == [2 * 3 * 10 * 18, 2 * 3 * 10 * 18, 2 * 3 * 10 * 25]

@@ -206,7 +206,7 @@ def test_a_model_is_told_of_updates():
 
 
 @pytest.mark.parametrize("device,places", [("cpu", (None, None)), ("meta", ([1], 1))])
-def test_ddp_names_a_gpu_only_to_modules_on_one(device, places, monkeypatch):
+def test_ddp_names_a_gpu_only_to_modules_on_one(device, places):
     module = torch.nn.Linear(2, 2, device=device)
     given = processes._distribute(lambda **given: given, module, device_ids=[1], output_device=1, bucket_cap_mb=2)
     assert given == dict(module=module, device_ids=places[0], output_device=places[1], bucket_cap_mb=2)

@@ -18,7 +18,7 @@ from tests.tasks.test_options import config
 def task_with(**args):
     """A task with these arguments, without data."""
     task = object.__new__(StreamingLMTask)
-    task.args = argparse.Namespace(labels=False, **args)
+    task.args = argparse.Namespace(**{"labels": False, **args})
     return task
 
 
@@ -88,9 +88,7 @@ def test_streams_of_eval_lm(batch_size, streams):
 def test_layouts_of_labels():
     """Whole sequences."""
     for labels, bounds in ((True, [0, 5, 16]), (False, [0, 8, 16])):
-        task = task_with()
-        task.args.labels = labels
-        layout = task._layout(corpus([5, 3, 8]), 2, 1, BlockLengths(8))
+        layout = task_with(labels=labels)._layout(corpus([5, 3, 8]), 2, 1, BlockLengths(8))
         assert layout.bounds.tolist() == bounds
 
 

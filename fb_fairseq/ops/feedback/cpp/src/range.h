@@ -7,14 +7,16 @@
 #include "arguments.h"
 #include "attention.h"
 
-// Floats of scratch memory that a stream needs: the most that a step takes at once, forward and backward.
+// Floats of scratch memory that a stream needs: the most that is taken at once. Forward: for attention to the memory and
+// to the encoder, the hidden layer, and the norm, keys and values of a memory. Backward, beside the gradient of a
+// layer's output: for the gradients of memories, of attention, and of earlier keys and values.
 INLINE long scratch_size(const BlockArgs& block) {
   const long H = block.H, S = block.S, E = block.E, X = H * E, D = block.D;
-  const long forward[] = {2 * H * S, block.sources, block.F, D + 2 * X};
-  const long backward[] = {D, H * S + X, block.T * block.L * E};
+  const long needs[] = {
+      2 * H * S, block.sources, block.F, D + 2 * X, D + D, D + H * S + X, D + block.T * block.L * E,
+  };
   long size = 0;
-  for (long need : forward) size = need > size ? need : size;
-  for (long need : backward) size = D + need > size ? D + need : size;  // beside the gradient of a layer's output
+  for (long need : needs) size = need > size ? need : size;
   return size;
 }
 
