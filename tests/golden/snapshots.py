@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import io
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -188,10 +189,11 @@ def agents() -> Texts:
 
 
 def recipe_commands() -> Texts:
-    """A digest of the commands of each recipe, in each of its sizes."""
-    from tests.papers.steps.printed import CALLS, digest, printed
+    """A digest of the steps of each recipe, in each of its sizes, and with other options."""
+    from tests.papers.steps.printed import CALLS, CHANGED, digest
 
-    return {" ".join(call): digest(printed(*call)) for call in CALLS}
+    calls = [shlex.join(call) for call in CALLS] + CHANGED
+    return {call: digest(*shlex.split(call)) for call in calls}
 
 
 class Snapshot(NamedTuple):
