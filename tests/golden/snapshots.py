@@ -1,6 +1,6 @@
 """Texts in this folder that must not change unnoticed: options, architectures, recipes, agents, figures, the explorer's
-page and its pictures, and the toy tasks' sequences. ``tests/test_snapshots.py`` compares. After a change that is meant,
-write them again, and read what ``git diff`` shows:
+page and its pictures, the toy tasks' sequences, and what benchmarks measure. ``tests/test_snapshots.py`` compares.
+After a change that is meant, write them again, and read what ``git diff`` shows:
 
     python -m tests.golden.snapshots [NAME ...]
 """
@@ -196,6 +196,13 @@ def recipe_commands() -> Texts:
     return {call: digest(*shlex.split(call)) for call in calls}
 
 
+def benchmarks() -> Texts:
+    """What benchmarks measure, in numbers of operations."""
+    from tests.papers.benchmark.counted import CALLS, counted
+
+    return {call: counted(call) for call in CALLS}
+
+
 class Snapshot(NamedTuple):
     """A kind of texts.
 
@@ -217,6 +224,7 @@ SNAPSHOTS = {
     "recipes": Snapshot(recipe_commands, ["fairseq"]),
     "sequences": Snapshot(sequences),
     "agents": Snapshot(agents),
+    "benchmarks": Snapshot(benchmarks, ["fairseq"]),
 }
 
 

@@ -233,6 +233,21 @@ def test_decoding_waits_for_no_gpu():
     assert "aten::item" not in {event.name for event in profile.events()}
 
 
+@pytest.mark.parametrize("loop", ["reference", "cpp"])
+@torch.no_grad()
+def test_no_encoder(loop):
+    """Where none is given, the decoder computes as with an attention to the encoder that adds nothing."""
+    model, target = build(step_loop=loop, decoder_normalize_before=True), batch([4, 4])
+    found, state = model.decoder(target, encoder_out=None)[0], {}
+    steps = [model.decoder(target[:, :t], incremental_state=state)[0] for t in range(1, 5)]
+    for layer in model.decoder.layers:
+        layer.encoder_attn.out_proj.weight.zero_()
+        layer.encoder_attn.out_proj.bias.zero_()
+    expected = forward(model, batch([3, 2]), target)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_dictionaries_of_another_size(side):
     state = build().state_dict()

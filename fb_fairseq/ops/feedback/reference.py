@@ -143,7 +143,7 @@ def feedback_step(
             query_BHE = project_query(x_BD, layer, options.heads, before)
             attended_BHE = attend_memory(l, query_BHE)
             x_BD = attention_residual(x_BD, attended_BHE, layer, before, mask.attention_residual_LTBD)
-            if layer.cross is not None:
+            if layer.cross is not None and encoder:
                 query_BHE = project_query(x_BD, layer.cross, options.heads, before)
                 keys, values = (slots.to(query_BHE.dtype) for slots in encoder[l][:2])
                 attended_BHE, weights_BHC = cross_attention(

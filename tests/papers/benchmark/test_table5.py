@@ -14,25 +14,9 @@ from fb_fairseq.papers.benchmark.command import main, parse
 from fb_fairseq.papers.benchmark.language_modelling import total_loss
 from fb_fairseq.papers.benchmark.memory import largest_batch
 from fb_fairseq.papers.benchmark.tasks import PER_LAYER, PHASES, SHARED, TRANSFORMER
+from tests.papers.benchmark.counted import TINY
 
-WIDTHS = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=2)
-LM_OPTIONS = dict(decoder_layers=3, **WIDTHS, attention_span=6, dropout=0.1)
 ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="10", adaptive_softmax_cutoff="10")
-TINY = {
-    "lm": dict(options=LM_OPTIONS, vocabulary=30, block=5, steps=2, batch=3),
-    "translation": dict(
-        encoder_layers=2,
-        layers=3,
-        embed_dim=12,
-        ffn_dim=20,
-        heads=2,
-        vocabulary=30,
-        length=7,
-        beam=2,
-        batch=3,
-    ),
-    "rl": dict(small=True, options=dict(width=8, span=6, block=4, layers=3), steps=2, batch=3),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +102,7 @@ def test_total_loss():
 
 
 def test_adaptive_softmax():
-    adaptive = task("lm", options={**LM_OPTIONS, **ADAPTIVE})
+    adaptive = task("lm", options={**TINY["lm"]["options"], **ADAPTIVE})
     for phase in PHASES:
         work = getattr(adaptive, phase)(PER_LAYER, 2)
         work.prepare()
