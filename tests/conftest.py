@@ -39,7 +39,6 @@ LONGEST = (
 # Files and folders that only --ci and --slow run: benchmarks, recipes, the programs of README and docs, installing, and
 # other libraries.
 ON_CI = {
-    "papers/benchmark/test_benchmark.py",
     "examples",
     "test_install.py",
     "patches/test_fairseq_fixed.py",

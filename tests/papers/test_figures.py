@@ -52,6 +52,8 @@ def test_against(tmp_path):
     assert list(drawn) == ["Transformer, span 8", "Transformer, span 100"]
     assert [group.identity["layers"] for group in drawn["Transformer, span 8"]] == [2, 4]
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
+    groups[0].runs[0]["of_one"] = 1.0
+    assert len(against.panels(groups, "layers", ["accuracy", "of_one", "of_none"])) == 2, "a metric that any have"
     axes = mock.MagicMock()
     with mock.patch.object(against, "draw_points") as points:
         against.draw(axes, groups, "layers", "accuracy")
@@ -157,14 +159,14 @@ def test_state_tracking(tmp_path, monkeypatch):
     for seed, lr, longest, right in ((1, 0.1, "2", 0.5), (1, 0.2, "2", 0.9), (2, 0.2, "2", 0.7), (1, 0.2, "4", 0.1)):
         settings = {"model": "lstm", "longest": longest, "lr": str(lr)}
         runs.append({**common, "seed": seed, "lr": lr, "settings": settings, "valid_accuracy": right})
-    runs[3].update(longest=4, sizes=[1, 2, 4], accuracy=[1.0, 0.5, 0.25])  # as of --longest
+    runs[3].update(longest=4, sizes=[1, 2, 4], accuracy=[1.0, 0.5, 0.25], longest_good=2)  # as of --longest
     found = state_tracking.best_results([*runs, runs[1]])
-    assert {name: [(run["seed"], run["lr"]) for run in best] for name, best in found.items()} == {
-        "LSTM, longest 2": [(1, 0.2), (2, 0.2)],
-        "LSTM, longest 4": [(1, 0.2)],
-    }
-    assert state_tracking.table(dict(reversed(found.items())))[2:] == [
-        "| LSTM, longest 4 | 9 | 2 | 1 | 50.00 | 25.00 | 0.2 | 1 |",
+    assert [(name, [(run["seed"], run["lr"]) for run in best]) for name, best in found.items()] == [
+        ("LSTM, longest 4", [(1, 0.2)]),  # the best first
+        ("LSTM, longest 2", [(1, 0.2), (2, 0.2)]),
+    ]
+    assert state_tracking.table(found)[2:] == [
+        "| LSTM, longest 4 | 9 | 2 | 2 | 50.00 | 25.00 | 0.2 | 1 |",
         "| LSTM, longest 2 | 9 | 2 / 2 | 1 / 1 | 50.00 ± 0.00 | – | 0.2 | 2 |",
     ]
     monkeypatch.setattr(state_tracking, "read_results", lambda *_: dict(enumerate(runs)))

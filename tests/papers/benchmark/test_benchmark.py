@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops import buffers
-from fb_fairseq.papers.benchmark import comparisons, timing
+from fb_fairseq.papers.benchmark import comparisons, timing, work
 from fb_fairseq.papers.benchmark.command import main, parse
 from fb_fairseq.papers.benchmark.memory import peak_bytes, saved_bytes
 from fb_fairseq.papers.benchmark.models import MODELS, build_model
@@ -43,6 +43,7 @@ def test_train(capsys):
     assert found["cpp"]["carried_bytes"] == 20 * 4 * 16 * 4 == found["transformer"]["carried_bytes"] // 2
 
 
+@pytest.mark.on_ci
 def test_loops_that_do_not_run_are_left_out(capsys):
     found = results(capsys, "train", *BLOCK, "--dtype", "bf16")
     assert {"reference", "transformer"} <= found.keys() and not any("cpp" in name for name in found)
@@ -51,6 +52,7 @@ def test_loops_that_do_not_run_are_left_out(capsys):
     assert "--only 'cpp': not measured here" in capsys.readouterr().err
 
 
+@pytest.mark.on_ci
 def test_memory(capsys, monkeypatch):
     monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than a model of this size needs
     found = results(capsys, "train", "--block", "60", "--batch-size", "16", "--repeats", "1")
@@ -83,6 +85,7 @@ def test_spans_are_halved():
     assert list(cases[8]) == [f"{name}, span 8" for name in MODELS] and len(cases[5]) == len(MODELS)
 
 
+@pytest.mark.on_ci
 def test_spans(capsys):
     found = results(capsys, "train", *BLOCK, "--compare", "spans")
     for name in ("feedback", "transformer", "all-attention"):
@@ -91,6 +94,7 @@ def test_spans(capsys):
     assert len(found) == 9
 
 
+@pytest.mark.on_ci
 def test_blocks(capsys):
     """Blocks of half to four times the length, of as many tokens."""
     found = results(capsys, "train", "--block", "4", "--batch-size", "8", "--repeats", "1", "--compare", "blocks")
@@ -113,6 +117,15 @@ def test_median_of_an_even_number(monkeypatch):
     times = iter((1.0, 4.0))
     monkeypatch.setattr(timing, "seconds", lambda function, device: next(times))
     assert timing.interleaved_medians([int], "cpu", repeats=2) == [2.5]
+
+
+@pytest.mark.parametrize("device,times,expected", [("cuda:1", 1, 4), ("cuda", 9, 9), ("cpu", 2, 2)])
+def test_graphs_are_captured_before_anything_is_timed(monkeypatch, device, times, expected):
+    """On a GPU, where that needs several calls."""
+    monkeypatch.setattr(work.GRAPHS, "capture_at", 3)
+    calls = []
+    work.repeated(lambda: calls.append(1), device, times)()
+    assert len(calls) == expected
 
 
 def test_peak_bytes():

@@ -1,8 +1,10 @@
 """The commands train, evaluate and plot: what they write, and how a run goes on."""
 
+import argparse
 import json
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,6 +50,20 @@ def test_learns(agent, tmp_path, capsys):
     image = pytest.importorskip("PIL.Image").open(tmp_path / "episode.gif")
     assert image.format == "GIF" and image.n_frames > 1
     assert (image.info["duration"], image.info["loop"]) == (120, 0), "in hundredths: 8 frames a second; again and again"
+
+
+def test_the_first_episodes_count(monkeypatch):
+    """One of each environment, whose later ones bring nothing."""
+    starts = iter(([True, False], [True, False], [False, True]))
+    rewards = iter(([1.0, 0.0], [5.0, 0.0], [5.0, 0.0]))
+
+    class Play:
+        def step(self, actor):
+            self.starts = np.array(next(starts))
+            return argparse.Namespace(reward=torch.tensor(next(rewards)))
+
+    monkeypatch.setattr(evaluate, "new_play", lambda agent, options, episodes: (Play(), None))
+    assert evaluate.evaluate(None, None, 2) == {"reward": 0.5, "success": 50.0, "episodes": 2}
 
 
 def test_a_missing_package_costs_no_episodes(tmp_path, refused, monkeypatch):

@@ -1,5 +1,6 @@
 """State tracking: every model of the table, training with its curriculum, resuming, and what is written."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -10,12 +11,15 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.state_tracking.architectures import (
     ARCHITECTURES,
     Shape,
+    eighths,
     fitted_inner,
+    multiples,
     of_transformers,
     parameters,
 )
 from fb_fairseq.papers.state_tracking.bodies import Tagger
-from fb_fairseq.papers.state_tracking.command import main
+from fb_fairseq.papers.state_tracking.cells import SLSTM
+from fb_fairseq.papers.state_tracking.command import main, result_of
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
 from fb_fairseq.papers.state_tracking.export import notes
 from fb_fairseq.papers.state_tracking.options import Options
@@ -26,6 +30,7 @@ from tests.surroundings import terminated
 
 CPU = torch.device("cpu")
 TRAINER = "fb_fairseq.papers.state_tracking.trainer"
+COMMAND = "fb_fairseq.papers.state_tracking.command"
 TINY = Options(group="S3", longest=4, updates=4, tokens=16, lr=0.01)
 
 
@@ -77,6 +82,28 @@ def test_models(name):
         torch.testing.assert_close(model.decode(inputs), logits, atol=1e-4, rtol=1e-4)
 
 
+def test_inner_sizes():
+    assert list(eighths(2)) == [8, 16] and list(multiples(3)) == [3, 6, 9, 12, 15, 18, 21, 24]
+
+
+@pytest.mark.parametrize("name", ["xlstm", "gated_deltanet"])
+def test_heads(name):
+    """Whatever has heads has as many as are asked for."""
+    pytest.importorskip("transformers")
+    shape = Shape(layers=1, width=192, heads=3, inner=192, span=8)
+    config = ARCHITECTURES[name].build(shape).model.config.to_dict()
+    found = {option: value for option, value in config.items() if option.endswith("heads")}
+    assert found and set(found.values()) == {3}
+
+
+def test_the_first_step_of_slstm():
+    """From a state of zeros, the normaliser takes away the input gate."""
+    layer, x_BLD = SLSTM(8, 2), torch.randn(3, 1, 8)
+    candidate, _, _, output_gate = layer.inputs(x_BLD[:, 0]).view(3, 2, 4, 4).unbind(-1)
+    expected = layer.out(layer.norm(output_gate.sigmoid() * candidate.tanh()).flatten(1))
+    torch.testing.assert_close(layer(x_BLD, None)[0][:, 0], expected)
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_two_updates(name):
     """All parameters that are used learn, and equal seeds give equal models."""
@@ -103,6 +130,20 @@ def test_learning_rates(monkeypatch):
         found[update] = trainer.optimizer.param_groups[0]["lr"]
     expected = {0: 0.005, 49: 0.25, 99: 0.5, 100: 0.5, 799: 0.5, 800: 0.5, 900: 0.25, 999: 0.0025}
     assert found == pytest.approx(expected)
+
+
+def test_what_is_said_and_saved_meanwhile(tmp_path, monkeypatch):
+    """After more than so many seconds, and at the end."""
+    clock = itertools.count(100, 5)
+    monkeypatch.setattr(f"{TRAINER}.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(f"{TRAINER}.SAY_SECONDS", 10)
+    monkeypatch.setattr(f"{TRAINER}.SAVE_SECONDS", 20)
+    saved, said = [], []
+    monkeypatch.setattr(f"{TRAINER}.save_file", lambda state, path: saved.append(state["update"]))
+    trainer = Trainer(replace(TINY, updates=11), CPU)
+    trainer.train(str(tmp_path), said.append)
+    assert [int(line.split()[1]) for line in said] == [3, 6, 9, 11] and saved == [5, 10, 11]
+    assert trainer.seconds == 55
 
 
 def test_all_models_see_the_same_sequences():
@@ -181,6 +222,18 @@ def test_longest_good():
     assert longest_good([1, 2, 3, 4], [1.0, 0.95, 0.5, 0.99]) == 2
     assert longest_good([1, 2], [0.5, 1.0]) == 0
     assert longest_good([1, 2], [0.9, 0.9]) == 2, "at least 90 %"
+
+
+def test_the_figures_of_a_result(monkeypatch):
+    """Rounded to five places; what is long and right is so of the tests, not of the validation."""
+    found = {
+        "valid": {"accuracy": [1.0, 0.123456]},
+        "test": {"accuracy": [0.999999, 0.9, 0.123456], "sizes": [3, 5, 7], "flawless": 0.5},
+    }
+    monkeypatch.setattr(f"{COMMAND}.evaluate", lambda model, sequences, options, split="test": found[split])
+    result = result_of(Trainer(TINY, CPU))
+    assert result["accuracy"] == [1.0, 0.9, 0.12346] and result["valid_accuracy"] == 0.56173
+    assert result["longest_good"] == 5 and result["flawless"] == 0.5 and result["seconds"] == 0
 
 
 def test_it_learns(tmp_path):

@@ -25,7 +25,9 @@ CHANGED = [
     "quickstart --updates 70 --text setup.py",
     "char_ptb --small --layers '2 4' --seeds '2 3' --updates 70 --lr 0.01 --finetune-updates 9 --valid-streams 8 "
     "--test-streams 5 --update-freq 2 --processes 4 --launch srun -- --fp16",
+    "char_ptb --small --models streaming_lstm_lm",
     "enwik8 --small --models 'relative_transformer_lm initialised' --layers 2",
+    "enwik8 --small --models streaming_lstm_lm",
     "enwik8 --full --models 'feedback_transformer_lm_enwik8 initialised' --update-freq 2",
     "persistent_memory --small --models 'N0 N7' --updates 70",
     "wikitext103 --small --models 'feedback_transformer_lm streaming_lstm_lm' --layers '2 4' --finetune-updates 0",

@@ -266,7 +266,32 @@ def test_seconds_of_a_training_that_goes_on_are_added(out, monkeypatch):
         run(Step("say", ["python", "-c", "open('out/b', 'w')"], ["out/b"]), training("a"))
         for name in ("b", "a/model.pt"):
             (out / name).unlink()
-    assert begun[:3] == [0.0, 0.0, 0.0] and begun[3] >= 5.0
+    assert begun[:3] == [0.0, 0.0, 0.0] and 5.0 <= begun[3] < 500
+
+
+@pytest.mark.parametrize(
+    "cores,jobs,given,threads", [(7, 2, None, "3"), (1, 2, None, "1"), (7, 2, "5", "5"), (7, 1, None, "")]
+)
+def test_threads(out, monkeypatch, cores, jobs, given, threads):
+    """Steps that run at the same time share the cores, unless a number of threads is given."""
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    code = "import os, sys; open(sys.argv[1], 'w').write(os.environ.get('OMP_NUM_THREADS', ''))"
+    run(Step("a", ["python", "-c", code, "out/a"], ["out/a"]), jobs=jobs)
+    assert text(out, "a") == threads
+
+
+def test_a_signal_while_a_step_starts(out):
+    """It gets the signal as soon as it can."""
+    plan = Plan("own", "out", [Step("a", ["python", "-c", "import time; time.sleep(9)"], ["out/a"])], 1)
+    out.mkdir()
+    plan.write()
+    made = engine.Engine(plan, 1, False)
+    made.stopped = signal.SIGTERM
+    made.start(0)
+    assert made.running[0].process.wait() == -signal.SIGTERM
 
 
 def test_what_is_printed_is_what_is_run(out, capsys):

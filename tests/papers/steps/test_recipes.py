@@ -91,6 +91,7 @@ def test_names_that_are_kept_twice():
         ("char_ptb --seeds 0", "--seeds/--seed: 0: give a number, 1 or more"),
         ("char_ptb --lr 0", "--lr: 0: give a number above 0"),
         ("char_ptb -- --lr=1", "--lr: give it before the --; fine-tuning then has a tenth of it"),
+        ("char_ptb --small --models 'a b@d'", "--models/--agents: a b@d: use only letters, digits, - and _"),
         ("char_ptb --small --processes 3", "64 streams cannot be divided by 3: --processes"),
         *(
             (f"copy --out a{part}b", f"--out a.*b: fairseq interprets {re.escape(part)} in paths")
