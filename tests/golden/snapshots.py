@@ -30,6 +30,7 @@ def options_of(parser: argparse.ArgumentParser, command: str) -> Texts:
     texts: Texts = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
+            lines += [f"{choice.dest}: {choice.help}" for choice in action._choices_actions]
             for name, subparser in action.choices.items():
                 texts.update(options_of(subparser, f"{command} {name}"))
         facts = {

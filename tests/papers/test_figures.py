@@ -58,6 +58,8 @@ def test_against(tmp_path):
     with mock.patch.object(against, "draw_points") as points:
         against.draw(axes, groups, "layers", "accuracy")
     assert points.call_args_list[1].args[1:3] == ((2,), ([70.0],)), "whether or not others of a line have the field"
+    against.draw(axes, groups, "own_field", "accuracy")
+    assert axes.set_xlabel.call_args.args == ("own field",)
     with mock.patch.object(against, "draw_reference") as reference, mock.patch.object(against, "draw_points"):
         against.draw(axes, groups, "layers", "accuracy")
     assert [call.args[1:3] for call in reference.call_args_list] == [(60.0, "Transformer, span 100, layers not given")]
@@ -143,6 +145,8 @@ def test_persistent_vectors(tmp_path):
     assert done.status == 0, done.errors
     assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
     best = persistent_memory.best_of_runs(read_runs(str(tmp_path)))
+    numbers = {model: values for model, values in best.items() if model not in persistent_memory.VARIANTS}
+    assert [len(persistent_memory.panels(each, "")) for each in (best, numbers)] == [2, 1]
     assert best == {"N0": [4, 3], "N8": [2], "attn-split": [3]}
     for change, told in (({"settings": {**results["4"]["settings"], "lr": "1"}}, "lr 1"), ({"layers": 4}, "4 layers")):
         results["4"].update(layers=2)

@@ -31,8 +31,6 @@ from fb_fairseq.trained_model import TrainedModel
 
 # Bias of symbols that are never to be predicted: exp() of it is zero, and fp16 can represent it.
 NEVER = -1e4
-# The factor by which widths of clusters shrink, where there is only one cluster: fairseq's default, without effect.
-DEFAULT_FACTOR = 4.0
 
 
 def embedding_tables(source: Source) -> list[Tensor]:
@@ -100,15 +98,14 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int, tr
     predicted.
     """
     tables = embedding_tables(source)
+    if len(tables) == 1:
+        raise UserError(f"{source.path}: its adaptive embeddings have one cluster; import takes two or more")
     layers = range(len(tables))
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]
     projections = [source.take(f"out_emb.out_projs.{i}") for i in layers]
     biases = [source.take(f"out_emb.out_layers.{i}.bias") for i in layers]
-    clusters = words[0][:0]
-    cluster_bias = biases[0][:0]
-    if len(tables) > 1:
-        clusters = source.take("out_emb.cluster_proj.weight")
-        cluster_bias = source.take("out_emb.cluster_proj.bias")
+    clusters = source.take("out_emb.cluster_proj.weight")
+    cluster_bias = source.take("out_emb.cluster_proj.bias")
     cutoffs = cutoffs_of(source.path, tables, indices, dictionary_size)
 
     def shortlist(rows: Tensor, fill: float = 0.0) -> Tensor:
@@ -140,7 +137,7 @@ def adaptive_options(tables: list[Tensor], cutoffs: list[int], width: int) -> di
         cutoffs: see ``cutoffs_of``.
         width: of the model.
     """
-    factor = width / tables[1].shape[1] if len(tables) > 1 else DEFAULT_FACTOR
+    factor = width / tables[1].shape[1]
     cutoff = ",".join(map(str, cutoffs[:-1]))
     return {
         "adaptive_input": True,

@@ -68,9 +68,10 @@ def counts(makers, device, repeats, result) -> list:
     found = []
     for make in makers:
         work = make()
-        done = f"{operations(work.prepare)} operations, then {operations(work.run)}"
+        prepared = operations(work.prepare)
+        done = f"{prepared} operations, then {operations(work.run)}"
         if make.func.__qualname__.startswith("Translation"):  # releases of fairseq differ in those of its attention
-            done = "prepared and run"
+            done = f"{prepared / operations(work.run):g} times what is timed"
         print(f"{work.words} words: {done}; {work.state()} bytes")
         found.append(result(work, 1.0))
     return found

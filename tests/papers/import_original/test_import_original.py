@@ -10,6 +10,7 @@ import torch
 from fb_fairseq.checksums import dictionary_checksums
 from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.import_original.command import main
+from fb_fairseq.papers.import_original.layers import share_projections
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.checkpoints import loss_in, parameters
 from tests.cli.fairseq_commands import json_logs, run, train
@@ -146,6 +147,57 @@ def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, t
     assert "would change the clusters of the adaptive softmax" in line
 
 
+def made_up_clusters(*sizes):
+    """``made_up`` with adaptive embeddings and an adaptive softmax, whose clusters have these sizes."""
+    checkpoint = without("in_emb", "out_emb")(made_up())
+    clusters = {}
+    for i, size in enumerate(sizes):
+        width = D // 2**i
+        clusters[f"in_emb.emb_layers.{i}.weight"] = torch.randn(size, width)
+        clusters[f"in_emb.emb_projs.{i}"] = torch.randn(D, width)
+        clusters[f"out_emb.out_layers.{i}.weight"] = torch.randn(size, width)
+        clusters[f"out_emb.out_layers.{i}.bias"] = torch.randn(size)
+        clusters[f"out_emb.out_projs.{i}"] = torch.randn(D, width)
+    clusters["out_emb.cluster_proj.weight"] = torch.randn(len(sizes) - 1, D)
+    clusters["out_emb.cluster_proj.bias"] = torch.randn(len(sizes) - 1)
+    checkpoint["model"].update({f"module.{name}": value for name, value in clusters.items()})
+    return checkpoint, clusters
+
+
+@pytest.mark.parametrize("sizes", [(20, 10), (12, 10, 8)])
+def test_adaptive_softmax_by_hand(tmp_path, sizes):
+    """A word of the shortlist, or a cluster, the last of which comes first, and then a word of it."""
+    checkpoint, given = made_up_clusters(*sizes)
+    path = convert(tmp_path, checkpoint, WORDS[:26])  # and fairseq's four special ones
+    model, _ = load(path)
+    tokens = torch.randint(4, 30, (2, 6))
+    features = model.extract_features(tokens)[0]
+
+    def logits(i):
+        hidden = features @ given[f"out_emb.out_projs.{i}"]
+        return hidden @ given[f"out_emb.out_layers.{i}.weight"].t() + given[f"out_emb.out_layers.{i}.bias"]
+
+    projected = features @ given["out_emb.out_projs.0"]
+    clusters = projected @ given["out_emb.cluster_proj.weight"].t() + given["out_emb.cluster_proj.bias"]
+    head = torch.cat([logits(0), clusters], -1).log_softmax(-1)
+    parts = [head[..., : sizes[0]]]
+    parts += [head[..., -i, None] + logits(i).log_softmax(-1) for i in range(1, len(sizes))]
+    found = model.get_normalized_probs(model(tokens), log_probs=True)
+    torch.testing.assert_close(found, torch.cat(parts, -1), atol=1e-5, rtol=1e-5)
+    tables = [given[f"in_emb.emb_layers.{i}.weight"] for i in range(len(sizes))]
+    embedded = torch.cat([table @ given[f"in_emb.emb_projs.{i}"].t() for i, table in enumerate(tables)])
+    torch.testing.assert_close(model.decoder.embed_tokens(tokens), embedded[tokens])
+
+
+@pytest.mark.parametrize("last,shared", [(1.0, True), (2.0, False)])
+def test_projections_that_are_the_same_in_all_layers(last, shared):
+    names = [f"self_attn.{name}.{end}" for name in ("k_proj", "v_proj") for end in ("weight", "bias")]
+    parameters = {f"decoder.layers.{l}.{name}": torch.tensor(1.0) for name in names for l in range(3)}
+    parameters["decoder.layers.2.self_attn.v_proj.bias"] = torch.tensor(last)
+    assert share_projections(parameters, {"decoder_layers": 3, "decoder_normalize_before": False}) == shared
+    assert ("decoder.memory.k_proj.weight" in parameters) == shared
+
+
 BYTES = ["<eos>"] + [str(b) for b in range(256) if b != 10]  # as prep_enwik8.py writes them: numbers, and lines
 
 
@@ -214,6 +266,7 @@ def with_more(checkpoint):
         (without("layers.1.attn.proj_val"), "layers.1.attn.proj_val.weight is missing"),
         (without("key_pe"), "has neither key_pe nor layers.0.attn.attn.key_pe"),
         (without(r"layers\."), "layers.0 is missing"),
+        (lambda _: made_up_clusters(257)[0], "its adaptive embeddings have one cluster; import takes two or more"),
         (with_more, "layers.0.gate.weight: unknown parameters, which cannot be imported"),
         (lambda checkpoint: {"weights": 3}, "does not contain a model"),
     ],

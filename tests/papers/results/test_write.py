@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.results import bits
 from fb_fairseq.papers.results.record import write_record
 from fb_fairseq.papers.results.write import result_of
 from tests.papers.programs import run_module
@@ -32,6 +33,14 @@ def out(tmp_path):
     (tmp_path / "m-2.log").write_text(LOG.format(10) + UPDATES.format(25) + UPDATES.format(50))
     (tmp_path / "a.log").write_text(LOG.format(10) + UPDATES.format(7))
     return tmp_path
+
+
+def test_bits_per_byte(tmp_path, capsys):
+    """Those of all tokens, of </s> too, are divided among the bytes."""
+    (tmp_path / "eval").write_text(EVALUATED.format("1,100", "2.0"))
+    (tmp_path / "data").write_bytes(b"\xff\ntest: 1 document, 1000 bytes\n")
+    bits.main(str(tmp_path / "eval"), str(tmp_path / "data"))
+    assert capsys.readouterr().out == "Test split: 2.200 bits per byte (1000 bytes)\n"
 
 
 def test_a_language_model(out):

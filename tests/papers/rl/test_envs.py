@@ -142,6 +142,17 @@ def test_water_maze_by_hand():
     assert (env.names[0].reshape(4, 4) == names).all()
 
 
+def test_many_water_mazes():
+    """In each, the cells have names in an order of their own, and the agent is moved to any cell but the goal."""
+    env = make_env("water_maze", 300, {"size": 3})
+    env.rng = np.random.default_rng(5)
+    env.reset(np.arange(300))
+    assert (np.sort(env.names, 1) == np.arange(9)).all() and not (env.names[0] == env.names).all()
+    env.goal[:] = (1, 1)
+    env._teleport(np.arange(300))
+    assert {*map(tuple, env.position.tolist())} == {(r, c) for r in range(3) for c in range(3)} - {(1, 1)}
+
+
 def picture(env):
     """The image of the first episode: letters of its colours, a row a word."""
     letters = {(235, 235, 235): ".", (200, 40, 40): "r", (60, 170, 60): "g", (60, 90, 220): "b", (0, 0, 0): "@"}

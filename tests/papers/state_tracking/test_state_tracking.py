@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,12 @@ def test_models(name):
         torch.testing.assert_close(logits[:, :10], changed[:, :10], atol=1e-5, rtol=1e-5)
         assert (logits[:, 10:] - changed[:, 10:]).abs().max() > 1e-3
         torch.testing.assert_close(model.decode(inputs), logits, atol=1e-4, rtol=1e-4)
+
+
+def test_as_many_symbols_as_tests_have_keys_and_values():
+    Options(task="recall", longest=2, symbols=16)
+    with pytest.raises(UserError, match="--symbols 15: tests have 8 keys, .*give 16 or more"):
+        Options(task="recall", longest=2, symbols=15)
 
 
 def test_inner_sizes():
@@ -315,7 +322,8 @@ def test_training_that_diverges(tmp_path, capsys):
         assert not (tmp_path / "result.json").exists()
 
 
-def test_command(tmp_path, capsys):
+def test_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("TRANSFORMERS_VERBOSITY", raising=False)
     out = tmp_path / "run"
     for _ in range(2):  # the second one only tests the model again
         main(["train", "--out", str(out), *options_of(TINY), "--device", "cpu"])
@@ -323,6 +331,7 @@ def test_command(tmp_path, capsys):
         assert result["learned"] >= 2 and len(result["accuracy"]) == len(result["sizes"]) == 16 * TINY.longest
         assert result["parameters"] > 90_000 and result["span"] == 8 and 0 <= result["valid_accuracy"] <= 1
     assert "at least 90 % right up to length" in capsys.readouterr().out
+    assert os.environ["TRANSFORMERS_VERBOSITY"] == "error", "no word of kernels that are not installed"
     sizes = replace(TINY, task="recall", symbols=32, longest=2, updates=1)
     main(["train", "--out", str(tmp_path / "recall"), *options_of(sizes), "--device", "cpu"])
     assert json.loads((tmp_path / "recall/result.json").read_text())["sizes"] == [2, 4, 8]
@@ -345,7 +354,8 @@ def test_exported_trackers_say_how_they_read(tmp_path):
     pytest.importorskip("transformers")
     group = replace(TINY, task="word_problem", group="S3", model="feedback", updates=1)
     main(["train", "--out", str(tmp_path / "run"), *options_of(group), "--device", "cpu"])
-    main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "model")])
+    for overwrite in ([], ["--overwrite"]):
+        main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "model"), *overwrite])
     config = json.loads((tmp_path / "model/config.json").read_text())
     assert config["labels"] and config["separate_sequences"]
     assert config["architectures"] == ["FeedbackTransformerForTokenClassification"]

@@ -10,7 +10,7 @@ import pytest
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.results.record import MARK, read_record
 from fb_fairseq.papers.results.settings import own_settings
-from fb_fairseq.papers.steps import Step, engine
+from fb_fairseq.papers.steps import Step, engine, environment
 from fb_fairseq.papers.steps.plan import Plan
 from fb_fairseq.papers.steps.show import show
 from tests.conftest import REPOSITORY
@@ -63,6 +63,26 @@ def test_done_is_one_rule(out):
     assert text(out, "a") == "2", "another command replaces the file"
     again = {name: (out / name).stat().st_mtime_ns > marks[name] for name in "abc"}
     assert again == {"a": True, "b": True, "c": False}, "and what depends on it runs again, too"
+
+
+def test_all_files_of_a_step_have_to_be_there(out):
+    code = "import sys; [open(path, 'w') for path in sys.argv[1:]]"
+    both = Step("both", ["python", "-c", code, "out/a", "out/b"], ["out/a", "out/b"])
+    run(both)
+    (out / "b").unlink()
+    run(both)
+    assert (out / "b").exists()
+
+
+def test_the_environment_of_commands(tmp_path, monkeypatch):
+    """This package first, and then what is there; its folder for its name as --user-dir, wherever one is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/a")
+    assert environment.variables()["PYTHONPATH"] == f"{REPOSITORY}:/a"
+    monkeypatch.delenv("PYTHONPATH")
+    assert environment.variables()["PYTHONPATH"] == str(REPOSITORY)
+    words = ["x", "--user-dir", "fb_fairseq", "--user-dir", "other"]
+    assert environment.resolved(words) == ["x", "--user-dir", f"{REPOSITORY}/fb_fairseq", "--user-dir", "other"]
 
 
 def test_dependencies(out):
