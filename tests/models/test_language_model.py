@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models import language_model
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.models.decoders import dictionary
@@ -86,6 +87,19 @@ def test_training_does_not_wait_for_the_device(model, meta_device):
         batch = tokens(3, 9)
     decoder(batch)[0].sum().backward()
     assert all(p.grad.device == p.device for p in decoder.parameters())
+
+
+def test_threads_are_chosen_once(monkeypatch):
+    """For the largest product of the first batch; only for a loop on a CPU."""
+    chosen = []
+    monkeypatch.setattr(language_model, "keep_threads_for_loops", chosen.append)
+    for kind in MODELS:
+        model = both(kind)[1]
+        largest = max(parameter.numel() for parameter in model.parameters() if parameter.dim() == 2)
+        for length in (7, 9):
+            model.before_train_step({"net_input": {"src_tokens": tokens(2, length)}})
+        assert chosen == ([2 * 14 * largest] if kind is FeedbackLM else [])
+        chosen.clear()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -13,6 +13,7 @@ from fb_fairseq.tasks.options import (
     check_batch_options,
     check_own_options,
     check_training_options,
+    prepare_arguments,
 )
 from fb_fairseq.tasks.streaming_lm import StreamingLMTask
 from tests.streams.fairseq.indexed import PAD, corpus
@@ -30,6 +31,7 @@ def config(**changes):
 def test_good_options_pass(check):
     check(config())
     check(config(bptt_warmup_tokens=2, bptt_warmup_iterations=10, batch_size_valid=None))
+    check(config(tokens_per_sample=1, valid_streams=1, batch_size=1, batch_size_valid=1))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,31 @@ def test_bad_options_are_refused(check, changes, named):
         check(config(**changes))
 
 
+@pytest.mark.parametrize(
+    "changes,given,expected",
+    [
+        (dict(arch="feedback_transformer_lm"), "", dict(batch_size_valid=4)),
+        (
+            dict(arch="feedback_transformer_lm", batch_size_valid="7"),
+            "batch_size_valid",
+            dict(valid_streams=7, batch_size_valid=4),
+        ),
+        (dict(arch="feedback_transformer_lm"), "batch_size", dict(batch_size_valid=4)),
+        (dict(batch_size="7"), "batch_size", dict(valid_streams=7)),
+        (dict(batch_size=None), "", dict(batch_size=2)),
+        (dict(batch_size=None, max_tokens=9), "", {}),
+        (dict(batch_size=3), "", {}),
+        (dict(beam=5, batch_size="7", sample_break_mode="eos"), "batch_size", {}),
+    ],
+)
+def test_the_number_of_streams_on_the_command_line(changes, given, expected):
+    """``--batch-size`` in training; elsewhere another name of ``--valid-streams``; in generation, of prompts."""
+    args = config(**{"batch_size_valid": None, **changes})
+    before = dict(vars(args))
+    prepare_arguments(args, lambda name: name == given)
+    assert vars(args) == {**before, **expected}
+
+
 def test_every_option_has_a_help_text():
     own = [f for f in StreamingLMConfig.__dataclass_fields__.values() if not str(f.default).startswith("${")]
     assert all(f.metadata.get("help") for f in own if f.name != "_name")
@@ -73,10 +100,12 @@ def test_little_text_is_told(caplog):
     assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["arch", "_name"])
-def test_architectures_without_a_memory(name):
+@pytest.mark.parametrize(
+    "name,model", [("arch", "transformer_lm"), ("_name", "transformer_lm"), ("arch", "transformer_lm_gpt")]
+)
+def test_architectures_without_a_memory(name, model):
     """By the command line and by a model's configuration."""
     check_architecture(Namespace(**{name: "feedback_transformer_lm"}))
     check_architecture(Namespace())
-    with pytest.raises(UserError, match="--task streaming_lm: transformer_lm carries no memory from block to block"):
-        check_architecture(Namespace(**{name: "transformer_lm"}))
+    with pytest.raises(UserError, match=f"--task streaming_lm: {model} carries no memory from block to block"):
+        check_architecture(Namespace(**{name: model}))

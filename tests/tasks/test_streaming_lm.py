@@ -47,6 +47,15 @@ def test_warm_up_counts_the_iterations_of_all_epochs_before(sizes, monkeypatch, 
     assert caplog.text.count("BPTT warm-up: epoch ") == len([parts for parts in found if parts > 1])
 
 
+def test_each_epoch_has_its_update_freq():
+    """The last one is that of all later epochs, and counts in the warm-up, too."""
+    warm_up = dict(tokens_per_sample=8, bptt_warmup_tokens=4, bptt_warmup_iterations=50)
+    task = task_with(**warm_up, batch_size=2, update_freq=[1, 3], train_subset="train")
+    task.has_sharded_data = lambda split: False
+    layouts = [task._training_layout(range(480), 2, epoch) for epoch in (1, 2, 3)]
+    assert [layout.streams for layout in layouts] == [8, 24, 24], "half blocks are of two parts"
+
+
 def test_batches_are_read_in_the_main_process(tmp_path, caplog):
     """--num-workers, which has no effect, is told of; --data-buffer-size has one."""
     caplog.set_level("INFO")

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 
 from fb_fairseq.byte_codec import ITEM_TOKENS
 from fb_fairseq.commands.preprocess_bytes import binarise, byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, check_ends, load_indexed_dataset
+from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, check_ends, load_corpus, load_indexed_dataset
 from tests.streams.fairseq.indexed import EOS, Items, corpus, write
 
 LINES = Items(torch.tensor(line) for line in ([5, 6, EOS], [EOS], [EOS], [7, EOS], [8, 9, 10, EOS], [EOS]))
@@ -37,6 +38,22 @@ def test_lines_must_end():
         check_ends("data", Items([torch.tensor([5, EOS]), torch.tensor([5, 6])]), EOS)
     with pytest.raises(UserError, match="data: has no tokens but </s>"):
         check_ends("data", Items([torch.tensor([EOS])]), EOS)
+
+
+@pytest.mark.parametrize("tokens,expected", [(5, 491344127), (500, 902216847)])
+def test_fingerprints_stay(tokens, expected):
+    """Runs of earlier versions go on."""
+    assert corpus([tokens]).fingerprint() == expected
+
+
+@pytest.mark.parametrize("omit_eos", [True, False])
+def test_only_what_is_left_out_has_to_be_there(tmp_path, omit_eos):
+    write(str(tmp_path / "train"), [[5, 6, EOS], [7]])
+    if omit_eos:
+        with pytest.raises(UserError, match="do not end in </s>"):
+            load_corpus(str(tmp_path / "train"), Dictionary(), omit_eos=True)
+    else:
+        assert len(load_corpus(str(tmp_path / "train"), Dictionary(), omit_eos=False)) == 4
 
 
 def test_fingerprint_tells_texts_apart():

@@ -1,0 +1,171 @@
+"""Patches of runs, each alone: what ends them, what they save, what they go on from."""
+
+import argparse
+import enum
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.patches import (
+    fairseq_fixed,
+    finished_run,
+    interruption,
+    meaning,
+    numpy_pickles,
+    processes,
+    training_files,
+    training_signals,
+    wrapping,
+)
+
+
+@pytest.mark.parametrize("resets,extra,seconds", [(True, {}, 0), (True, None, 5), (False, {}, 5)])
+def test_hours_begin_anew_with_the_meters(resets, extra, seconds):
+    """If there is a checkpoint."""
+    trainer = SimpleNamespace(_previous_training_time=5)
+    load = lambda trainer, filename, reset_meters=False: extra
+    assert finished_run._note_resets(load, trainer, "a.pt", reset_meters=resets) is extra
+    assert trainer._previous_training_time == seconds and trainer.resets == ["meters"] * resets
+
+
+def test_configurations_as_dicts():
+    """Their choices are text, however fairseq keeps them."""
+
+    class Choice(enum.Enum):
+        none = "none"
+
+    for cfg in (OmegaConf.create({"choice": Choice.none, "size": 3}), argparse.Namespace(choice=Choice.none, size=3)):
+        found = meaning.as_dict(cfg)
+        assert found["size"] == 3 and isinstance(found["choice"], str) and found["choice"].endswith("none")
+
+
+@pytest.mark.parametrize("trained,told", [("streaming_lm", True), ("translation", False)])
+def test_streams_that_are_read_by_another_task(monkeypatch, caplog, trained, told):
+    known = SimpleNamespace(task={"_name": trained}, dictionaries={})
+    monkeypatch.setattr(meaning, "account_of", lambda path: known)
+    meaning._check_task("a.pt", SimpleNamespace(cfg=argparse.Namespace()))
+    assert ("a.pt: was trained with --task streaming_lm" in caplog.text) == told
+    caplog.clear()
+    from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+
+    own = object.__new__(StreamingLMTask)
+    own.cfg = own.args = argparse.Namespace()
+    monkeypatch.setattr(meaning, "task_dictionaries", lambda task: {})
+    meaning._check_task("a.pt", own)
+    assert not caplog.messages
+
+
+def test_checkpoints_are_replaced_not_overwritten(tmp_path):
+    """So whoever kills the copy leaves one of the two."""
+    (tmp_path / "last.pt").write_text("old")
+    (tmp_path / "new.pt").write_text("new")
+    os.link(tmp_path / "last.pt", tmp_path / "kept.pt")
+    assert PathManager.copy(str(tmp_path / "new.pt"), str(tmp_path / "last.pt"), overwrite=True)
+    assert [(tmp_path / name).read_text() for name in ("last.pt", "kept.pt")] == ["new", "old"]
+
+
+@pytest.mark.parametrize("parent", [None, "a process"])
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_spawned_process_that_ignores_interrupts_ends_with_its_parent(monkeypatch, parent, handler):
+    asked = []
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+    monkeypatch.setattr(signal, "getsignal", lambda number: handler)
+    monkeypatch.setattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig", asked.append)
+    processes.end_with_parent()
+    assert asked == ([signal.SIGTERM] if parent and handler == signal.SIG_IGN else [])
+
+
+def test_a_program_with_a_function_train_is_not_fairseqs(monkeypatch):
+    program = ModuleType("__main__")
+    program.train = print
+    before = wrapping.training_modules()
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    assert program not in wrapping.training_modules()
+    program.validate_and_save = print
+    assert wrapping.training_modules() == [*before, program]
+
+
+def test_several_processes_are_not_interrupted():
+    trainer = SimpleNamespace(data_parallel_world_size=2, interruption=None)
+    assert not training_signals.heed_signals(trainer).requested and trainer.interruption is None
+    trainer.data_parallel_world_size = 1
+    assert training_signals.heed_signals(trainer) is trainer.interruption is not None
+    training_signals.give_signals_back(trainer)
+
+
+def test_an_interrupted_run_saves_one_checkpoint(monkeypatch):
+    """Whatever else it would save there."""
+    saved = []
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *given: saved.append((cfg, given)))
+    wanted = {"no_epoch_checkpoints": False, "save_interval_updates": 5, "save_dir": "a", "no_last_checkpoints": False}
+    wanted["no_save"] = False
+    cfg, trainer = OmegaConf.create({"checkpoint": wanted}), SimpleNamespace()
+    interruption._save(cfg, trainer, "batches")
+    ((found, given),) = saved
+    assert found == {**wanted, **interruption.LAST_ONLY} and given == (trainer, "batches", None)
+
+
+def test_the_file_of_a_part_is_looked_for(tmp_path):
+    """Of a model that is spread over processes, each has its own."""
+    cfg = argparse.Namespace(restore_file=str(tmp_path / "a.pt"))
+    trainer = SimpleNamespace(checkpoint_suffix="-shard1")
+    load = lambda cfg, trainer: "loaded"
+    with pytest.raises(UserError, match="--restore-file .*/a-shard1.pt: no such file"):
+        training_files._load_existing_checkpoint(load, cfg, trainer)
+    (tmp_path / "a-shard1.pt").touch()
+    assert training_files._load_existing_checkpoint(load, cfg, trainer) == "loaded"
+
+
+def test_shapes_of_pickled_arrays():
+    array = np.ndarray.__new__(numpy_pickles.PlainArray, 0)
+    kind = SimpleNamespace(dtype=np.dtype("f4"))
+    with pytest.raises(ValueError, match="not a shape"):
+        array.__setstate__((1, (2, -1), kind, False, b""))
+
+
+@pytest.mark.parametrize("rebuild,given,kept", [(True, 7, 7), (False, 4, 7)])
+def test_seeds_of_batches(rebuild, given, kept):
+    """fairseq-fixed adds the epoch to the seed; the iterator keeps what was asked for."""
+    calls = []
+
+    def original(self, dataset, *, seed, epoch):
+        calls.append((seed, epoch))
+        return SimpleNamespace(seed=seed)
+
+    task = SimpleNamespace(cfg=argparse.Namespace(rebuild_batches=rebuild))
+    made = fairseq_fixed._iterate_by_seed(original, task, "data", seed=7, epoch=3)
+    assert calls == [(given, 3)] and made.seed == kept
+    earlier = SimpleNamespace(seed=9)
+    assert fairseq_fixed._iterate_by_seed(lambda *_, **__: earlier, task, "data", seed=7, epoch=3).seed == 9
+    default = fairseq_fixed._iterate_by_seed(original, argparse.Namespace(cfg=None), "data")
+    assert calls[-1] == (0, 1) and default.seed == 1
+
+
+def test_batches_of_any_sequence_of_indices():
+    batch_all = lambda indices, *given, **options: [indices.tolist()]
+    assert fairseq_fixed._batch_all(batch_all, [3, 1, 2], None) == [[3, 1, 2]]
+    assert fairseq_fixed._batch_all(batch_all, [], None) == []
+
+
+@pytest.mark.parametrize("level,handlers,found", [("DEBUG", 1, True), ("INFO", 1, False), ("DEBUG", 2, False)])
+def test_a_logger_that_fairseq_has_set(level, handlers, found):
+    logger = logging.Logger("own", level)
+    for _ in range(handlers):
+        logger.addHandler(logging.StreamHandler())
+        logger.handlers[-1].setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    assert fairseq_fixed._is_set_to_debug(logger) == found
+    logger.handlers[0].setFormatter(logging.Formatter("%(message)s"))
+    assert not fairseq_fixed._is_set_to_debug(logger)
+    logger.handlers[:] = [logging.NullHandler()]
+    assert not fairseq_fixed._is_set_to_debug(logger)
