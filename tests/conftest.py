@@ -43,7 +43,6 @@ ON_CI = {
     "test_install.py",
     "patches/test_fairseq_fixed.py",
     "transformers/test_lm_eval.py",
-    "transformers/test_not_served.py",
     "transformers/test_trainer.py",
     "transformers/test_versions.py",
     "models/test_compiled.py",

@@ -53,12 +53,13 @@ def test_configurations_as_dicts():
 @pytest.mark.parametrize("trained,told", [("streaming_lm", True), ("translation", False)])
 def test_streams_that_are_read_by_another_task(monkeypatch, caplog, trained, told):
     known = SimpleNamespace(task={"_name": trained}, dictionaries={})
+    import fb_fairseq.tasks  # noqa: F401  registers the task
+    from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+
     monkeypatch.setattr(meaning, "account_of", lambda path: known)
     meaning._check_task("a.pt", SimpleNamespace(cfg=argparse.Namespace()))
     assert ("a.pt: was trained with --task streaming_lm" in caplog.text) == told
     caplog.clear()
-    from fb_fairseq.tasks.streaming_lm import StreamingLMTask
-
     own = object.__new__(StreamingLMTask)
     own.cfg = own.args = argparse.Namespace()
     monkeypatch.setattr(meaning, "task_dictionaries", lambda task: {})

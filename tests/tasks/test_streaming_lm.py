@@ -6,6 +6,7 @@ import pytest
 from fairseq.data import Dictionary
 
 from fb_fairseq.commands import preprocess_bytes
+from fb_fairseq.errors import UserError
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.layout import BlockLengths
 from fb_fairseq.tasks import streaming_lm
@@ -73,6 +74,25 @@ def test_batches_are_read_in_the_main_process(tmp_path, caplog):
     caplog.clear()
     task.get_batch_iterator(task.dataset("valid"), **{**common, "num_workers": 1})
     assert "--num-workers" not in caplog.text, "fairseq's default"
+
+
+def test_positions_of_checkpoints(tmp_path):
+    """In mid-epoch, and then in turns, each of which is as many batches as one of --update-freq."""
+    own = {"save_stream_memory": "none", "separate_sequences": False, "train_subset": "train"}
+    sizes = {"batch_size": 1, "batch_size_valid": 1, "update_freq": [2]}
+    task = StreamingLMTask(config(**own, **sizes, data=""), Dictionary())
+    iterator = task.get_batch_iterator(StreamDataset("train", corpus([64]), PAD), grouped_shuffling=False)
+    assert "streams" not in iterator.state_dict()
+    batches = iterator.next_epoch_itr()
+    for _ in range(4):
+        next(batches)
+    position = iterator.state_dict()["streams"]
+    assert (position["turns"], position["offsets"], position["streams"]) == (2, [16], 2)
+    other = task.get_batch_iterator(StreamDataset("train", corpus([64]), PAD), grouped_shuffling=False)
+    other.load_state_dict({"epoch": 1, "iterations_in_epoch": 0, "shuffle": False})  # saved at the end of an epoch
+    other.load_state_dict({"epoch": 1, "shuffle": False})
+    with pytest.raises(UserError, match="--task: the checkpoint was saved mid-epoch by another task"):
+        other.load_state_dict({"epoch": 1, "iterations_in_epoch": 1, "shuffle": False})
 
 
 def test_each_epoch_has_its_shard(monkeypatch):
