@@ -57,7 +57,7 @@ def test_traced_models(kind):
 
 
 @traces
-@pytest.mark.not_fast
+@pytest.mark.on_ci
 @pytest.mark.parametrize("kind", TRACED)
 def test_exported_programs(Block, kind):
     """By ``torch.export``, with the memory; other lengths than the example's are refused."""
@@ -87,7 +87,7 @@ def test_a_single_step(Block):
 
 
 @traces
-@pytest.mark.not_fast
+@pytest.mark.on_ci
 def test_the_page_itself(tmp_path, monkeypatch):
     """Its program, and that its last block's logits are those of the whole text."""
     small = build("feedback")
