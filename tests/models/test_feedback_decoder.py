@@ -1,11 +1,14 @@
 """The feedback decoder: what it computes, decoding, padding, reordering, size of its state."""
 
+import argparse
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fb_fairseq.errors import UserError
-from tests.models.decoders import PAD, batch, build
+from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
+from tests.models.decoders import PAD, SIZES, batch, build, dictionary
 from tests.modules.test_dropout import LAYERS, check_rate
 
 OPTIONS = [
@@ -219,6 +222,15 @@ def test_each_rate_of_dropout(name):
     check_rate(lambda **rates: build(no_token_positional_embeddings=True, **rates), name, left_out, decoded)
 
 
+def test_initial_projections_of_a_shared_memory():
+    """As fairseq's attention initialises its own (Xavier with a gain of 1/√2)."""
+    words = dictionary(11)
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    memory = FeedbackDecoderModel.build_model(argparse.Namespace(**SIZES), task).decoder.memory
+    for projection in (memory.k_proj, memory.v_proj):
+        assert 0.9 < projection.weight.abs().max() / (6 / (2 * 24)) ** 0.5 <= 1
+
+
 def test_targets_padded_on_the_left_are_refused():
     with pytest.raises(UserError, match="--left-pad-target"):
         forward(build(), batch([3]), torch.tensor([[PAD, 2, 5]]))
@@ -239,7 +251,9 @@ def test_no_encoder(loop):
     """Where none is given, the decoder computes as with an attention to the encoder that adds nothing."""
     model, target = build(step_loop=loop, decoder_normalize_before=True), batch([4, 4])
     found, state = model.decoder(target, encoder_out=None)[0], {}
-    steps = [model.decoder(target[:, :t], incremental_state=state)[0] for t in range(1, 5)]
+    decoded = [model.decoder(target[:, :t], incremental_state=state) for t in range(1, 5)]
+    steps = [logits for logits, _ in decoded]
+    assert all(extra["attn"] == [None] for _, extra in decoded)
     for layer in model.decoder.layers:
         layer.encoder_attn.out_proj.weight.zero_()
         layer.encoder_attn.out_proj.bias.zero_()

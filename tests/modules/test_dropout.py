@@ -47,7 +47,7 @@ def check_rate(build, name, left_out, forward):
 def stack_of(kind, variant, **rates):
     """A stack of a class with these rates of dropout; ``variant``: of All-attention's persistent memory."""
     if kind is LSTM:
-        return LSTM(LSTMOptions(decoder_layers=3, decoder_embed_dim=10, **rates))
+        return LSTM(LSTMOptions(decoder_layers=2, decoder_embed_dim=10, **rates))
     sizes = dict(decoder_layers=2, decoder_embed_dim=10, decoder_attention_heads=2, attention_span=6)
     memory = dict(persistent_memory_size=5, persistent_memory_variant=variant) if kind is AllAttention else {}
     norms = dict(decoder_normalize_before=True, no_decoder_final_norm=False, memory_composition="weighted")

@@ -10,6 +10,7 @@ from transformers import GenerationConfig, LogitsProcessorList  # noqa: E402
 from transformers.generation import BaseStreamer  # noqa: E402
 
 from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.transformers.known_text import KnownText  # noqa: E402
 from tests.transformers.models import V, build  # noqa: E402
 
 IDS = torch.randint(4, V, (2, 12), generator=torch.Generator().manual_seed(3))
@@ -44,6 +45,19 @@ def test_goes_on(kind, beams, first):
     assert model.generate(new, config, past_key_values=memory_of(model, read)).equal(expected[:, first:])
     made = model.generate(new, past_key_values=memory_of(model, read), return_dict_in_generate=True, **options)
     assert made.sequences.equal(expected[:, first:])
+
+
+def test_where_a_text_begins():
+    """After what was read, if it is new; there again, if it begins with all that was read since then; or at 0."""
+    text, first, second = KnownText(complete=True), torch.arange(8).view(2, 4), torch.arange(20, 26).view(2, 3)
+    longer = torch.cat([second, second], 1)
+    starts = []
+    inputs = first, second, longer, torch.cat([first, longer, second], 1)
+    for tokens, read, new in zip(inputs, (0, 4, 7, 10), (4, 3, 3, 3)):
+        text.begin(tokens, read)
+        starts.append(text.start)
+        text.add(tokens[:, -new:])
+    assert starts == [0, 4, 4, 0]
 
 
 def test_a_memory_that_was_reset():

@@ -7,6 +7,7 @@ pytest.importorskip("transformers")
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.inputs import CACHE_FIELD  # noqa: E402
+from fb_fairseq.transformers.trainer import _counted  # noqa: E402
 from tests.transformers.models import build, translator  # noqa: E402
 
 EOS = 2
@@ -231,3 +232,12 @@ def test_options_of_configurations():
         with pytest.raises(UserError, match=message):
             kind(**given)
         assert kind(architectures=["x"], torch_dtype="float32", my_note="hello").my_note == "hello"
+
+
+def test_labels_that_a_trainer_counts():
+    """All but the first one, without padding and what is behind it; as given, if they are shifted or have no rows."""
+    labels, mask = torch.arange(1, 6)[None], torch.tensor([[0, 1, 1, 0, 1]])
+    assert _counted({"labels": labels, "attention_mask": mask})["labels"].tolist() == [[-100, -100, 3, -100, -100]]
+    assert _counted({"labels": labels})["labels"].tolist() == [[-100, 2, 3, 4, 5]]
+    for batch in ({"labels": labels, "shift_labels": labels, "attention_mask": mask}, {"labels": labels[0]}, {}):
+        assert _counted(batch) is batch

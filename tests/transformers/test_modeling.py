@@ -195,6 +195,18 @@ def test_gradient_checkpointing(kind, ids):
     torch.testing.assert_close(*gradients)
 
 
+def test_bytes_of_a_memory(ids):
+    """Nothing, that of blocks, that of decoding."""
+    model = build("transformer")
+    with torch.no_grad():
+        cache = model(ids).past_key_values
+        assert cache.nbytes() == cache.state.memory_KCBD.nbytes > 0
+        cache = model(ids[:, :1], past_key_values=cache).past_key_values
+        assert cache.nbytes() > 0
+    cache.reset()
+    assert cache.nbytes() == 0
+
+
 def test_span_penalty(ids):
     """In training, the loss includes the adaptive spans' penalty, per token."""
     spans = dict(adaptive_span=True, adaptive_span_init=0.5)
