@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
-from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
+from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS, EncoderOptions
 from fb_fairseq.papers.benchmark.memory import saved_bytes
 from tests.modules.options import random_cuts, random_options, randomise
 from tests.ops.feedback.cases import compare
@@ -171,7 +171,15 @@ BAD_OPTIONS = [
     (dict(memory_composition="layer:7"), ".*layer:6"),
     (dict(memory_composition="layer:x"), ".*layer:0"),
     (dict(memory_composition="average:2"), ""),
+    (dict(decoder_embed_dim=0), "must be 1 or more"),
+    (dict(decoder_ffn_embed_dim=0), "must be 1 or more"),
+    (dict(decoder_attention_heads=0), "must be 1 or more"),
+    (dict(decoder_head_dim=-1), "must be a width"),
+    (dict(persistent_memory_size=-1), "must be a number of vectors"),
     (dict(adaptive_span_loss=0.1), ".*--adaptive-span;"),
+    (dict(adaptive_span_init=0.1), ".*--adaptive-span;"),
+    (dict(adaptive_span=True, adaptive_span_loss=-0.1), "must be 0 or more"),
+    (dict(adaptive_span=True, adaptive_span_init=-0.1), "must be a fraction"),
     (dict(adaptive_span=True, adaptive_span_ramp=0), ""),
     (dict(adaptive_span=True, adaptive_span_init=2.0), ""),
     (dict(persistent_memory_variant="ff-attn"), ".*--persistent-memory-size"),
@@ -184,6 +192,28 @@ def test_bad_options_are_named(values, problem):
     *_, (name, value) = values.items()
     with pytest.raises(UserError, match=f"^--{name.replace('_', '-')} {value}: {problem}"):
         TransformerOptions(**values)
+
+
+@pytest.mark.parametrize(
+    "name", ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"]
+)
+def test_bad_options_of_encoders_are_named(name):
+    with pytest.raises(UserError, match=f"^--{name.replace('_', '-')} 0: must be 1 or more"):
+        EncoderOptions(**{name: 0})
+
+
+def test_the_least_options():
+    sizes = dict.fromkeys(("layers", "embed_dim", "ffn_embed_dim", "attention_heads"), 1)
+    spans = dict(attention_span=1, adaptive_span=True, adaptive_span_ramp=1, adaptive_span_init=1, adaptive_span_loss=0)
+    TransformerOptions(**{f"decoder_{name}": size for name, size in sizes.items()}, **spans, dropout=0)
+    EncoderOptions(**{f"encoder_{name}": size for name, size in sizes.items()})
+
+
+def test_memory_that_is_carried():
+    """In training some steps more than the longest span, so that spans can grow; never more than --attention-span."""
+    stack = FeedbackTransformer(random_options(1, attention_span=100, adaptive_span=False))
+    assert [stack.train(training).carried_steps([9, 7]) for training in (True, False)] == [73, 9]
+    assert stack.train().carried_steps([60]) == 100
 
 
 def test_state_of_another_model_is_refused():
