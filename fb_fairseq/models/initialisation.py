@@ -276,18 +276,15 @@ def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -
         scaled = bool(source.options.get("share_decoder_input_output_embed") or source.options.get("adaptive_input"))
     if scaled == (decoder.embed_scale != 1):  # both or neither: as they are
         return {}
-    # Where something else reads the embeddings, too, or they have another form, the factor cannot move into them.
-    plain = EMBEDDINGS in found  # adaptive ones have other names
-    output = decoder.output_projection  # None with an adaptive softmax
-    tied = plain and output is not None and output.weight is decoder.embed_tokens.weight
-    if isinstance(model, FairseqEncoderDecoderModel) or tied or not plain:
+    # The factor moves into embeddings that nothing else reads: those of a language model whose own have none, which are
+    # not tied then. (Adaptive ones have other names.)
+    if isinstance(model, FairseqEncoderDecoderModel) or not scaled or EMBEDDINGS not in found:
         theirs, own = ("are", "are not") if scaled else ("are not", "are")
         raise source.error(
             f"its embeddings {theirs} multiplied by sqrt(width), those of the new model {own}; give the same "
             "--no-scale-embedding, --share-decoder-input-output-embed or --adaptive-input"
         )
-    width = found[EMBEDDINGS].shape[1]
-    return {EMBEDDINGS: found[EMBEDDINGS] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}
+    return {EMBEDDINGS: found[EMBEDDINGS] * math.sqrt(found[EMBEDDINGS].shape[1])}
 
 
 # Checks before parameters are copied.

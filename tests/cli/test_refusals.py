@@ -142,7 +142,11 @@ OWN = [
     ),
     (
         "average-checkpoints --inputs $run --num-epoch-checkpoints 0 --output $new.pt",
-        "checkpoints 0: must be 1",
+        "--num-epoch-checkpoints 0: must be 1 or more",
+    ),
+    (
+        "average-checkpoints --inputs $run --num-update-checkpoints 0 --output $new.pt",
+        "--num-update-checkpoints 0: must be 1 or more",
     ),
     (
         "average-checkpoints --inputs $model --num-epoch-checkpoints 1 --output $new.pt",
@@ -150,6 +154,12 @@ OWN = [
     ),
     ("evaluate-labels $bytes --path $model", "--labels"),
     ("evaluate-labels $pairs --path $translator", "is not a language model of this package"),
+    ("evaluate-labels $pairs --path $model --streams 0", "--streams 0: must be 1 or more"),
+    ("evaluate-labels $pairs --path $model --context-sequences -1", "--context-sequences -1: must be 0 or more"),
+    ("explore $model --max-steps 0", "--max-steps 0: must be 1 or more"),
+    ("plot --position-accuracy $model --tokens 0 --out $new.png", "--tokens 0: must be 1 or more"),
+    ("plot --position-accuracy $model --context 0 --out $new.png", "--context 0: must be 1 or more"),
+    ("generate --path $model --cpu --sampling-topk -1", "--sampling-topk -1: must be 0 or more"),
     ("generate --path $model --cpu --length 0", "--length 0: must be 1 or more"),
     ("generate --path $model --cpu --temperature nan", "--temperature nan: must be 0 or more"),
     ("generate --path $model --cpu --data nowhere", "nowhere/dict.txt is missing; give"),

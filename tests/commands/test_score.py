@@ -113,3 +113,11 @@ def test_languages():
     except (ImportError, RuntimeError):
         with pytest.raises(UserError, match="^--language ja: .*pip install"):
             score.score(["茶"], ["茶"], language="ja")
+
+
+def test_no_warning_of_tokenised_texts(capsys, caplog, tmp_path):
+    """Which sacrebleu would tell of: they are meant to be."""
+    for name in ("sys", "ref"):
+        (tmp_path / name).write_text("a cat sat .\n" * 150)
+    found = scores(capsys, "--sys", tmp_path / "sys", "--ref", tmp_path / "ref", "--metrics", "tokenized_bleu")
+    assert found["tokenized_bleu"] == 100 and not caplog.messages

@@ -24,6 +24,7 @@ from fb_fairseq.patches import (
     meaning,
     numpy_pickles,
     processes,
+    stopping_state,
     training_files,
     training_signals,
     wrapping,
@@ -37,6 +38,40 @@ def test_hours_begin_anew_with_the_meters(resets, extra, seconds):
     load = lambda trainer, filename, reset_meters=False: extra
     assert finished_run._note_resets(load, trainer, "a.pt", reset_meters=resets) is extra
     assert trainer._previous_training_time == seconds and trainer.resets == ["meters"] * resets
+
+
+@pytest.mark.parametrize("resets,hours", [([], 2.0), (["meters"], 0)])
+def test_what_a_loaded_run_has_reached(monkeypatch, resets, hours):
+    """Hours of training begin anew with the meters."""
+    seen = []
+    monkeypatch.setattr(finished_run, "restore_stopping", lambda *given: {"num_runs": 3})
+    monkeypatch.setattr(finished_run, "limit_reached", lambda cfg, **reached: seen.append(reached))
+    trainer = SimpleNamespace(resets=resets, cfg=None, get_num_updates=lambda: 7, get_lr=lambda: 0.5)
+    batches = SimpleNamespace(next_epoch_idx=4)
+    loaded = {"previous_training_time": 7200}, batches
+    cfg = argparse.Namespace(reset_dataloader=False)
+    assert finished_run._load_checkpoint(lambda cfg, trainer: loaded, cfg, trainer) == loaded
+    assert seen == [dict(updates=7, hours=hours, next_epoch=4, worse=3, lr=0.5)] and not hasattr(batches, "is_finished")
+
+
+def test_what_is_saved_of_a_run_without_validations(monkeypatch):
+    """As in a program that calls fairseq's trainer."""
+    monkeypatch.setattr(stopping_state, "training_modules", list)
+    monkeypatch.setattr(stopping_state, "_plateau", lambda trainer: None)
+    save = lambda trainer, filename, extra: extra
+    found = stopping_state._save_checkpoint(save, SimpleNamespace(), "a.pt", {"x": 1})
+    assert found == {"x": 1, stopping_state.STOPPING: {"best": None, "num_runs": 0}}
+
+
+@pytest.mark.parametrize("rank,no_save,locked", [(0, False, 1), (1, False, 0), (0, True, 0), (1, True, 0)])
+def test_who_locks_the_folder(monkeypatch, rank, no_save, locked):
+    """The process that saves."""
+    calls = []
+    monkeypatch.setattr(training_files, "lock_folder", lambda *given: calls.append(given))
+    trainer = SimpleNamespace(data_parallel_rank=rank)
+    cfg = argparse.Namespace(no_save=no_save, save_dir="a")
+    assert training_files._load_and_lock(lambda cfg, trainer: "loaded", cfg, trainer) == "loaded"
+    assert calls == [("--save-dir", "a")] * locked
 
 
 def test_configurations_as_dicts():

@@ -8,7 +8,17 @@ import torch
 from fb_fairseq.ops.feedback import tile
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.types import Sizes, block_sizes
+from fb_fairseq.ops.feedback.weights import compute_weights
 from tests.ops.feedback.cases import KINDS, Case, compare, reference_passes
+
+
+def test_types_of_weights():
+    """Norms keep theirs, and the mix that of the representations."""
+    case = Case(1, dtype=torch.float32, memory_composition="weighted", decoder_normalize_before=True)
+    found = compute_weights(case.weights(), 5, torch.bfloat16, torch.float32)
+    layer = found.layers[0]
+    assert {layer.query.weight.dtype, layer.fc2.bias.dtype, found.key_values[0].weight.dtype} == {torch.bfloat16}
+    assert {layer.attn_norm.weight.dtype, layer.ffn_norm.bias.dtype, found.mix_KA.dtype} == {torch.float32}
 
 
 @pytest.mark.parametrize("seed", range(8))
