@@ -3,9 +3,11 @@ evaluated by ``evaluate-labels``."""
 
 import json
 import shutil
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+import torch
 
 from fb_fairseq.commands import evaluate_labels, label_accuracy
 from fb_fairseq.commands.label_accuracy import accuracy_by_position
@@ -92,6 +94,19 @@ def test_context(walks, tmp_path, capsys):
     one = evaluate(capsys, *arguments, 1)
     assert evaluate(capsys, *arguments, 40) == evaluate(capsys, *arguments, 7) == one
     assert evaluate(capsys, *arguments, 40, "--context-sequences", 0) != one
+
+
+def test_what_each_stream_reads_by_default(monkeypatch):
+    """One sequence of context, as in training; or each sequence is a stream of its own."""
+    found = []
+    monkeypatch.setattr(
+        label_accuracy, "judge_streams", lambda model, corpus, spans: found.append(spans) or torch.ones(1)
+    )
+    corpus = SimpleNamespace(ends=torch.tensor([3, 6, 9, 12]), path="")
+    for separate in (False, True):
+        label_accuracy.judge(SimpleNamespace(separate_sequences=separate), corpus, 2)
+    assert found[0] == [(0, 0, 6), (3, 6, 12)]
+    assert found[1:] == [[(0, 0, 3), (3, 3, 6)], [(6, 6, 9), (9, 9, 12)]]
 
 
 def test_accuracy_by_position(walks, trained, capsys, tmp_path):

@@ -13,6 +13,11 @@ from fb_fairseq.errors import UserError  # noqa: E402
 from tests.transformers.models import SHAPE, V, tagger  # noqa: E402
 
 
+def test_what_configurations_of_earlier_versions_leave_out():
+    config = ft.FeedbackTransformerConfig()
+    assert not (config.labels or config.separate_sequences or config.omit_eos)
+
+
 def test_labels_are_not_taken_for_the_next_token(tmp_path):
     """What loads or calls a language model is refused: generation, pipelines, harnesses, their collators."""
     model = tagger(separate_sequences=True)
