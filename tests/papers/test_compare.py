@@ -179,6 +179,8 @@ def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
         (None, "has no results.json; give the output folder of a recipe"),
         ("{", "results.json: cannot be read; run the recipe's last step again"),
         ('{"a": {"test_perplexity": 3}}', "its results do not name their recipe; run the recipe again"),
+        ('{"a": {"recipe": "copy"}}', "its results do not name their recipe"),
+        ("{}", "its results do not name their recipe"),
         *((damaged, "") for damaged in ("[1]", '{"a": 3}')),
     ],
 )

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import (
+    best_metric,
     fairseq_fixed,
     finished_run,
     interruption,
@@ -72,6 +73,23 @@ def test_who_locks_the_folder(monkeypatch, rank, no_save, locked):
     cfg = argparse.Namespace(no_save=no_save, save_dir="a")
     assert training_files._load_and_lock(lambda cfg, trainer: "loaded", cfg, trainer) == "loaded"
     assert calls == [("--save-dir", "a")] * locked
+
+
+@pytest.mark.parametrize("missing,saved", [("bleu", 1), ("other", 0)])
+def test_a_best_metric_that_nothing_measures(monkeypatch, missing, saved):
+    """It is refused, and the model saved; any other error is as it was."""
+    calls = []
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *given: calls.append(given))
+    checkpoint = dict(best_checkpoint_metric="bleu", no_save=False, no_last_checkpoints=False)
+    cfg = OmegaConf.create({"checkpoint": checkpoint})
+
+    def validate(*given):
+        raise KeyError(missing)
+
+    error, message = (UserError, "bleu") if saved else (KeyError, "other")
+    with pytest.raises(error, match=message):
+        best_metric._validate(validate, cfg, "trainer", "task", "batches", ["valid"])
+    assert calls == [(cfg.checkpoint, "trainer", "batches", None)] * saved
 
 
 def test_configurations_as_dicts():

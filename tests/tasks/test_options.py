@@ -96,6 +96,8 @@ def test_little_text_is_told(caplog):
     more, little = (StreamDataset("train", corpus([tokens]), PAD) for tokens in (33, 32))
     alone = task.get_batch_iterator(more, grouped_shuffling=False)
     assert not caplog.messages and (alone.epoch, alone.num_shards, alone.buffer_size) == (1, 1, 0)
+    second = task.get_batch_iterator(more, grouped_shuffling=False, num_shards=2, shard_id=1)
+    assert (second.num_shards, second.shard_id, second.layout.groups) == (2, 1, 2) and alone.layout.groups == 1
     task.get_batch_iterator(little, grouped_shuffling=False)
     assert "--update-freq: 4 streams of the 32 tokens of the train split are read in one update" in caplog.text
 

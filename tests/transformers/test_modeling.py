@@ -203,6 +203,7 @@ def test_bytes_of_a_memory(ids):
         assert cache.nbytes() == cache.state.memory_KCBD.nbytes > 0
         cache = model(ids[:, :1], past_key_values=cache).past_key_values
         assert cache.nbytes() > 0
+    assert len(cache) == 1
     cache.reset()
     assert cache.nbytes() == 0
 

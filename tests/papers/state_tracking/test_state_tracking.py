@@ -111,6 +111,13 @@ def test_the_first_step_of_slstm():
     torch.testing.assert_close(layer(x_BLD, None)[0][:, 0], expected)
 
 
+def test_initial_weights_of_slstm():
+    """Of the output before: as large as keeps its size; and forget gates begin open."""
+    layer = SLSTM(64, 4)
+    assert layer.recurrent.std().item() == pytest.approx(0.25, rel=0.1)
+    assert (layer.inputs.bias.view(4, 16, 4)[..., 2] == 3).all()
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_two_updates(name):
     """All parameters that are used learn, and equal seeds give equal models."""
