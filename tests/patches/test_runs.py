@@ -92,6 +92,25 @@ def test_a_best_metric_that_nothing_measures(monkeypatch, missing, saved):
     assert calls == [(cfg.checkpoint, "trainer", "batches", None)] * saved
 
 
+@pytest.mark.parametrize(
+    "overrides,message,refused",
+    [
+        ({"layers": 2}, "Error(s) in loading state_dict for X", True),
+        ({"layers": 2}, "out of memory", False),
+        ({}, "Error(s) in loading state_dict for X", False),
+    ],
+)
+def test_overrides_that_change_shapes(overrides, message, refused):
+    """Are named; other errors are as they were."""
+
+    def load(filenames, arg_overrides=None):
+        raise RuntimeError(message)
+
+    error, match = (UserError, "--path a.pt: its parameters are not those") if refused else (RuntimeError, "^(Err|out)")
+    with pytest.raises(error, match=match):
+        meaning._load_and_compare(load, ["a.pt"], arg_overrides=overrides)
+
+
 def test_configurations_as_dicts():
     """Their choices are text, however fairseq keeps them."""
 

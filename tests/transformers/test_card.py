@@ -31,6 +31,7 @@ def test_everything_that_is_known():
     text = card(decoder_layers=4, attention_span=512)
     expected = dict(library_name="transformers", pipeline_tag="text-generation", tags=["fb_fairseq"])
     assert yaml.safe_load(text.split("---\n")[1]) == {**expected, "license": "mit", "language": ["en", "de"]}
+    assert "target" not in text
     assert text.startswith("---\nlibrary_name: transformers\npipeline_tag: text-generation\n")
     assert ModelCard(text).data.license == "mit"
     for row in (

@@ -207,3 +207,9 @@ def test_bad_input(sources):
         cache.reset()
     with pytest.raises(UserError, match="needs one dictionary"):
         ft.FeedbackDecoderConfig(**{**TRANSLATOR_SHAPE, "share_all_embeddings": True})
+
+
+@pytest.mark.parametrize("shared", ["share_decoder_input_output_embed", "share_all_embeddings"])
+def test_tied_words(shared):
+    assert ft.FeedbackDecoderConfig(**{shared: True}).has_tied_words()
+    assert not ft.FeedbackDecoderConfig().has_tied_words()
