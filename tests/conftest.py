@@ -41,7 +41,6 @@ LONGEST = (
 ON_CI = {
     "examples",
     "test_install.py",
-    "patches/test_fairseq_fixed.py",
     "transformers/test_lm_eval.py",
     "transformers/test_trainer.py",
     "transformers/test_versions.py",

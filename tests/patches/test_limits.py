@@ -88,3 +88,12 @@ def test_a_run_without_a_worse_validation(trainer, stopping, best, runs):
 def test_a_checkpoint_from_before(trainer):
     """It records no best loss and no number of validations."""
     assert restore_stopping(trainer, SimpleNamespace(epoch=1, iterations_in_epoch=1), {}) == {}
+
+
+def test_what_is_saved_of_a_run_without_validations(monkeypatch):
+    """As in a program that calls fairseq's trainer."""
+    monkeypatch.setattr(stopping_state, "training_modules", list)
+    monkeypatch.setattr(stopping_state, "_plateau", lambda trainer: None)
+    save = lambda trainer, filename, extra: extra
+    found = stopping_state._save_checkpoint(save, SimpleNamespace(), "a.pt", {"x": 1})
+    assert found == {"x": 1, STOPPING: {"best": None, "num_runs": 0}}

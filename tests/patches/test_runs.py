@@ -1,15 +1,11 @@
 """Patches of runs, each alone: what ends them, what they save, what they go on from."""
 
 import argparse
-import enum
-import logging
 import multiprocessing
 import os
 import signal
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -19,16 +15,11 @@ from omegaconf import OmegaConf
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches import (
     best_metric,
-    fairseq_fixed,
     finished_run,
     interruption,
-    meaning,
-    numpy_pickles,
     processes,
-    stopping_state,
     training_files,
     training_signals,
-    wrapping,
 )
 
 
@@ -53,15 +44,6 @@ def test_what_a_loaded_run_has_reached(monkeypatch, resets, hours):
     cfg = argparse.Namespace(reset_dataloader=False)
     assert finished_run._load_checkpoint(lambda cfg, trainer: loaded, cfg, trainer) == loaded
     assert seen == [dict(updates=7, hours=hours, next_epoch=4, worse=3, lr=0.5)] and not hasattr(batches, "is_finished")
-
-
-def test_what_is_saved_of_a_run_without_validations(monkeypatch):
-    """As in a program that calls fairseq's trainer."""
-    monkeypatch.setattr(stopping_state, "training_modules", list)
-    monkeypatch.setattr(stopping_state, "_plateau", lambda trainer: None)
-    save = lambda trainer, filename, extra: extra
-    found = stopping_state._save_checkpoint(save, SimpleNamespace(), "a.pt", {"x": 1})
-    assert found == {"x": 1, stopping_state.STOPPING: {"best": None, "num_runs": 0}}
 
 
 @pytest.mark.parametrize("rank,no_save,locked", [(0, False, 1), (1, False, 0), (0, True, 0), (1, True, 0)])
@@ -92,53 +74,6 @@ def test_a_best_metric_that_nothing_measures(monkeypatch, missing, saved):
     assert calls == [(cfg.checkpoint, "trainer", "batches", None)] * saved
 
 
-@pytest.mark.parametrize(
-    "overrides,message,refused",
-    [
-        ({"layers": 2}, "Error(s) in loading state_dict for X", True),
-        ({"layers": 2}, "out of memory", False),
-        ({}, "Error(s) in loading state_dict for X", False),
-    ],
-)
-def test_overrides_that_change_shapes(overrides, message, refused):
-    """Are named; other errors are as they were."""
-
-    def load(filenames, arg_overrides=None):
-        raise RuntimeError(message)
-
-    error, match = (UserError, "--path a.pt: its parameters are not those") if refused else (RuntimeError, "^(Err|out)")
-    with pytest.raises(error, match=match):
-        meaning._load_and_compare(load, ["a.pt"], arg_overrides=overrides)
-
-
-def test_configurations_as_dicts():
-    """Their choices are text, however fairseq keeps them."""
-
-    class Choice(enum.Enum):
-        none = "none"
-
-    for cfg in (OmegaConf.create({"choice": Choice.none, "size": 3}), argparse.Namespace(choice=Choice.none, size=3)):
-        found = meaning.as_dict(cfg)
-        assert found["size"] == 3 and isinstance(found["choice"], str) and found["choice"].endswith("none")
-
-
-@pytest.mark.parametrize("trained,told", [("streaming_lm", True), ("translation", False)])
-def test_streams_that_are_read_by_another_task(monkeypatch, caplog, trained, told):
-    known = SimpleNamespace(task={"_name": trained}, dictionaries={})
-    import fb_fairseq.tasks  # noqa: F401  registers the task
-    from fb_fairseq.tasks.streaming_lm import StreamingLMTask
-
-    monkeypatch.setattr(meaning, "account_of", lambda path: known)
-    meaning._check_task("a.pt", SimpleNamespace(cfg=argparse.Namespace()))
-    assert ("a.pt: was trained with --task streaming_lm" in caplog.text) == told
-    caplog.clear()
-    own = object.__new__(StreamingLMTask)
-    own.cfg = own.args = argparse.Namespace()
-    monkeypatch.setattr(meaning, "task_dictionaries", lambda task: {})
-    meaning._check_task("a.pt", own)
-    assert not caplog.messages
-
-
 def test_checkpoints_are_replaced_not_overwritten(tmp_path):
     """So whoever kills the copy leaves one of the two."""
     (tmp_path / "last.pt").write_text("old")
@@ -157,16 +92,6 @@ def test_a_spawned_process_that_ignores_interrupts_ends_with_its_parent(monkeypa
     monkeypatch.setattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig", asked.append)
     processes.end_with_parent()
     assert asked == ([signal.SIGTERM] if parent and handler == signal.SIG_IGN else [])
-
-
-def test_a_program_with_a_function_train_is_not_fairseqs(monkeypatch):
-    program = ModuleType("__main__")
-    program.train = print
-    before = wrapping.training_modules()
-    monkeypatch.setitem(sys.modules, "__main__", program)
-    assert program not in wrapping.training_modules()
-    program.validate_and_save = print
-    assert wrapping.training_modules() == [*before, program]
 
 
 def test_several_processes_are_not_interrupted():
@@ -198,47 +123,3 @@ def test_the_file_of_a_part_is_looked_for(tmp_path):
         training_files._load_existing_checkpoint(load, cfg, trainer)
     (tmp_path / "a-shard1.pt").touch()
     assert training_files._load_existing_checkpoint(load, cfg, trainer) == "loaded"
-
-
-def test_shapes_of_pickled_arrays():
-    array = np.ndarray.__new__(numpy_pickles.PlainArray, 0)
-    kind = SimpleNamespace(dtype=np.dtype("f4"))
-    with pytest.raises(ValueError, match="not a shape"):
-        array.__setstate__((1, (2, -1), kind, False, b""))
-
-
-@pytest.mark.parametrize("rebuild,given,kept", [(True, 7, 7), (False, 4, 7)])
-def test_seeds_of_batches(rebuild, given, kept):
-    """fairseq-fixed adds the epoch to the seed; the iterator keeps what was asked for."""
-    calls = []
-
-    def original(self, dataset, *, seed, epoch):
-        calls.append((seed, epoch))
-        return SimpleNamespace(seed=seed)
-
-    task = SimpleNamespace(cfg=argparse.Namespace(rebuild_batches=rebuild))
-    made = fairseq_fixed._iterate_by_seed(original, task, "data", seed=7, epoch=3)
-    assert calls == [(given, 3)] and made.seed == kept
-    earlier = SimpleNamespace(seed=9)
-    assert fairseq_fixed._iterate_by_seed(lambda *_, **__: earlier, task, "data", seed=7, epoch=3).seed == 9
-    default = fairseq_fixed._iterate_by_seed(original, argparse.Namespace(cfg=None), "data")
-    assert calls[-1] == (0, 1) and default.seed == 1
-
-
-def test_batches_of_any_sequence_of_indices():
-    batch_all = lambda indices, *given, **options: [indices.tolist()]
-    assert fairseq_fixed._batch_all(batch_all, [3, 1, 2], None) == [[3, 1, 2]]
-    assert fairseq_fixed._batch_all(batch_all, [], None) == []
-
-
-@pytest.mark.parametrize("level,handlers,found", [("DEBUG", 1, True), ("INFO", 1, False), ("DEBUG", 2, False)])
-def test_a_logger_that_fairseq_has_set(level, handlers, found):
-    logger = logging.Logger("own", level)
-    for _ in range(handlers):
-        logger.addHandler(logging.StreamHandler())
-        logger.handlers[-1].setFormatter(logging.Formatter(logging.BASIC_FORMAT))
-    assert fairseq_fixed._is_set_to_debug(logger) == found
-    logger.handlers[0].setFormatter(logging.Formatter("%(message)s"))
-    assert not fairseq_fixed._is_set_to_debug(logger)
-    logger.handlers[:] = [logging.NullHandler()]
-    assert not fairseq_fixed._is_set_to_debug(logger)

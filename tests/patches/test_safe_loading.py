@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.patches import safe_loading
+from fb_fairseq.patches import numpy_pickles, safe_loading
 from fb_fairseq.patches.safe_loading import patch_literal_values
 
 
@@ -90,3 +90,10 @@ def test_the_configuration_of_a_hub_model(flat):
     """Parts that it does not have, or that are names alone, have no addresses."""
     loaded = {"args": {"bpe": "gpt2"} if flat else {"tokenizer": {"_name": "moses", "source_lang": "a"}}}
     assert safe_loading._load_from_hub(lambda *args, **kwargs: loaded, "a") is loaded
+
+
+def test_shapes_of_pickled_arrays():
+    array = np.ndarray.__new__(numpy_pickles.PlainArray, 0)
+    kind = types.SimpleNamespace(dtype=np.dtype("f4"))
+    with pytest.raises(ValueError, match="not a shape"):
+        array.__setstate__((1, (2, -1), kind, False, b""))

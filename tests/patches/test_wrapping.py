@@ -1,13 +1,14 @@
-"""Patches are applied once, whatever else wraps the same functions, before or afterwards."""
+"""Patches are applied once, whatever else wraps the same functions, before or afterwards; and only to fairseq's."""
 
 import functools
 import inspect
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from fb_fairseq import patches
-from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
+from fb_fairseq.patches.wrapping import MARKER, has_patch, training_modules, wrap_once
 
 
 def add_one(original, x):
@@ -102,3 +103,13 @@ def test_patches_are_installed_once_over_and_under_others_wrappers(monkeypatch):
         assert len(found) > 25 and found == expected
         for owner, name in expected:
             wrap(owner, name, getattr(owner, name))
+
+
+def test_a_program_with_a_function_train_is_not_fairseqs(monkeypatch):
+    program = ModuleType("__main__")
+    program.train = print
+    before = training_modules()
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    assert program not in training_modules()
+    program.validate_and_save = print
+    assert training_modules() == [*before, program]
