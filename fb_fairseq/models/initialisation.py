@@ -276,8 +276,8 @@ def rescaled_embeddings(source: TrainedModel, found: dict[str, Tensor], model) -
         scaled = bool(source.options.get("share_decoder_input_output_embed") or source.options.get("adaptive_input"))
     if scaled == (decoder.embed_scale != 1):  # both or neither: as they are
         return {}
-    # The factor moves into embeddings that nothing else reads: those of a language model whose own have none, which are
-    # not tied then. (Adaptive ones have other names.)
+    # It can move into the embeddings of a language model that multiplies none: they are not tied, so nothing else reads
+    # them. (Adaptive ones have other names.)
     if isinstance(model, FairseqEncoderDecoderModel) or not scaled or EMBEDDINGS not in found:
         theirs, own = ("are", "are not") if scaled else ("are not", "are")
         raise source.error(

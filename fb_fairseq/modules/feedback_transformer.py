@@ -170,7 +170,7 @@ class FeedbackTransformer(TransformerStack):
             memory_KCBD: the memory carried in.
             options: see ``loop_options``.
             dropouts: see ``draw_dropouts``.
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
+            encoder: each layer's keys and values of the encoder's output; empty if there is no encoder.
             reaches: how many steps back each layer attends; None: ``self.reaches()``.
             age_TB: see ``run_block``.
 

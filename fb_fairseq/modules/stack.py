@@ -80,7 +80,7 @@ class TransformerStack(AttentionStack):
             x_BD: the step's embeddings.
             ring: of ``new_ring`` or ``ring_after``.
             options: see ``loop_options``.
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
+            encoder: each layer's keys and values of the encoder's output; empty if there is no encoder.
         """
         ring.make_room()
         inputs = StepInputs(x_BD, ring, options, encoder)

@@ -189,12 +189,11 @@ def agents() -> Texts:
     return texts
 
 
-def recipe_commands() -> Texts:
+def recipes() -> Texts:
     """A digest of the steps of each recipe, in each of its sizes, and with other options."""
     from tests.papers.steps.printed import CALLS, CHANGED, digest
 
-    calls = [shlex.join(call) for call in CALLS] + CHANGED
-    return {call: digest(*shlex.split(call)) for call in calls}
+    return {shlex.join(call): digest(*call) for call in [*CALLS, *map(shlex.split, CHANGED)]}
 
 
 def benchmarks() -> Texts:
@@ -222,7 +221,7 @@ SNAPSHOTS = {
     "figures": Snapshot(figures, ["fairseq", "matplotlib"]),
     "pictures": Snapshot(pictures, ["fairseq"]),
     "page": Snapshot(page, ["fairseq", "gradio"]),
-    "recipes": Snapshot(recipe_commands, ["fairseq"]),
+    "recipes": Snapshot(recipes, ["fairseq"]),
     "sequences": Snapshot(sequences),
     "agents": Snapshot(agents),
     "benchmarks": Snapshot(benchmarks, ["fairseq"]),

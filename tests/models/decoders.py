@@ -33,15 +33,15 @@ def dictionary(words=20):
     return made
 
 
-def build(model=FeedbackDecoderModel, **changes):
-    """A model in evaluation, all of whose parameters are moved at random, norms and biases too.
-
-    Args:
-        changes: options in place of those of ``SIZES``.
-    """
+def initialised(model=FeedbackDecoderModel, **changes):
+    """A model in evaluation. ``changes``: options in place of those of ``SIZES``."""
     task = argparse.Namespace(source_dictionary=dictionary(11), target_dictionary=dictionary(14))
-    args = argparse.Namespace(**{**SIZES, **changes})
-    made = model.build_model(args, task).eval()
+    return model.build_model(argparse.Namespace(**{**SIZES, **changes}), task).eval()
+
+
+def build(model=FeedbackDecoderModel, **changes):
+    """One of ``initialised``, all of whose parameters are moved at random, norms and biases too."""
+    made = initialised(model, **changes)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

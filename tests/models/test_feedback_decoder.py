@@ -1,14 +1,11 @@
 """The feedback decoder: what it computes, decoding, padding, reordering, size of its state."""
 
-import argparse
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
-from tests.models.decoders import PAD, SIZES, batch, build, dictionary
+from tests.models.decoders import PAD, batch, build, initialised
 from tests.modules.test_dropout import LAYERS, check_rate
 
 OPTIONS = [
@@ -224,9 +221,7 @@ def test_each_rate_of_dropout(name):
 
 def test_initial_projections_of_a_shared_memory():
     """As fairseq's attention initialises its own (Xavier with a gain of 1/√2)."""
-    words = dictionary(11)
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    memory = FeedbackDecoderModel.build_model(argparse.Namespace(**SIZES), task).decoder.memory
+    memory = initialised().decoder.memory
     for projection in (memory.k_proj, memory.v_proj):
         assert 0.9 < projection.weight.abs().max() / (6 / (2 * 24)) ** 0.5 <= 1
 

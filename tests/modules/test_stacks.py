@@ -205,8 +205,9 @@ def test_bad_options_of_encoders_are_named(name):
 def test_the_least_options():
     sizes = dict.fromkeys(("layers", "embed_dim", "ffn_embed_dim", "attention_heads"), 1)
     spans = dict(attention_span=1, adaptive_span=True, adaptive_span_ramp=1, adaptive_span_init=1, adaptive_span_loss=0)
-    TransformerOptions(**{f"decoder_{name}": size for name, size in sizes.items()}, **spans, dropout=0)
-    EncoderOptions(**{f"encoder_{name}": size for name, size in sizes.items()})
+    decoder = TransformerOptions(**{f"decoder_{name}": size for name, size in sizes.items()}, **spans, dropout=0)
+    encoder = EncoderOptions(**{f"encoder_{name}": size for name, size in sizes.items()})
+    assert decoder.attention_span == decoder.adaptive_span_init == encoder.encoder_layers == 1
 
 
 def test_memory_that_is_carried():

@@ -76,7 +76,7 @@ def test_batches_are_read_in_the_main_process(tmp_path, caplog):
     assert "--num-workers" not in caplog.text, "fairseq's default"
 
 
-def test_positions_of_checkpoints(tmp_path):
+def test_positions_of_checkpoints():
     """In mid-epoch, and then in turns, each of which is as many batches as one of --update-freq."""
     own = {"save_stream_memory": "none", "separate_sequences": False, "train_subset": "train"}
     sizes = {"batch_size": 1, "batch_size_valid": 1, "update_freq": [2]}

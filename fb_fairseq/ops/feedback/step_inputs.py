@@ -19,7 +19,7 @@ class StepInputs(NamedTuple):
         x_BD: the step's embedding, x^0.
         ring: the memory, with room for the step.
         options: of the loop.
-        encoder: each layer's keys and values of the encoder's output; empty in language models.
+        encoder: each layer's keys and values of the encoder's output; empty if there is no encoder.
     """
 
     x_BD: Tensor

@@ -133,7 +133,7 @@ class BlockInputs(NamedTuple):
     Attributes:
         x_TBD: embeddings, x^0.
         memory_KCBD: memories of the C <= S steps before the block, oldest first; a constant.
-        encoder: each layer's keys and values of the encoder's output; empty in language models.
+        encoder: each layer's keys and values of the encoder's output; empty if there is no encoder.
         age_TB: at each step, the age of each stream's episode, beyond which it does not look back: 0 at the first step
             of an episode, 1 at the next one, … (reinforcement learning). None: it looks as far as its memory goes.
         active: which layers run (LayerDrop); a layer that does not run passes its input on. Loops other than the

@@ -34,6 +34,7 @@ TINY = {
             decoder_ffn_embed_dim=20,
             decoder_attention_heads=2,
             attention_span=6,
+            dropout=0.1,
         ),
         vocabulary=30,
         block=5,
